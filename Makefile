@@ -1,0 +1,44 @@
+# Plain `make` lists the targets. Everything runs inside .venv, made on first use.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+install: $(READY) ## make .venv with the package and its development tools
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: $(READY) ## compare MLR with scikit-learn's models on built-in data; writes demo.png
+	$(BIN)/python examples/demo.py
+
+check: $(READY) ## ruff, format check, mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+fix: $(READY) ## let ruff repair what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: check ## checks and the fast tests
+	$(BIN)/pytest -n auto
+
+test-slow: $(READY) ## the tests that take minutes
+	$(BIN)/pytest -m slow
+
+bench: $(READY) ## speed of the core against a textbook implementation
+	$(BIN)/python benchmarks/core.py
+
+replicate: $(READY) ## MLR-1 and MLR-2 beside the published R² on the three study data sets
+	$(BIN)/python scripts/replicate_depth.py
+
+clean: ## remove .venv and caches
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis demo.png
+
+.PHONY: help install demo check fix test test-slow bench replicate clean
+.DEFAULT_GOAL := help

@@ -1,0 +1,133 @@
+"""The MLR loss, in the paper's definition and in the variant of the authors' released code.
+
+Both tasks need one application of M = I - H. A loss says which matrix Z the operator is applied
+to (`mix`), turns R = M Z into one error per column (`errors`), and gives the error of a model that
+does not look at the rows (`baseline`). `combine` adds them up:
+
+    loss = error of the labels + mean over permutations |baseline - error of the permuted labels|
+
+Shapes: K nets, N rows, P permutations, C label columns; stacks are (K, N, 1 + P, C).
+"""
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits as logistic_loss
+
+Source = Literal["paper", "released"]
+Task = Literal["regression", "classification"]
+
+
+class MuddledLoss(Protocol):
+    def mix(self, stack: Tensor, structured: Tensor | None) -> Tensor:
+        """Z. stack and structured noise (K, N, 1 + P, C) -> (K, N, 1 + P, C)"""
+
+    def errors(self, residual: Tensor, stack: Tensor, weights: Tensor) -> Tensor:
+        """residual = M Z (K, N, 1 + P, C), weights (K, N) -> (K, 1 + P, C)"""
+
+    def baseline(self, labels: Tensor, weights: Tensor) -> Tensor:
+        """labels (K, N, C), weights (K, N) -> (K, C)"""
+
+
+@dataclass(frozen=True)
+class LossTerms:
+    fit: Tensor  # (K,)
+    permutation: Tensor  # (K,)
+
+    @property
+    def total(self) -> Tensor:
+        return self.fit + self.permutation
+
+
+def combine(errors: Tensor, baseline: Tensor) -> LossTerms:
+    """Fit error and permutation gap of each net. errors (K, 1 + P, C), baseline (K, C)."""
+    fit = errors[:, 0].mean(-1)
+    if errors.shape[1] == 1:  # no permutations
+        return LossTerms(fit, torch.zeros_like(fit))
+    return LossTerms(fit, (baseline[:, None] - errors[:, 1:]).abs().mean((1, 2)))
+
+
+def weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
+    """Mean over rows. values (K, N, ...), weights (K, N) -> (K, ...)"""
+    weights = weights.reshape(weights.shape + (1,) * (values.dim() - 2))
+    return (values * weights).sum(1) / weights.sum(1)
+
+
+def _root(mean_square: Tensor) -> Tensor:
+    # The slope of the root is infinite at 0, which a perfectly fitted column would reach.
+    return mean_square.clamp_min(torch.finfo(mean_square.dtype).tiny).sqrt()
+
+
+@dataclass(frozen=True)
+class SquaredLoss:
+    """Regression. `averaged`: the released code halves the residual when there is structured noise.
+
+    Labels are numbers; Z is labels (with dither) plus structured noise.
+    """
+
+    root: bool
+    averaged: bool
+
+    def mix(self, stack: Tensor, structured: Tensor | None) -> Tensor:
+        return stack if structured is None else stack + structured
+
+    def errors(self, residual: Tensor, stack: Tensor, weights: Tensor) -> Tensor:
+        mean_square = weighted_mean(residual.square(), weights)
+        # PAPER: root of the mean square; the released code meant to take it and never did.
+        if self.root:
+            return _root(mean_square)
+        return 0.25 * mean_square if self.averaged else mean_square
+
+    def baseline(self, labels: Tensor, weights: Tensor) -> Tensor:
+        centred = labels - weighted_mean(labels, weights)[:, None]
+        variance = weighted_mean(centred.square(), weights)
+        # PAPER: like with like. The released code compares the quarter above with the whole variance.
+        return _root(variance) if self.root else variance
+
+
+@dataclass(frozen=True)
+class LogisticLoss:
+    """Classification. Labels are ±1, one column per class (one column for two classes).
+
+    Logits are offset·(±1 labels) + shift + M Z. With Y* the ±1 labels and Y = (Y* + 1)/2:
+    paper                    Y* + Mξ + HY*       = 2 Y* + M(ξ - Y*)
+    released, with noise     (HY* + Y)/2 + Mξ    = ¾ Y* + ¼ + M(ξ - ½Y*)
+    released, without noise  HY*                 = Y* + M(-Y*)
+    """
+
+    label_scale: float
+    offset: float
+    shift: float
+    baseline_logit: Literal["mean of 0/1", "mean of ±1"]
+
+    def mix(self, stack: Tensor, structured: Tensor | None) -> Tensor:
+        scaled = -self.label_scale * stack
+        return scaled if structured is None else scaled + structured
+
+    def errors(self, residual: Tensor, stack: Tensor, weights: Tensor) -> Tensor:
+        logits = self.offset * stack + self.shift + residual
+        # PAPER: the permuted term prints ±1 labels as the BCE target; 0/1 is what it can mean.
+        losses = logistic_loss(logits, (stack + 1) / 2, reduction="none")
+        return weighted_mean(losses, weights)
+
+    def baseline(self, labels: Tensor, weights: Tensor) -> Tensor:
+        mean = weighted_mean(labels, weights)[:, None]
+        if self.baseline_logit == "mean of 0/1":
+            mean = (mean + 1) / 2
+        losses = logistic_loss(mean.expand_as(labels), (labels + 1) / 2, reduction="none")
+        return weighted_mean(losses, weights)
+
+
+def make_loss(task: Task, source: Source, *, structured_noise: bool) -> MuddledLoss:
+    """The loss of a task as the paper defines it or as the released code computes it."""
+    if task == "regression":
+        if source == "paper":
+            return SquaredLoss(root=True, averaged=False)
+        return SquaredLoss(root=False, averaged=structured_noise)
+    if source == "paper":
+        return LogisticLoss(1.0, 2.0, 0.0, "mean of 0/1")
+    if structured_noise:
+        return LogisticLoss(0.5, 0.75, 0.25, "mean of ±1")
+    return LogisticLoss(1.0, 1.0, 0.0, "mean of ±1")

@@ -1,0 +1,36 @@
+"""What muddles the labels: permutations drawn once, noise drawn at every iteration.
+
+Shapes: K nets, N rows, P permutations, C label columns (outputs or classes). A "column stack" is
+(K, N, 1 + P, C): entry 0 holds the labels, entries 1 ... P the permuted labels.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def stack_permuted(
+    labels: Tensor, n_permutations: int, generators: Sequence[torch.Generator]
+) -> Tensor:
+    """Labels and their permutations side by side. labels (K, N, C) -> (K, N, 1 + P, C).
+
+    A permutation moves whole rows of labels, so several outputs keep their dependence.
+    """
+    n_rows = labels.shape[1]
+    stacks = []
+    for own, generator in zip(labels, generators, strict=True):
+        orders = [torch.randperm(n_rows, generator=generator) for _ in range(n_permutations)]
+        identity = torch.arange(n_rows)
+        stacks.append(own[torch.stack([identity, *orders], dim=1)])  # (N, 1 + P, C)
+    return torch.stack(stacks)
+
+
+def draw_noise(
+    scale: float, shape: tuple[int, ...], generators: Sequence[torch.Generator]
+) -> Tensor | None:
+    """N(0, scale²) of (K, *shape), one generator per net; None when scale is 0 (nothing drawn)."""
+    if scale == 0:
+        return None
+    drawn = [torch.randn(shape, generator=g, device=g.device) for g in generators]
+    return torch.stack(drawn).mul_(scale)

@@ -1,0 +1,89 @@
+"""Feed-forward nets as one batch: K nets of equal shape are tensors with a leading axis.
+
+Shapes: K nets, N rows, F features, H hidden units. The output layer is not here: it is the ridge.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Activation = Literal["relu", "selu", "mish", "tanh"]
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": torch.relu,
+    "selu": torch.selu,
+    "mish": torch.nn.functional.mish,
+    "tanh": torch.tanh,
+}
+
+
+@dataclass(frozen=True)
+class StackedMLP:
+    """K nets: weights[l] (K, in, out), biases[l] (K, 1, out), one activation after every layer."""
+
+    weights: tuple[Tensor, ...]
+    biases: tuple[Tensor, ...]
+    activation: Activation
+
+    @property
+    def n_nets(self) -> int:
+        return self.weights[0].shape[0]
+
+    @property
+    def width(self) -> int:
+        return self.weights[-1].shape[-1]
+
+    def parameters(self) -> tuple[Tensor, ...]:
+        return self.weights + self.biases
+
+    def hidden(self, features: Tensor) -> Tensor:
+        """Last hidden layer. features (K, N, F), or (N, F) shared by all nets -> (K, N, H)."""
+        activate = ACTIVATIONS[self.activation]
+        layer = features if features.dim() == 3 else features.expand(self.n_nets, -1, -1)
+        for weight, bias in zip(self.weights, self.biases, strict=True):
+            layer = activate(torch.baddbmm(bias, layer, weight))
+        return layer
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "StackedMLP":
+        """The same nets with every tensor changed, e.g. moved, cast or copied."""
+        return StackedMLP(
+            tuple(change(weight) for weight in self.weights),
+            tuple(change(bias) for bias in self.biases),
+            self.activation,
+        )
+
+    def keep(self, nets: Sequence[int]) -> "StackedMLP":
+        """Only the nets with these indices."""
+        index = list(nets)
+        return self.map(lambda tensor: tensor[index])
+
+    @torch.no_grad()
+    def copy_nets(self, other: "StackedMLP", nets: Tensor) -> None:
+        """Overwrite the nets with these indices by those of `other`."""
+        for mine, theirs in zip(self.parameters(), other.parameters(), strict=True):
+            mine[nets] = theirs[nets]
+
+
+def draw_nets(
+    n_features: int,
+    *,
+    depth: int,
+    width: int,
+    activation: Activation,
+    gain: float,
+    generators: Sequence[torch.Generator],
+) -> StackedMLP:
+    """One net per generator with Glorot-uniform weights, U(±gain·√(6/(in+out))), and zero biases.
+
+    Each net draws from its own generator, so it starts the same alone and in any company.
+    """
+    sizes = [n_features] + [width] * depth
+    weights, biases = [], []
+    for fan_in, fan_out in zip(sizes[:-1], sizes[1:], strict=True):
+        bound = gain * (6.0 / (fan_in + fan_out)) ** 0.5
+        drawn = torch.stack([torch.rand(fan_in, fan_out, generator=g) for g in generators])
+        weights.append((2.0 * drawn - 1.0) * bound)
+        biases.append(torch.zeros(len(generators), 1, fan_out))
+    return StackedMLP(tuple(weights), tuple(biases), activation)

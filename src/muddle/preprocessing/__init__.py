@@ -1,0 +1,1 @@
+"""From what the user passes to what the nets take. No torch here."""

@@ -1,0 +1,1 @@
+"""How nets are fitted: settings, the loop, and when to stop."""

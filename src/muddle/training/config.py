@@ -1,0 +1,153 @@
+"""Settings of a training run, checked once, and the presets MLR-1 ... MLR-4."""
+
+import difflib
+import math
+import numbers
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+from muddle.core.loss import Source, Task
+from muddle.core.network import ACTIVATIONS, Activation
+
+Head = Literal["train", "all", "batch"]
+
+MAX_PERMUTATIONS = 4096
+# The paper's table of architectures; deeper nets take the last entry.
+LEARNING_RATES = {1: 1e-2, 2: 1e-3, 3: 10**-3.5, 4: 1e-4}
+MAX_ITERATIONS = {1: 200, 2: 200, 3: 400, 4: 400}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """One training run. Field by field in the docstring of the estimators."""
+
+    task: Task = "regression"
+    depth: int = 2
+    width: int = 1024
+    activation: Activation = "relu"
+    init_gain: float = 1.0
+    loss: Source = "released"
+    n_permutations: int = 16  # 0: no permutation term
+    structured_noise: float = 1.0  # 0: off
+    dither: float = 0.0  # 0: off
+    penalty: Source | float = "paper"
+    learning_rate: float | None = None  # None: by depth
+    max_iter: int | None = None  # None: by depth
+    batch_size: int = 4096
+    validation_fraction: float = 0.2
+    head: Head = "train"
+    max_loss: float | None = None  # None: only a loss that is not finite stops a net
+    time_limit: float | None = None  # None: none
+
+    def __post_init__(self) -> None:
+        _check_choice("activation", self.activation, tuple(ACTIVATIONS))
+        _check_choice("loss", self.loss, get_args(Source))
+        _check_choice("head", self.head, get_args(Head))
+        for name in ("depth", "width", "batch_size"):
+            _check_int(name, getattr(self, name), minimum=1)
+        if self.batch_size < 2:
+            raise ValueError(
+                f"batch_size must be at least 2 rows, got batch_size={self.batch_size}."
+            )
+        _check_int("n_permutations", self.n_permutations, minimum=0)
+        if self.n_permutations > MAX_PERMUTATIONS:
+            raise ValueError(
+                f"n_permutations must be at most {MAX_PERMUTATIONS}, got "
+                f"n_permutations={self.n_permutations}. Each one costs a column in every solve, "
+                "and beyond 16 the loss hardly changes."
+            )
+        for name in ("structured_noise", "dither"):
+            _check_number(name, getattr(self, name), minimum=0.0)
+        _check_number("init_gain", self.init_gain, above=0.0)
+        if isinstance(self.penalty, str):
+            _check_choice("penalty", self.penalty, get_args(Source), "or a number above 0")
+        else:
+            _check_number("penalty", self.penalty, above=0.0)
+        for name in ("learning_rate", "max_loss", "time_limit"):
+            if getattr(self, name) is not None:
+                _check_number(name, getattr(self, name), above=0.0)
+        if self.max_iter is not None:
+            _check_int("max_iter", self.max_iter, minimum=1)
+        _check_fraction("validation_fraction", self.validation_fraction)
+        if self.task == "classification" and self.dither != 0:
+            raise ValueError(f"dither must be 0 in classification, got dither={self.dither}.")
+
+    @property
+    def steps(self) -> int:
+        return self.max_iter or MAX_ITERATIONS[min(self.depth, 4)]
+
+    @property
+    def rate(self) -> float:
+        return self.learning_rate or LEARNING_RATES[min(self.depth, 4)]
+
+
+def _check_choice(name: str, value: Any, choices: tuple[str, ...], extra: str = "") -> None:
+    if value in choices:
+        return
+    listed = ", ".join(repr(choice) for choice in choices) + (f" {extra}" if extra else "")
+    raise ValueError(
+        f"{name} must be one of {listed}, got {name}={value!r}.{_suggest(value, choices)}"
+    )
+
+
+def _suggest(value: Any, choices: tuple[str, ...]) -> str:
+    near = difflib.get_close_matches(str(value), choices, n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def _check_int(name: str, value: Any, *, minimum: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} must be a whole number, got {name}={value!r}.")
+    if value < minimum:
+        raise ValueError(f"{name} must be at least {minimum}, got {name}={value}.")
+
+
+def _check_number(
+    name: str, value: Any, *, minimum: float | None = None, above: float | None = None
+) -> None:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a number, got {name}={value!r}.")
+    if not math.isfinite(value):
+        raise ValueError(f"{name} must be finite, got {name}={value}.")
+    if minimum is not None and value < minimum:
+        raise ValueError(f"{name} must be at least {minimum:g}, got {name}={value}.")
+    if above is not None and value <= above:
+        raise ValueError(f"{name} must be above {above:g}, got {name}={value}.")
+
+
+def _check_fraction(name: str, value: Any) -> None:
+    _check_number(name, value)
+    if not 0 < value < 1:
+        hint = f" Did you mean {value / 100:g}?" if 1 < value < 100 else ""
+        raise ValueError(f"{name} must lie in (0, 1), got {name}={value}.{hint}")
+
+
+# What the paper's text says (its section 2.2 and its table of architectures). For classification
+# the paper has no dither.
+PAPER = TrainConfig(
+    loss="paper", penalty="paper", dither=0.03, init_gain=1.0, batch_size=1024, head="train"
+)
+# What the authors' released code does, which produced the published tables.
+RELEASED = TrainConfig(
+    loss="released",
+    penalty="released",
+    dither=0.03,
+    init_gain=2**0.5,
+    batch_size=4096,
+    head="batch",
+    max_loss=1.0,
+)
+_PRESETS = {"mlr-1": 1, "mlr-2": 2, "mlr-3": 3, "mlr-4": 4}
+
+
+def preset_config(name: str, settings: Source, task: Task) -> TrainConfig:
+    """MLR-1 ... MLR-4 with the paper's or the released code's settings, every value spelt out."""
+    _check_choice("name", name, tuple(_PRESETS))
+    _check_choice("settings", settings, get_args(Source))
+    depth = _PRESETS[name]
+    config = replace(PAPER if settings == "paper" else RELEASED, depth=depth, task=task)
+    if task == "classification":
+        # The released classifier has no loss limit either.
+        config = replace(config, dither=0.0, max_loss=None)
+    rate = 1e-3 / 3 if settings == "released" and depth == 3 else LEARNING_RATES[depth]
+    return replace(config, learning_rate=rate, max_iter=MAX_ITERATIONS[depth])

@@ -1,0 +1,66 @@
+"""Validation scores per net, on the device: R² for numbers, area under the ROC curve for classes.
+
+Shapes: K nets, N rows, C label columns; weights (K, N). Higher is better.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from muddle.core.loss import Task, weighted_mean
+from muddle.training.data import TrainingData
+
+
+def r2_score(labels: Tensor, predicted: Tensor, weights: Tensor) -> Tensor:
+    """R² averaged over outputs. labels, predicted (K, N, C) -> (K,)
+
+    Validation rows that are all alike have no variance to explain; they are measured against 1,
+    the variance of the standardised target.
+    """
+    error = weighted_mean((labels - predicted).square(), weights)
+    spread = weighted_mean((labels - weighted_mean(labels, weights)[:, None]).square(), weights)
+    spread = torch.where(spread > 1e-12, spread, torch.ones_like(spread))
+    return (1 - error / spread).mean(-1)
+
+
+def auc_score(labels: Tensor, predicted: Tensor, weights: Tensor) -> Tensor:
+    """Area under the ROC curve, one class against the rest, averaged over classes.
+
+    labels ±1 and predicted (K, N, C) -> (K,). A class that the validation rows lack, or that they
+    all belong to, has no curve and is left out; nan when that leaves none.
+    """
+    labels, predicted = labels.mT, predicted.mT.contiguous()  # (K, C, N)
+    weights = weights[:, None].to(torch.float64)
+    positive = weights * (labels > 0)
+    negative = weights * (labels <= 0)
+    ordered, order = predicted.sort(-1)
+    # Weight of the negatives ranked below each row, ties counting one half.
+    below = torch.nn.functional.pad(negative.gather(-1, order).cumsum(-1), (1, 0))
+    first = torch.searchsorted(ordered, predicted)
+    last = torch.searchsorted(ordered, predicted, right=True)
+    beaten = (below.gather(-1, first) + below.gather(-1, last)) / 2
+    pairs = positive.sum(-1) * negative.sum(-1)
+    area = (positive * beaten).sum(-1) / pairs  # 0/0 = nan where there is no curve
+    return area.nanmean(-1)
+
+
+def error_score(labels: Tensor, predicted: Tensor, weights: Tensor) -> Tensor:
+    """Minus the mean squared error against ±1 labels: defined also where no ROC curve is."""
+    return -weighted_mean((labels - predicted).square(), weights).mean(-1)
+
+
+def choose_score(task: Task, data: TrainingData) -> tuple[Callable[[Tensor], Tensor], str]:
+    """The score of validation predictions (K, n_validation, C) -> (K,), and its name.
+
+    Where some net's validation rows have no ROC curve, all nets are scored by squared error, so
+    that they stay comparable; the name tells.
+    """
+    labels = data.labels[data.validation_rows]
+    weights = data.weights_of(data.validation_rows)
+    if task == "regression":
+        return partial(r2_score, labels, weights=weights), "r2"
+    if bool(auc_score(labels, labels, weights).isnan().any()):
+        return partial(error_score, labels, weights=weights), "minus squared error"
+    return partial(auc_score, labels, weights=weights), "auc"
