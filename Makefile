@@ -25,8 +25,9 @@ fix: $(READY) ## let ruff repair what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# One thread per worker: torch's threads wait actively, and more of them than cores crawl.
 test: check ## checks and the fast tests
-	$(BIN)/pytest -n auto
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto
 
 test-slow: $(READY) ## the tests that take minutes
 	$(BIN)/pytest -m slow

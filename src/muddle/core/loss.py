@@ -83,7 +83,7 @@ class SquaredLoss:
     def baseline(self, labels: Tensor, weights: Tensor) -> Tensor:
         centred = labels - weighted_mean(labels, weights)[:, None]
         variance = weighted_mean(centred.square(), weights)
-        # PAPER: like with like. The released code compares the quarter above with the whole variance.
+        # PAPER: like with like; the released code compares its quarter with the whole variance.
         return _root(variance) if self.root else variance
 
 

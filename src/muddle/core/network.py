@@ -5,6 +5,7 @@ Shapes: K nets, N rows, F features, H hidden units. The output layer is not here
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -81,7 +82,7 @@ def draw_nets(
     """
     sizes = [n_features] + [width] * depth
     weights, biases = [], []
-    for fan_in, fan_out in zip(sizes[:-1], sizes[1:], strict=True):
+    for fan_in, fan_out in pairwise(sizes):
         bound = gain * (6.0 / (fan_in + fan_out)) ** 0.5
         drawn = torch.stack([torch.rand(fan_in, fan_out, generator=g) for g in generators])
         weights.append((2.0 * drawn - 1.0) * bound)

@@ -52,5 +52,9 @@ def first_penalty(
     source: Source,
 ) -> Tensor:
     """Penalty to start from. `loss_of` turns M Z (K, N, T) into the loss of each net (K,)."""
+    # eigh refuses the whole batch for one net that overflowed; such a net gets a hidden layer of
+    # zeros here, and training will find that its loss is not finite.
+    overflowed = ~hidden.square().sum((-2, -1)).isfinite()
+    hidden = hidden.masked_fill(overflowed[:, None, None], 0.0)
     losses = [loss_of(r) for r in residuals_on_grid(hidden, targets, penalty_grid(source))]
     return steepest_penalty(torch.stack(losses, dim=1), source).to(hidden.dtype)

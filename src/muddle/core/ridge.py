@@ -48,22 +48,25 @@ class Factor:
 
     lower: Tensor  # (K, S, S)
     penalty: Tensor  # (K,)
-    n_raises: Tensor  # (K,) how often the penalty of the net was multiplied by PENALTY_RAISE
+    n_raises: Tensor  # (K,) how often the penalty of the net had to be raised
     failed: Tensor  # (K,) bool: not positive definite even after MAX_RAISES
 
 
 def factor_with_recovery(gram: Tensor, penalty: Tensor) -> Factor:
-    """Factor every net; one that fails gets ten times its penalty and another try, up to 8 times.
+    """Factor every net; one that fails gets a larger penalty and another try, up to 8 times.
 
-    The raised penalty is part of the answer: whoever trains the penalty must adopt it, count it
-    and report it. Nets that succeed at once are not touched.
+    The first raise goes at least to where the precision can see it (machine epsilon times the mean
+    diagonal), each raise at least tenfold. The raised penalty is part of the answer: whoever
+    trains the penalty must adopt it, count it and report it. Nets that succeed at once are not
+    touched.
     """
     penalty = penalty.clone()
+    visible = torch.finfo(gram.dtype).eps * gram.diagonal(dim1=-2, dim2=-1).mean(-1)
     n_raises = torch.zeros_like(penalty, dtype=torch.long)
     lower, failed = factor_gram(gram, penalty)
     while bool(torch.any(failed & (n_raises < MAX_RAISES))):
         nets = torch.nonzero(failed & (n_raises < MAX_RAISES)).flatten()
-        penalty[nets] *= PENALTY_RAISE
+        penalty[nets] = torch.maximum(penalty[nets] * PENALTY_RAISE, visible[nets])
         n_raises[nets] += 1
         lower[nets], failed[nets] = factor_gram(gram[nets], penalty[nets])
     return Factor(lower, penalty, n_raises, failed)

@@ -175,7 +175,7 @@ def warn_about(result: TrainResult) -> None:
     n_nets = len(result.n_recoveries)
     if result.n_recoveries.any():
         warnings.warn(
-            f"the ridge penalty was raised tenfold {int(result.n_recoveries.sum())} time(s) in "
+            f"the ridge penalty was raised {int(result.n_recoveries.sum())} time(s) in "
             f"{int((result.n_recoveries > 0).sum())} of {n_nets} net(s), because a Gram matrix was "
             "not positive definite. Start from a larger penalty to avoid this.",
             UserWarning,
@@ -185,7 +185,7 @@ def warn_about(result: TrainResult) -> None:
         warnings.warn(
             f"{int(result.diverged.sum())} of {n_nets} net(s) stopped after "
             f"{len(result.history.seconds) - 1} iteration(s) because the loss was not finite or "
-            "exceeded max_loss; the best earlier iteration is kept. A lower learning_rate may help.",
+            "exceeded max_loss; the best earlier iteration is kept. Try a lower learning_rate.",
             UserWarning,
             stacklevel=4,
         )

@@ -16,7 +16,7 @@ from muddle.estimators.temperature import fit_temperature, to_probabilities
 from muddle.preprocessing.checks import FloatArray, check_training_table, check_weights
 from muddle.preprocessing.scaling import fit_target_scaler
 from muddle.preprocessing.splits import split_by_class, split_by_number
-from muddle.training.config import Head, TrainConfig
+from muddle.training.config import DITHER, Head, Ties, TrainConfig
 from muddle.training.stopping import Deadline
 
 DEFAULT = TrainConfig()
@@ -117,7 +117,7 @@ class MLRRegressor(RegressorMixin, BaseMLR):
         loss: Source = DEFAULT.loss,
         n_permutations: int = DEFAULT.n_permutations,
         structured_noise: float = DEFAULT.structured_noise,
-        dither: float = 0.03,
+        dither: float = DITHER,
         penalty: Source | float = DEFAULT.penalty,
         learning_rate: float | None = DEFAULT.learning_rate,
         max_iter: int | None = DEFAULT.max_iter,
@@ -199,6 +199,9 @@ class MLRClassifier(ClassifierMixin, BaseMLR):
 learning_rate, max_iter, batch_size, validation_fraction, head, max_loss, time_limit, device, \
 random_state, verbose
         As in :class:`MLRRegressor`. Iterations are compared by the area under the ROC curve.
+    ties : {"error", "first"}, default="error"
+        Which iteration to keep among those with equal area under the curve: the one with the least
+        squared error against ±1 labels, or, as in the released code, the first.
     class_weight : dict, "balanced" or None, default=None
         Weight of each class, multiplied with sample_weight. "balanced": inverse class frequency.
 
@@ -240,6 +243,7 @@ n_features_in_, feature_names_in_
         batch_size: int = DEFAULT.batch_size,
         validation_fraction: float = DEFAULT.validation_fraction,
         head: Head = DEFAULT.head,
+        ties: Ties = DEFAULT.ties,
         max_loss: float | None = DEFAULT.max_loss,
         time_limit: float | None = DEFAULT.time_limit,
         class_weight: Any = None,
@@ -260,6 +264,7 @@ n_features_in_, feature_names_in_
         self.batch_size = batch_size
         self.validation_fraction = validation_fraction
         self.head = head
+        self.ties = ties
         self.max_loss = max_loss
         self.time_limit = time_limit
         self.class_weight = class_weight
@@ -286,8 +291,8 @@ n_features_in_, feature_names_in_
         classes, codes = np.unique(target, return_inverse=True)
         if len(classes) < 2:
             raise ValueError(
-                f"y must hold at least 2 classes, got 1 class: {classes[0]!r} in every row (of "
-                "weight above 0). sklearn.dummy.DummyClassifier predicts a constant."
+                f"y must hold at least 2 classes, got 1 class: {classes.tolist()[0]!r} in every row "
+                "of weight above 0. sklearn.dummy.DummyClassifier predicts a constant."
             )
         hot = codes[:, None] == (np.arange(len(classes)) if len(classes) > 2 else [1])
         labels = np.where(hot, 1.0, -1.0)

@@ -23,6 +23,7 @@ def check_training_table(
             X,
             y,
             dtype=np.float64,
+            order="C",  # sums over rows round differently in another order
             ensure_all_finite=False,
             ensure_min_samples=MIN_ROWS,
             **y_options,
@@ -37,7 +38,7 @@ def check_new_rows(estimator: BaseEstimator, X: Any) -> FloatArray:
     """Rows to predict: the columns `fit` saw, finite."""
     try:
         table: FloatArray = validate_data(
-            estimator, X, reset=False, dtype=np.float64, ensure_all_finite=False
+            estimator, X, reset=False, dtype=np.float64, order="C", ensure_all_finite=False
         )
     except ValueError as error:
         raise _explain_text(X, error) from error
@@ -60,9 +61,9 @@ def check_finite(table: FloatArray, names: list[str]) -> None:
         for kind, found in (("NaN", np.isnan(table).any()), ("inf", np.isinf(table).any()))
         if found
     ]
-    bad = [name for name, good in zip(names, finite.all(axis=0), strict=True) if not good]
+    broken = [names[i] for i in np.flatnonzero(~finite.all(axis=0))]
     raise ValueError(
-        f"X must hold finite numbers only, got {' and '.join(kinds)} in {list_columns(bad)}. "
+        f"X must hold finite numbers only, got {' and '.join(kinds)} in {list_columns(broken)}. "
         "Fill the gaps first, e.g. with sklearn.impute.SimpleImputer in a pipeline."
     )
 
@@ -109,6 +110,11 @@ def check_weights(sample_weight: ArrayLike | None, X: FloatArray) -> FloatArray 
     """Weights of the rows, not negative and not all zero; None when every row counts the same."""
     if sample_weight is None:
         return None
+    if not np.any(np.asarray(sample_weight)):
+        raise ValueError(
+            "sample_weight must be above zero for some rows, got only zeros: all rows would be "
+            "left out. Pass sample_weight=None to count every row the same."
+        )
     weights: FloatArray = _check_sample_weight(sample_weight, X, dtype=np.float64)
     if (weights < 0).any():
         raise ValueError(
@@ -116,9 +122,9 @@ def check_weights(sample_weight: ArrayLike | None, X: FloatArray) -> FloatArray 
             f"{int(weights.argmin())}. Negative values in data passed as sample_weight have no "
             "meaning; use 0 to leave a row out."
         )
-    if not weights.any():
+    n_present = np.count_nonzero(weights)
+    if n_present < MIN_ROWS:
         raise ValueError(
-            "sample_weight must be above zero for some rows, got only zeros: all rows would be "
-            "left out. Pass sample_weight=None to count every row the same."
+            f"{n_present} row(s) have a weight above 0, at least {MIN_ROWS} are needed."
         )
     return weights

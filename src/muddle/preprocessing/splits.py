@@ -7,7 +7,7 @@ Rows = NDArray[np.int64]
 
 
 def count_validation_rows(n_rows: int, fraction: float) -> int:
-    """Rows set aside: the nearest whole number, at least one, and at least two stay for training."""
+    """Rows set aside: the nearest whole number, at least one; at least two stay for training."""
     n_validation = max(1, round(fraction * n_rows))
     if n_rows - n_validation < 2:
         raise ValueError(

@@ -10,8 +10,10 @@ from muddle.core.loss import Source, Task
 from muddle.core.network import ACTIVATIONS, Activation
 
 Head = Literal["train", "all", "batch"]
+Ties = Literal["error", "first"]
 
 MAX_PERMUTATIONS = 4096
+DITHER = 0.03  # of standardised labels, in regression; classification has none
 # The paper's table of architectures; deeper nets take the last entry.
 LEARNING_RATES = {1: 1e-2, 2: 1e-3, 3: 10**-3.5, 4: 1e-4}
 MAX_ITERATIONS = {1: 200, 2: 200, 3: 400, 4: 400}
@@ -36,6 +38,7 @@ class TrainConfig:
     batch_size: int = 4096
     validation_fraction: float = 0.2
     head: Head = "train"
+    ties: Ties = "error"
     max_loss: float | None = None  # None: only a loss that is not finite stops a net
     time_limit: float | None = None  # None: none
 
@@ -43,12 +46,9 @@ class TrainConfig:
         _check_choice("activation", self.activation, tuple(ACTIVATIONS))
         _check_choice("loss", self.loss, get_args(Source))
         _check_choice("head", self.head, get_args(Head))
-        for name in ("depth", "width", "batch_size"):
-            _check_int(name, getattr(self, name), minimum=1)
-        if self.batch_size < 2:
-            raise ValueError(
-                f"batch_size must be at least 2 rows, got batch_size={self.batch_size}."
-            )
+        _check_choice("ties", self.ties, get_args(Ties))
+        for name, minimum in (("depth", 1), ("width", 1), ("batch_size", 2)):
+            _check_int(name, getattr(self, name), minimum=minimum)
         _check_int("n_permutations", self.n_permutations, minimum=0)
         if self.n_permutations > MAX_PERMUTATIONS:
             raise ValueError(
@@ -122,20 +122,16 @@ def _check_fraction(name: str, value: Any) -> None:
         raise ValueError(f"{name} must lie in (0, 1), got {name}={value}.{hint}")
 
 
-# What the paper's text says (its section 2.2 and its table of architectures). For classification
-# the paper has no dither.
-PAPER = TrainConfig(
-    loss="paper", penalty="paper", dither=0.03, init_gain=1.0, batch_size=1024, head="train"
-)
+# What the paper's text says: its section 2.2 and its table of architectures.
+PAPER = TrainConfig(loss="paper", penalty="paper", init_gain=1.0, batch_size=1024, head="train")
 # What the authors' released code does, which produced the published tables.
 RELEASED = TrainConfig(
     loss="released",
     penalty="released",
-    dither=0.03,
     init_gain=2**0.5,
     batch_size=4096,
     head="batch",
-    max_loss=1.0,
+    ties="first",
 )
 _PRESETS = {"mlr-1": 1, "mlr-2": 2, "mlr-3": 3, "mlr-4": 4}
 
@@ -145,9 +141,14 @@ def preset_config(name: str, settings: Source, task: Task) -> TrainConfig:
     _check_choice("name", name, tuple(_PRESETS))
     _check_choice("settings", settings, get_args(Source))
     depth = _PRESETS[name]
-    config = replace(PAPER if settings == "paper" else RELEASED, depth=depth, task=task)
-    if task == "classification":
-        # The released classifier has no loss limit either.
-        config = replace(config, dither=0.0, max_loss=None)
-    rate = 1e-3 / 3 if settings == "released" and depth == 3 else LEARNING_RATES[depth]
-    return replace(config, learning_rate=rate, max_iter=MAX_ITERATIONS[depth])
+    released = settings == "released"
+    config = replace(
+        RELEASED if released else PAPER,
+        task=task,
+        depth=depth,
+        learning_rate=1e-3 / 3 if released and depth == 3 else LEARNING_RATES[depth],
+        max_iter=MAX_ITERATIONS[depth],
+    )
+    if task == "classification":  # neither dither nor, in the released code, a loss limit
+        return config
+    return replace(config, dither=DITHER, max_loss=1.0 if released else None)

@@ -4,7 +4,7 @@ Shapes: K nets, N rows, F features, C label columns, P permutations, B rows of a
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -31,6 +31,14 @@ class TrainingData:
             None if self.weights is None else self.weights.to(device),
             self.train_rows.to(device),
             self.validation_rows.to(device),
+        )
+
+    def keep(self, nets: Tensor) -> "TrainingData":
+        """The same table for only the nets with these indices."""
+        return replace(
+            self,
+            train_rows=self.train_rows[nets],
+            validation_rows=self.validation_rows[nets],
         )
 
     def weights_of(self, rows: Tensor) -> Tensor:

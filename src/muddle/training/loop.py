@@ -19,7 +19,6 @@ from muddle.core.muddling import draw_noise, stack_permuted
 from muddle.core.network import StackedMLP, draw_nets
 from muddle.core.penalty import first_penalty
 from muddle.core.ridge import (
-    PENALTY_RAISE,
     factor_with_recovery,
     gram_matrix,
     head_from_solution,
@@ -29,7 +28,7 @@ from muddle.core.ridge import (
 from muddle.errors import DivergenceError
 from muddle.training.config import TrainConfig
 from muddle.training.data import Batch, TrainingData, iterate_batches
-from muddle.training.scoring import choose_score
+from muddle.training.scoring import choose_scoring
 from muddle.training.stopping import BestNets, Deadline
 
 BLOCK_ROWS = 4096
@@ -52,7 +51,7 @@ class History:
 
 @dataclass(frozen=True)
 class TrainResult:
-    """K nets at their best iteration, on the CPU."""
+    """The nets that had a finite iteration, each at its best one, on the CPU."""
 
     nets: StackedMLP  # float32
     head: Tensor  # (K, H, C) float64
@@ -62,6 +61,7 @@ class TrainResult:
     best_iteration: Tensor  # (K,)
     n_recoveries: Tensor  # (K,) how often the penalty was raised because a factorisation failed
     diverged: Tensor  # (K,) bool: stopped early
+    kept: list[int]  # which of the nets asked for these are; one without a finite loss is not
     validation_output: Tensor  # (K, n_validation, C) by a head that never saw these rows
     history: History
 
@@ -99,7 +99,7 @@ def train(
     data = data.to(device)
     loss = make_loss(config.task, config.loss, structured_noise=config.structured_noise > 0)
     baseline = loss.baseline(stack[:, :, 0], data.weights_of(data.train_rows))
-    score_of, score_name = choose_score(config.task, data)
+    scoring = choose_scoring(config, data)
 
     batches = iterate_batches(data, stack, config.batch_size, own)
     batch = next(batches)
@@ -117,17 +117,16 @@ def train(
         if iteration > 0:
             batch = next(batches)
         state = _evaluate(nets, log_penalty, batch, baseline, loss, config, noise)
-        n_recoveries += state.n_raises * alive
-        finite = state.terms.total.isfinite() & ~state.failed
-        scored = alive & finite
-        alive = scored
+        alive = scored = alive & state.terms.total.isfinite() & ~state.failed
+        n_recoveries += state.n_raises * scored
         with torch.inference_mode():
             head = state.head
             if config.head != "batch" and data.n_train > config.batch_size:
                 head, _ = _solve_head_on(nets, data, data.train_rows, state.penalty, config)
-            score = score_of(nets.hidden(validation_features) @ head)
-            score = torch.where(scored, score, torch.nan)
-            best.update(nets, state.penalty, head, score, iteration)
+            predicted = nets.hidden(validation_features) @ head
+            score = torch.where(scored, scoring.score(predicted), torch.nan)
+            tie_break = scoring.tie_break(predicted)
+            best.update(nets, state.penalty, head, score, tie_break, iteration)
         if config.max_loss is not None:
             alive = alive & (state.terms.fit <= config.max_loss)
         total = state.terms.total.detach()
@@ -138,7 +137,7 @@ def train(
             deadline.check_first_iteration()
         if iteration < config.steps and bool(alive.any()) and not deadline.is_over():
             optimizer.zero_grad(set_to_none=True)
-            torch.where(alive, state.terms.total, 0.0).sum().backward()
+            torch.autograd.backward(torch.where(alive, state.terms.total, 0.0).sum())
             optimizer.step()
             _freeze(optimizer, nets, best, torch.nonzero(~alive).flatten())
             seconds.append(time.perf_counter() - started)
@@ -146,10 +145,25 @@ def train(
             seconds.append(time.perf_counter() - started)
             break
 
-    if bool((best.iteration < 0).any()):
-        _raise_divergence(best, config)
-    history = History(*(torch.stack(column).cpu() for column in zip(*rows, strict=True)), seconds)
-    return _finish(best, data, config, score_name, n_recoveries, ~alive, history)
+    kept = torch.nonzero(best.iteration >= 0).flatten()
+    if len(kept) == 0:
+        raise DivergenceError(
+            f"none of {len(seeds)} net(s) had a finite loss at any iteration. Clip or transform "
+            "extreme feature values, or leave penalty and learning_rate at their defaults."
+        )
+    losses, permutations, scores, penalties = (
+        torch.stack(column)[:, kept].cpu() for column in zip(*rows, strict=True)
+    )
+    return _finish(
+        best.keep(kept),
+        data.keep(kept),
+        config,
+        scoring.name,
+        n_recoveries[kept],
+        ~alive[kept],
+        kept,
+        History(losses, permutations, scores, penalties, seconds),
+    )
 
 
 def _evaluate(
@@ -175,14 +189,14 @@ def _evaluate(
 
     factor = factor_with_recovery(gram_matrix(hidden.detach()), log_penalty.detach().exp())
     with torch.no_grad():
-        log_penalty += factor.n_raises * math.log(PENALTY_RAISE)
+        log_penalty.copy_(torch.where(factor.n_raises > 0, factor.penalty.log(), log_penalty))
     residual, solved = ridge_residual(hidden, columns, log_penalty.exp(), factor)
 
     n_labels = head_labels.shape[-1]
     residual = residual[..., :-n_labels]
     if batch.root_weights is not None:
         residual = residual / batch.root_weights
-    errors = loss.errors(residual.unflatten(-1, shape[1:]), stack, batch.weights)
+    errors = loss.errors(residual.reshape(batch.stack.shape), stack, batch.weights)
     return _Evaluation(
         terms=combine(errors, baseline),
         head=head_from_solution(hidden.detach(), solved[..., -n_labels:]),
@@ -214,15 +228,10 @@ def _first_log_penalty(
     root = batch.root_weights
     if root is not None:
         hidden, mixed = hidden * root, mixed * root
-    if not bool(hidden.isfinite().all()):
-        raise DivergenceError(
-            "the first hidden layer is not finite: some feature values are too large for "
-            "float32 even after standardisation. Clip or transform the features."
-        )
 
     def loss_of(residual: Tensor) -> Tensor:
         residual = residual if root is None else residual / root
-        errors = loss.errors(residual.unflatten(-1, shape[1:]), stack, batch.weights)
+        errors = loss.errors(residual.reshape(batch.stack.shape), stack, batch.weights)
         return combine(errors, baseline).total
 
     return first_penalty(hidden, mixed, loss_of, config.penalty).log()
@@ -249,22 +258,13 @@ def _freeze(optimizer: torch.optim.Adam, nets: StackedMLP, best: BestNets, stopp
     log_penalty[stopped] = best.penalty[stopped].log()
 
 
-def _raise_divergence(best: BestNets, config: TrainConfig) -> None:
-    n_failed = int((best.iteration < 0).sum())
-    raise DivergenceError(
-        f"{n_failed} of {len(best.iteration)} nets had no finite loss at any iteration "
-        f"(learning rate {config.rate:g}, penalty {config.penalty!r}). "
-        "Use the default penalty, or clip extreme feature values."
-    )
-
-
 def _head_blocks(
     nets: StackedMLP, data: TrainingData, rows: Tensor
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Hidden layer and clean labels of these rows, scaled by √weight, block by block."""
     dtype = nets.biases[0].dtype
     # The dual system wants its few rows in one piece.
-    for block in rows.split(max(BLOCK_ROWS, nets.width), dim=1):
+    for block in torch.split(rows, max(BLOCK_ROWS, nets.width), dim=1):
         hidden = nets.hidden(data.features[block].to(dtype))
         labels = data.labels[block].to(dtype)
         root = data.root_weights_of(block)
@@ -293,6 +293,7 @@ def _finish(
     score_name: str,
     n_recoveries: Tensor,
     diverged: Tensor,
+    kept: Tensor,
     history: History,
 ) -> TrainResult:
     """Solve the heads that predict, in float64, and bring everything to the CPU."""
@@ -318,6 +319,7 @@ def _finish(
         best_iteration=best.iteration.cpu(),
         n_recoveries=n_recoveries.cpu(),
         diverged=diverged.cpu(),
+        kept=kept.tolist(),
         validation_output=(validation @ held_out_head).cpu(),
         history=history,
     )

@@ -4,12 +4,13 @@ Shapes: K nets, N rows, C label columns; weights (K, N). Higher is better.
 """
 
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from muddle.core.loss import Task, weighted_mean
+from muddle.core.loss import weighted_mean
+from muddle.training.config import TrainConfig
 from muddle.training.data import TrainingData
 
 
@@ -51,16 +52,34 @@ def error_score(labels: Tensor, predicted: Tensor, weights: Tensor) -> Tensor:
     return -weighted_mean((labels - predicted).square(), weights).mean(-1)
 
 
-def choose_score(task: Task, data: TrainingData) -> tuple[Callable[[Tensor], Tensor], str]:
-    """The score of validation predictions (K, n_validation, C) -> (K,), and its name.
+@dataclass(frozen=True)
+class Scoring:
+    """How iterations are compared: by score, and between equal scores by tie_break."""
 
-    Where some net's validation rows have no ROC curve, all nets are scored by squared error, so
-    that they stay comparable; the name tells.
+    name: str
+    score: Callable[[Tensor], Tensor]  # validation predictions (K, n_validation, C) -> (K,)
+    tie_break: Callable[[Tensor], Tensor]  # likewise
+
+
+def choose_scoring(config: TrainConfig, data: TrainingData) -> Scoring:
+    """R² or area under the ROC curve on each net's validation rows.
+
+    A few validation rows are soon ranked without a fault, at a point where the net has hardly
+    learnt; ties="error" then goes on to the least squared error. Where some net's validation rows
+    have no ROC curve, all nets are scored by squared error alone, so that they stay comparable.
     """
     labels = data.labels[data.validation_rows]
     weights = data.weights_of(data.validation_rows)
-    if task == "regression":
-        return partial(r2_score, labels, weights=weights), "r2"
+
+    def bind(score: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        return lambda predicted: score(labels, predicted, weights)
+
+    def first(predicted: Tensor) -> Tensor:
+        return predicted.new_zeros(len(predicted))
+
+    tie_break = bind(error_score) if config.ties == "error" else first
+    if config.task == "regression":
+        return Scoring("r2", bind(r2_score), tie_break)
     if bool(auc_score(labels, labels, weights).isnan().any()):
-        return partial(error_score, labels, weights=weights), "minus squared error"
-    return partial(auc_score, labels, weights=weights), "auc"
+        return Scoring("minus squared error", bind(error_score), tie_break)
+    return Scoring("auc", bind(auc_score), tie_break)

@@ -39,6 +39,7 @@ class BestNets:
     penalty: Tensor  # (K,)
     head: Tensor  # (K, H, C)
     score: Tensor  # (K,), -inf before the first finite score
+    tie_break: Tensor  # (K,) decides between equal scores
     iteration: Tensor  # (K,), -1 before the first finite score
 
     @classmethod
@@ -46,22 +47,44 @@ class BestNets:
         like = nets.biases[0]
         n_nets = nets.n_nets
         return cls(
-            nets=nets.map(lambda tensor: tensor.detach().clone()),
+            nets=nets.map(torch.zeros_like),
             penalty=like.new_ones(n_nets),
             head=like.new_zeros(n_nets, nets.width, n_labels),
             score=like.new_full((n_nets,), -torch.inf, dtype=torch.float64),
+            tie_break=like.new_full((n_nets,), -torch.inf, dtype=torch.float64),
             iteration=torch.full((n_nets,), -1, device=like.device),
         )
 
+    def keep(self, nets: Tensor) -> "BestNets":
+        """Only the nets with these indices."""
+        return BestNets(
+            self.nets.keep(nets.tolist()),
+            self.penalty[nets],
+            self.head[nets],
+            self.score[nets],
+            self.tie_break[nets],
+            self.iteration[nets],
+        )
+
     def update(
-        self, nets: StackedMLP, penalty: Tensor, head: Tensor, score: Tensor, iteration: int
+        self,
+        nets: StackedMLP,
+        penalty: Tensor,
+        head: Tensor,
+        score: Tensor,
+        tie_break: Tensor,
+        iteration: int,
     ) -> None:
-        """Keep what improved. A score that is not finite never does; of equals the first stays."""
-        better = torch.nonzero(score.isfinite() & (score > self.score)).flatten()
+        """Keep what improved. A score that is not finite never does; where also the tie-breaks are
+        equal the earlier iteration stays."""
+        score, tie_break = score.to(self.score.dtype), tie_break.to(self.score.dtype)
+        rises = (score > self.score) | ((score == self.score) & (tie_break > self.tie_break))
+        better = torch.nonzero(score.isfinite() & rises).flatten()
         if len(better) == 0:
             return
         self.nets.copy_nets(nets, better)
         self.penalty[better] = penalty[better]
         self.head[better] = head[better]
-        self.score[better] = score[better].to(self.score.dtype)
+        self.score[better] = score[better]
+        self.tie_break[better] = tie_break[better]
         self.iteration[better] = iteration

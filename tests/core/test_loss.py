@@ -1,0 +1,135 @@
+"""The loss on four rows that can be checked by hand.
+
+The hidden layer is one column of ones, so with penalty 4 every entry of H is 1/8: H y is the sum of
+y over 8, the same for every row and every permutation.
+"""
+
+import math
+
+import pytest
+import torch
+
+from muddle.core.loss import combine, make_loss
+from muddle.core.ridge import factor_with_recovery, gram_matrix, ridge_residual
+
+ONES = torch.ones(1, 4)
+
+
+def column_stack(*columns):
+    """Columns of four numbers -> (1, 4, columns, 1)"""
+    return torch.tensor(columns, dtype=torch.float64).T[None, :, :, None]
+
+
+def terms_of(loss, stack, structured=None, weights=ONES):
+    hidden = torch.ones(1, 4, 1, dtype=torch.float64)
+    penalty = torch.tensor([4.0], dtype=torch.float64)
+    mixed = loss.mix(stack, structured)
+    factor = factor_with_recovery(gram_matrix(hidden), penalty)
+    residual = ridge_residual(hidden, mixed.flatten(2), penalty, factor)[0].reshape(mixed.shape)
+    baseline = loss.baseline(stack[:, :, 0], weights)
+    terms = combine(loss.errors(residual, stack, weights), baseline)
+    return float(terms.fit), float(terms.permutation)
+
+
+# y = (2, 0, 1, 1): mean 1, variance 1/2, H y = 1/2, so the residuals are 3/2, -1/2, 1/2, 1/2 and
+# their mean square is 3/4. A permutation of y has the same residuals in another order.
+NUMBERS = column_stack([2, 0, 1, 1], [1, 2, 0, 1])
+# Sums to zero, so M leaves it alone: residuals become 5/2, 1/2, -1/2, -1/2, mean square 7/4;
+# for the permuted y: (1/2, 3/2, -1/2, 1/2) + (1, 1, -1, -1) has mean square (9+25+9+1)/16 = 11/4.
+NOISE = column_stack([1, 1, -1, -1], [1, 1, -1, -1])
+
+
+def test_paper_regression_loss_by_hand():
+    loss = make_loss("regression", "paper", structured_noise=True)
+    fit, gap = terms_of(loss, NUMBERS)
+    assert fit == pytest.approx(math.sqrt(3 / 4))
+    assert gap == pytest.approx(abs(math.sqrt(1 / 2) - math.sqrt(3 / 4)))
+    fit, gap = terms_of(loss, NUMBERS, NOISE)
+    assert fit == pytest.approx(math.sqrt(7 / 4))
+    assert gap == pytest.approx(abs(math.sqrt(1 / 2) - math.sqrt(11 / 4)))
+
+
+def test_released_regression_loss_by_hand():
+    noisy = make_loss("regression", "released", structured_noise=True)
+    fit, gap = terms_of(noisy, NUMBERS, NOISE)
+    assert fit == pytest.approx(7 / 16)
+    assert gap == pytest.approx(abs(1 / 2 - 11 / 16))
+    plain = make_loss("regression", "released", structured_noise=False)
+    fit, gap = terms_of(plain, NUMBERS)
+    assert fit == pytest.approx(3 / 4)
+    assert gap == pytest.approx(1 / 4)
+
+
+# Three of class +1, one of class -1: the sum is 2, so H Y* = 1/4 for every row.
+LABELS = column_stack([1, 1, 1, -1], [-1, 1, 1, 1])
+
+
+def cross_entropy(logits, targets):
+    terms = [
+        math.log1p(math.exp(-z)) if t else math.log1p(math.exp(z))
+        for z, t in zip(logits, targets, strict=True)
+    ]
+    return sum(terms) / len(terms)
+
+
+# M of NOISE is NOISE, as it sums to zero.
+@pytest.mark.parametrize(
+    ("source", "noise", "logits", "permuted_logits", "baseline_logit"),
+    [
+        # Y* + Mξ + HY*
+        ("paper", None, [1.25, 1.25, 1.25, -0.75], [-0.75, 1.25, 1.25, 1.25], 0.75),
+        ("paper", NOISE, [2.25, 2.25, 0.25, -1.75], [0.25, 2.25, 0.25, 0.25], 0.75),
+        # HY*
+        ("released", None, [0.25] * 4, [0.25] * 4, 0.5),
+        # (HY* + Y)/2 + Mξ
+        ("released", NOISE, [1.625, 1.625, -0.375, -0.875], [1.125, 1.625, -0.375, -0.375], 0.5),
+    ],
+)
+def test_classification_loss_by_hand(source, noise, logits, permuted_logits, baseline_logit):
+    loss = make_loss("classification", source, structured_noise=noise is not None)
+    fit, gap = terms_of(loss, LABELS, noise)
+    expected = cross_entropy(logits, [1, 1, 1, 0])
+    permuted = cross_entropy(permuted_logits, [0, 1, 1, 1])
+    baseline = cross_entropy([baseline_logit] * 4, [1, 1, 1, 0])
+    assert fit == pytest.approx(expected)
+    assert gap == pytest.approx(abs(baseline - permuted))
+
+
+@pytest.mark.parametrize("source", ["paper", "released"])
+@pytest.mark.parametrize(("task", "stack"), [("regression", NUMBERS), ("classification", LABELS)])
+def test_without_permutations_only_the_fit_term_is_left(source, task, stack):
+    loss = make_loss(task, source, structured_noise=False)
+    fit, gap = terms_of(loss, stack[:, :, :1])
+    assert fit == terms_of(loss, stack)[0]
+    assert gap == 0.0
+
+
+@pytest.mark.parametrize("source", ["paper", "released"])
+@pytest.mark.parametrize(("task", "stack"), [("regression", NUMBERS), ("classification", LABELS)])
+def test_a_row_of_weight_zero_does_not_count_in_errors_and_baseline(source, task, stack):
+    loss = make_loss(task, source, structured_noise=False)
+    residual = torch.linspace(-1, 1, 8, dtype=torch.float64).reshape(1, 4, 2, 1)
+    weights = torch.tensor([[0.0, 1.0, 2.0, 0.5]], dtype=torch.float64)
+    all_rows = loss.errors(residual, stack, weights)
+    fewer = loss.errors(residual[:, 1:], stack[:, 1:], weights[:, 1:])
+    torch.testing.assert_close(all_rows, fewer)
+    torch.testing.assert_close(
+        loss.baseline(stack[:, :, 0], weights),
+        loss.baseline(stack[:, 1:, 0], weights[:, 1:]),
+    )
+
+
+def test_several_outputs_are_averaged():
+    loss = make_loss("regression", "paper", structured_noise=False)
+    doubled = torch.cat([NUMBERS, 3 * NUMBERS], dim=-1)
+    fit, gap = terms_of(loss, doubled)
+    single_fit, single_gap = terms_of(loss, NUMBERS)
+    assert fit == pytest.approx(2 * single_fit)
+    assert gap == pytest.approx(2 * single_gap)
+
+
+def test_a_perfect_fit_has_a_finite_gradient():
+    residual = torch.zeros(1, 4, 1, 1, requires_grad=True)
+    loss = make_loss("regression", "paper", structured_noise=False)
+    loss.errors(residual, NUMBERS[:, :, :1], ONES).sum().backward()
+    assert residual.grad.isfinite().all()

@@ -1,0 +1,174 @@
+"""The ridge operator against textbook formulas in float64."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import Ridge
+
+from muddle.core.ridge import (
+    MAX_RAISES,
+    factor_with_recovery,
+    gram_matrix,
+    head_from_solution,
+    ridge_residual,
+    solve_head,
+    uses_dual,
+)
+
+SHAPES = [(1, 12, 5), (3, 12, 5), (3, 5, 12), (2, 6, 6)]  # nets, rows, width
+
+
+def draw(n_nets, n_rows, width, n_columns=4, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(n_nets, n_rows, width, generator=generator, dtype=dtype)
+    targets = torch.randn(n_nets, n_rows, n_columns, generator=generator, dtype=dtype)
+    penalty = torch.linspace(0.5, 2.0, n_nets, dtype=dtype)
+    return hidden, targets, penalty
+
+
+def residual_of(hidden, targets, penalty):
+    factor = factor_with_recovery(gram_matrix(hidden.detach()), penalty.detach())
+    return ridge_residual(hidden, targets, penalty, factor)[0]
+
+
+def primal_residual(hidden, targets, penalty):
+    eye = torch.eye(hidden.shape[-1], dtype=hidden.dtype)
+    inverse = torch.linalg.inv(hidden.mT @ hidden + penalty[:, None, None] * eye)
+    return targets - hidden @ inverse @ hidden.mT @ targets
+
+
+def dual_residual(hidden, targets, penalty):
+    eye = torch.eye(hidden.shape[-2], dtype=hidden.dtype)
+    kernel = hidden @ hidden.mT + penalty[:, None, None] * eye
+    return penalty[:, None, None] * torch.linalg.solve(kernel, targets)
+
+
+def test_the_smaller_system_is_solved():
+    assert uses_dual(5, 12)
+    assert uses_dual(6, 6)
+    assert not uses_dual(12, 5)
+    assert gram_matrix(torch.ones(2, 5, 12)).shape == (2, 5, 5)
+    assert gram_matrix(torch.ones(2, 12, 5)).shape == (2, 5, 5)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_residual_equals_both_textbook_forms(shape):
+    hidden, targets, penalty = draw(*shape)
+    residual = residual_of(hidden, targets, penalty)
+    torch.testing.assert_close(
+        residual, primal_residual(hidden, targets, penalty), rtol=0, atol=1e-8
+    )
+    torch.testing.assert_close(residual, dual_residual(hidden, targets, penalty), rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_backward_passes_gradcheck(shape):
+    inputs = [tensor.requires_grad_() for tensor in draw(*shape)]
+    assert torch.autograd.gradcheck(residual_of, inputs)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_gradient_equals_autograd_through_an_inverse(shape):
+    hidden, targets, penalty = draw(*shape)
+    upstream = torch.randn(targets.shape, dtype=targets.dtype, generator=torch.Generator())
+    gradients = []
+    for function in (residual_of, primal_residual):
+        inputs = [tensor.clone().requires_grad_() for tensor in (hidden, targets, penalty)]
+        gradients.append(torch.autograd.grad(function(*inputs), inputs, upstream))
+    for ours, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_head_equals_sklearn_ridge(shape, weighted):
+    hidden, labels, penalty = draw(*shape)
+    n_nets, n_rows, _ = hidden.shape
+    weights = torch.rand(n_nets, n_rows, 1, dtype=hidden.dtype, generator=torch.Generator())
+    root = weights.sqrt() if weighted else torch.ones_like(weights)
+    head, _ = solve_head([(hidden * root, labels * root)], penalty, n_rows=n_rows)
+    for net in range(n_nets):
+        ridge = Ridge(alpha=float(penalty[net]), fit_intercept=False, tol=1e-12)
+        ridge.fit(hidden[net], labels[net], sample_weight=root[net, :, 0].square().numpy())
+        np.testing.assert_allclose(head[net].numpy(), ridge.coef_.T, atol=1e-6)
+
+
+def test_head_from_the_training_solution_equals_the_head_solve():
+    for shape in SHAPES:
+        hidden, targets, penalty = draw(*shape)
+        factor = factor_with_recovery(gram_matrix(hidden), penalty)
+        _, solved = ridge_residual(hidden, targets, penalty, factor)
+        head, _ = solve_head([(hidden, targets)], penalty, n_rows=shape[1])
+        torch.testing.assert_close(head_from_solution(hidden, solved), head, rtol=0, atol=1e-10)
+
+
+def test_head_over_blocks_equals_head_at_once():
+    hidden, labels, penalty = draw(2, 50, 7)
+    blocks = list(zip(hidden.split(12, dim=1), labels.split(12, dim=1), strict=True))
+    assert len(blocks) == 5
+    in_blocks, _ = solve_head(blocks, penalty, n_rows=50)
+    at_once, _ = solve_head([(hidden, labels)], penalty, n_rows=50)
+    torch.testing.assert_close(in_blocks, at_once, rtol=0, atol=1e-12)
+
+
+def test_head_refuses_a_dual_system_in_pieces_and_no_rows():
+    hidden, labels, penalty = draw(1, 4, 10)
+    with pytest.raises(ValueError, match="one block"):
+        solve_head([(hidden[:, :2], labels[:, :2])], penalty, n_rows=4)
+    with pytest.raises(ValueError, match="at least one block"):
+        solve_head([], penalty, n_rows=4)
+
+
+@pytest.mark.parametrize("shape", [(2, 12, 5), (2, 5, 12)])
+def test_a_row_of_weight_zero_is_absent(shape):
+    hidden, targets, penalty = draw(*shape)
+    root = torch.rand(*shape[:2], 1, dtype=hidden.dtype, generator=torch.Generator()).sqrt()
+    root[:, 0] = 0.0
+    weighted = residual_of(hidden * root, targets * root, penalty)
+    without = residual_of((hidden * root)[:, 1:], (targets * root)[:, 1:], penalty)
+    torch.testing.assert_close(weighted[:, 1:], without, rtol=0, atol=1e-12)
+    assert (weighted[:, 0] == 0).all()
+
+
+@pytest.mark.parametrize("shape", [(2, 12, 5), (2, 5, 12)])
+def test_a_weight_of_three_counts_like_three_equal_rows(shape):
+    hidden, targets, penalty = draw(*shape)
+    root = torch.ones(*shape[:2], 1, dtype=hidden.dtype)
+    root[:, 0] = 3**0.5
+    weighted, _ = solve_head([(hidden * root, targets * root)], penalty, n_rows=shape[1])
+    rows = [0, 0, *range(shape[1])]
+    hidden, targets = hidden[:, rows], targets[:, rows]
+    repeated, _ = solve_head([(hidden, targets)], penalty, n_rows=len(rows))
+    torch.testing.assert_close(weighted, repeated, rtol=0, atol=1e-10)
+
+
+def singular_and_healthy():
+    """Net 0: one direction, so large that float32 cannot see the penalty. Net 1: easy."""
+    hidden, targets, _ = draw(2, 6, 9, dtype=torch.float32)
+    hidden[0] = 1e3 * torch.ones(6, 9)
+    return hidden, targets, torch.tensor([1e-4, 1.0])
+
+
+def test_a_failed_factorisation_raises_only_that_nets_penalty():
+    hidden, targets, penalty = singular_and_healthy()
+    factor = factor_with_recovery(gram_matrix(hidden), penalty)
+    assert factor.n_raises.tolist()[1] == 0
+    raises = int(factor.n_raises[0])
+    assert 0 < raises <= MAX_RAISES
+    assert float(factor.penalty[0]) >= 1e-4 * 10**raises
+    assert float(factor.penalty[1]) == 1.0
+    assert not factor.failed.any()
+    residual, _ = ridge_residual(hidden, targets, factor.penalty, factor)
+    assert residual.isfinite().all()
+    alone = residual_of(hidden[1:], targets[1:], penalty[1:])
+    torch.testing.assert_close(residual[1:], alone)
+    assert penalty.tolist() == pytest.approx([1e-4, 1.0])  # the caller's tensor is not touched
+
+
+def test_a_hopeless_net_is_reported_as_failed_and_spares_the_others():
+    hidden, targets, penalty = singular_and_healthy()
+    hidden[0, 0, 0] = torch.nan
+    factor = factor_with_recovery(gram_matrix(hidden), penalty)
+    assert factor.failed.tolist() == [True, False]
+    assert factor.n_raises.tolist() == [MAX_RAISES, 0]
+    assert ridge_residual(hidden, targets, factor.penalty, factor)[0][1].isfinite().all()

@@ -1,0 +1,208 @@
+"""Every way to hold it wrong, and what the user is told."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from muddle import MLRClassifier, MLRRegressor
+from muddle.errors import DeviceError, TimeLimitError
+
+QUICK = {"width": 16, "max_iter": 3, "random_state": 0}
+
+
+def fit(X, y, make=MLRRegressor, sample_weight=None, **options):
+    return make(**QUICK | options).fit(X, y, sample_weight=sample_weight)
+
+
+def test_nan_and_inf_name_their_columns(numbers):
+    X, y = numbers
+    broken = X.copy()
+    broken[3, 1] = np.nan
+    with pytest.raises(ValueError, match="finite numbers only, got NaN in column '1'"):
+        fit(broken, y)
+    frame = pd.DataFrame(broken, columns=["age", "height", "mass", "dose"])
+    frame.loc[0, "dose"] = -np.inf
+    with pytest.raises(ValueError, match=r"got NaN and inf in columns 'height', 'dose'.*Imputer"):
+        fit(frame, y)
+    model = fit(X, y)
+    with pytest.raises(ValueError, match="got NaN in column '1'"):
+        model.predict(broken)
+
+
+def test_many_broken_columns_are_summarised():
+    X = np.full((10, 30), np.nan)
+    with pytest.raises(ValueError, match="'4' and 25 more"):
+        fit(X, np.arange(10.0))
+
+
+def test_nan_in_the_target(numbers):
+    X, y = numbers
+    y = y.copy()
+    y[0] = np.nan
+    with pytest.raises(ValueError, match="y contains NaN"):
+        fit(X, y)
+
+
+def test_wrong_shapes(numbers):
+    X, y = numbers
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        fit(X, y[:-1])
+    with pytest.raises(ValueError, match="Expected 2D array, got 1D array"):
+        fit(X[:, 0], y)
+    with pytest.raises(ValueError, match="dim 3"):
+        fit(X[:, :, None], y)
+    with pytest.raises(ValueError, match="X has 3 features, but MLRRegressor is expecting 4"):
+        fit(X, y).predict(X[:, :3])
+
+
+def test_too_few_rows(numbers):
+    X, y = numbers
+    with pytest.raises(ValueError, match=r"1 sample.*minimum of 4 is required"):
+        fit(X[:1], y[:1])
+    with pytest.raises(ValueError, match="0 sample"):
+        fit(X[:0], y[:0])
+    assert fit(X[:4], y[:4]).predict(X).shape == (80,)
+
+
+def test_too_few_rows_of_weight_above_zero(numbers):
+    X, y = numbers
+    weights = np.zeros(80)
+    weights[:3] = 1
+    with pytest.raises(ValueError, match=r"3 row.* have a weight above 0, at least 4 are needed"):
+        fit(X, y, sample_weight=weights)
+
+
+def test_constant_target(numbers):
+    X, y = numbers
+    with pytest.raises(ValueError, match="y must vary, got the same value 2 in every row: there"):
+        fit(X, np.full(80, 2.0))
+    with pytest.raises(ValueError, match="in every row in output column '1'"):
+        fit(X, np.column_stack([y, np.ones(80)]))
+
+
+def test_constant_columns_are_ignored_with_a_warning(numbers):
+    X, y = numbers
+    frame = pd.DataFrame(X, columns=list("abcd")).assign(site=7.0)
+    with pytest.warns(UserWarning, match="column 'site' is constant and will be ignored"):
+        model = fit(frame, y)
+    assert (model.predict(frame.assign(site=-1e9)) == model.predict(frame)).all()
+
+
+def test_only_constant_columns(numbers):
+    with pytest.raises(ValueError, match="must have a column that varies, got 3 constant"):
+        fit(np.ones((80, 3)), numbers[1])
+
+
+def test_one_class(classes):
+    X, y = classes
+    with pytest.raises(ValueError, match="at least 2 classes, got 1 class: 'ash'"):
+        fit(X, np.full(90, "ash"), MLRClassifier)
+    with pytest.raises(ValueError, match="at least 2 classes, got 1 class"):
+        fit(X, y, MLRClassifier, sample_weight=(y == "ash").astype(float))
+
+
+def test_numbers_as_classes(numbers):
+    with pytest.raises(ValueError, match="Unknown label type: continuous"):
+        fit(*numbers, MLRClassifier)
+
+
+def test_every_class_a_single_row(numbers):
+    with pytest.raises(ValueError, match="each of the 8 classes has a single row"):
+        fit(numbers[0][:8], np.arange(8), MLRClassifier)
+
+
+def test_a_class_of_one_row_is_learnt_from_and_said_to_have_no_curve():
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    y = np.array([1] + [0] * 19)
+    with pytest.warns(UserWarning, match="single class, so there is no ROC curve"):
+        model = fit(X, y, MLRClassifier)
+    assert model.validation_metric_ == "minus squared error"
+    assert model.classes_.tolist() == [0, 1]
+
+
+def test_weights_that_make_no_sense(numbers):
+    X, y = numbers
+    with pytest.raises(ValueError, match="got only zeros: all rows would be left out"):
+        fit(X, y, sample_weight=np.zeros(80))
+    with pytest.raises(ValueError, match="must not be negative, got -2 in row 5"):
+        fit(X, y, sample_weight=np.where(np.arange(80) == 5, -2.0, 1.0))
+    with pytest.raises(ValueError, match=r"sample_weight.shape"):
+        fit(X, y, sample_weight=np.ones(3))
+    with pytest.raises(ValueError, match="NaN"):
+        fit(X, y, sample_weight=np.full(80, np.nan))
+
+
+def test_class_weight_of_an_unknown_class(classes):
+    X, y = classes
+    with pytest.raises(ValueError, match="class_weight"):
+        fit(X, y, MLRClassifier, class_weight="balance")
+
+
+def test_text_columns_are_named_with_the_way_out(numbers):
+    X, y = numbers
+    frame = pd.DataFrame(X, columns=list("abcd")).assign(colour=["red", "blue"] * 40)
+    with pytest.raises(ValueError, match=r"numbers only, got text in column 'colour'.*OneHotEnc"):
+        fit(frame, y)
+    with pytest.raises(ValueError, match="text in column '4'"):
+        fit(frame.to_numpy(), y)
+    assert fit(frame[list("abcd")].astype(str), y).n_features_in_ == 4  # numbers written as text
+
+
+def test_text_as_a_numeric_target(numbers):
+    with pytest.raises(ValueError, match="could not convert string to float"):
+        fit(numbers[0], np.array(["x"] * 80))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"width": 0}, "width must be at least 1, got width=0"),
+        ({"validation_fraction": 20}, "Did you mean 0.2"),
+        ({"n_permutations": 10**6}, "n_permutations must be at most 4096"),
+        ({"loss": "releasd"}, "Did you mean 'released'"),
+    ],
+)
+def test_bad_parameters_stop_before_the_data_is_looked_at(options, message):
+    with pytest.raises(ValueError, match=message):
+        fit(None, None, **options)
+
+
+def test_validation_fraction_too_large_for_the_rows(numbers):
+    X, y = numbers
+    with pytest.raises(ValueError, match="leaves 1 for training, at least 2"):
+        fit(X[:10], y[:10], validation_fraction=0.9)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
+def test_cuda_absent(numbers):
+    with pytest.raises(DeviceError, match="finds no CUDA device"):
+        fit(*numbers, device="cuda")
+    model = fit(*numbers).set_params(device="cuda")  # as a pickle from a machine with CUDA
+    assert model.predict(numbers[0]).shape == (80,)
+
+
+def test_time_limit_too_short(numbers):
+    with pytest.raises(TimeLimitError, match=r"time_limit=1e-09 s was over before one iteration"):
+        fit(*numbers, time_limit=1e-9)
+
+
+def test_time_limit_long_enough(numbers):
+    assert fit(*numbers, time_limit=100.0).n_iter_ == 3
+
+
+def test_divergence_is_reported_and_survived(numbers):
+    with pytest.warns(UserWarning, match="stopped after .* iteration"):
+        model = fit(*numbers, learning_rate=1e30, max_iter=20)
+    assert np.isfinite(model.predict(numbers[0])).all()
+    assert model.best_iteration_ == 0
+
+
+def test_raised_penalties_are_reported():
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.normal(size=(4, 1)), 20, axis=0) * np.ones((1, 3))
+    y = rng.normal(size=80)
+    with pytest.warns(UserWarning, match="penalty was raised"):
+        model = fit(X, y, penalty=1e-30, width=64)
+    assert model.n_recoveries_ > 0
+    assert np.isfinite(model.predict(X)).all()

@@ -1,0 +1,283 @@
+"""The training loop on tensors: what one iteration computes, what is kept, and what stops."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import torch
+
+from muddle.errors import DivergenceError, TimeLimitError
+from muddle.training.config import TrainConfig
+from muddle.training.data import TrainingData, iterate_batches
+from muddle.training.loop import NOISE_STREAM, train
+from muddle.training.stopping import Deadline
+
+CPU = torch.device("cpu")
+SMALL = TrainConfig(depth=2, width=24, max_iter=8, n_permutations=3, dither=0.03)
+SEEDS = (11, 12, 13)
+
+
+def make_data(n_rows=40, n_nets=3, n_labels=1, weights=None, task="regression"):
+    generator = torch.Generator().manual_seed(5)
+    features = torch.randn(n_rows, 4, generator=generator)
+    labels = features[:, :n_labels] + 0.3 * torch.randn(n_rows, n_labels, generator=generator)
+    if task == "classification":
+        labels = torch.where(labels > 0, 1.0, -1.0)
+    orders = torch.stack([torch.randperm(n_rows, generator=generator) for _ in range(n_nets)])
+    n_validation = n_rows // 5
+    return TrainingData(
+        features, labels, weights, orders[:, n_validation:], orders[:, :n_validation]
+    )
+
+
+def fit(data, config=SMALL, seeds=SEEDS, **options):
+    deadline = options.pop("deadline", Deadline(None))
+    return train(data, config, seeds, device=CPU, deadline=deadline, **options)
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+@pytest.mark.parametrize("batch_size", [4096, 10])
+def test_nets_trained_together_equal_each_trained_alone(task, batch_size):
+    dither = 0.03 if task == "regression" else 0.0
+    config = replace(SMALL, task=task, batch_size=batch_size, dither=dither)
+    data = make_data(task=task)
+    together = fit(data, config)
+    for net, seed in enumerate(SEEDS):
+        alone = fit(data.keep(torch.tensor([net])), config, [seed])
+        assert alone.best_iteration[0] == together.best_iteration[net]
+        for name in ("head", "penalty", "score", "validation_output"):
+            ours, theirs = getattr(together, name)[net], getattr(alone, name)[0]
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            together.history.loss[:, net], alone.history.loss[:, 0], rtol=1e-4, atol=1e-5
+        )
+
+
+def first_loss_by_textbook(data, config, seed):
+    """Loss at iteration 0 of one net, with an explicit hat matrix in float64."""
+    generator = torch.Generator().manual_seed(seed)
+    noise = torch.Generator().manual_seed(seed ^ NOISE_STREAM)
+    layer = data.features[data.train_rows[0]].double()
+    sizes = [layer.shape[1]] + [config.width] * config.depth
+    for n_in, n_out in pairwise(sizes):
+        bound = (6 / (n_in + n_out)) ** 0.5
+        weight = (2 * torch.rand(n_in, n_out, generator=generator) - 1) * bound
+        layer = torch.relu(layer @ weight.double())
+    labels = data.labels[data.train_rows[0]].double()
+    n_rows = len(labels)
+    orders = [
+        torch.arange(n_rows),
+        *(torch.randperm(n_rows, generator=generator) for _ in range(config.n_permutations)),
+    ]
+    stack = labels[torch.stack(orders, 1)]
+    if config.dither:
+        stack = stack + config.dither * torch.randn(stack.shape, generator=noise)
+    structured = 0.0
+    if config.structured_noise:
+        structured = config.structured_noise * torch.randn(stack.shape, generator=noise)
+    eye = torch.eye(n_rows, dtype=torch.float64)
+    gram = layer.T @ layer + config.penalty * torch.eye(config.width, dtype=torch.float64)
+    hat = layer @ torch.linalg.inv(gram) @ layer.T
+    residual = torch.einsum("ij,jtc->itc", eye - hat, stack + structured)
+    rmse = residual.square().mean(0).sqrt()  # (1 + P, C)
+    spread = labels.std(0, correction=0)
+    gap = (spread - rmse[1:]).abs().mean() if config.n_permutations else 0.0
+    return float(rmse[0].mean() + gap)
+
+
+@pytest.mark.parametrize("n_permutations", [0, 3])
+@pytest.mark.parametrize("structured_noise", [0.0, 1.0])
+@pytest.mark.parametrize("dither", [0.0, 0.03])
+@pytest.mark.parametrize("width", [8, 64])  # primal and dual
+def test_first_loss_is_the_formula_with_the_parts_that_are_on(
+    n_permutations, structured_noise, dither, width
+):
+    config = replace(
+        SMALL,
+        loss="paper",
+        penalty=3.0,
+        width=width,
+        n_permutations=n_permutations,
+        structured_noise=structured_noise,
+        dither=dither,
+    )
+    data = make_data(n_nets=1, n_labels=2)
+    result = fit(data, config, [11])
+    expected = first_loss_by_textbook(data, config, 11)
+    assert float(result.history.loss[0, 0]) == pytest.approx(expected, rel=1e-5)
+    permutation = float(result.history.permutation[0, 0])
+    assert (permutation == 0.0) == (n_permutations == 0)
+
+
+def test_a_lower_loss_is_found():
+    result = fit(make_data(), replace(SMALL, max_iter=60, structured_noise=0.0))
+    assert (result.history.loss[-1] < 0.9 * result.history.loss[0]).all()
+
+
+def test_the_penalty_is_trained():
+    result = fit(make_data())
+    assert (result.history.penalty[0] != result.history.penalty[-1]).all()
+
+
+def test_the_best_iteration_is_kept():
+    result = fit(make_data(), replace(SMALL, max_iter=30, learning_rate=0.05))
+    best = result.history.score.argmax(0)
+    assert torch.equal(result.best_iteration, best)
+    assert torch.equal(result.score.float(), result.history.score.max(0).values.float())
+    assert torch.equal(result.penalty, result.history.penalty[best, range(3)])
+
+
+@pytest.mark.parametrize("batch_size", [4096, 10])
+def test_reported_score_is_that_of_the_returned_nets(batch_size):
+    data = make_data()
+    config = replace(SMALL, max_iter=20, batch_size=batch_size)
+    result = fit(data, config)
+    labels = data.labels[data.validation_rows].double()
+    error = (labels - result.validation_output).square().sum(1)
+    spread = (labels - labels.mean(1, keepdim=True)).square().sum(1)
+    torch.testing.assert_close((1 - error / spread)[:, 0], result.score, rtol=0, atol=1e-3)
+
+
+def test_history_has_a_row_per_iteration_and_the_start():
+    result = fit(make_data())
+    assert result.history.loss.shape == (9, 3)
+    assert len(result.history.seconds) == 9
+    assert (result.history.permutation <= result.history.loss).all()
+
+
+@pytest.mark.parametrize("batch_size", [4096, 10])
+def test_head_on_all_rows_is_the_ridge_of_all_rows(batch_size):
+    data = make_data()
+    config = replace(SMALL, head="all", batch_size=batch_size)
+    result = fit(data, config)
+    hidden = result.nets.map(torch.Tensor.double).hidden(data.features.double())
+    scale = 40 / min(batch_size, data.n_train)
+    gram = hidden.mT @ hidden + (scale * result.penalty.double())[:, None, None] * torch.eye(24)
+    expected = torch.linalg.solve(gram, hidden.mT @ data.labels.double())
+    torch.testing.assert_close(result.head, expected, rtol=1e-8, atol=1e-8)
+
+
+def test_held_out_predictions_come_from_a_head_without_those_rows():
+    data = make_data()
+    on_all = fit(data, replace(SMALL, head="all"))
+    on_train = fit(data, replace(SMALL, head="train"))
+    assert torch.equal(on_all.validation_output, on_train.validation_output)
+    assert not torch.allclose(on_all.head, on_train.head)
+
+
+def test_the_released_head_sees_dithered_labels():
+    data = make_data()
+    dithered = fit(data, replace(SMALL, head="batch", max_iter=1))
+    clean = fit(data, replace(SMALL, head="batch", max_iter=1, dither=0.0))
+    refitted = fit(data, replace(SMALL, head="train", max_iter=1, dither=0.0))
+    torch.testing.assert_close(clean.head, refitted.head, rtol=1e-3, atol=1e-4)
+    assert not torch.allclose(dithered.head, clean.head, rtol=1e-3, atol=1e-4)
+
+
+def test_weights_of_one_change_nothing():
+    plain = fit(make_data())
+    weighted = fit(make_data(weights=torch.ones(40)))
+    torch.testing.assert_close(plain.head, weighted.head, rtol=1e-3, atol=1e-4)
+
+
+def test_a_tiny_weight_is_as_good_as_an_absent_row_in_the_loss():
+    weights = torch.ones(40)
+    data = make_data(n_nets=1, weights=weights)
+    dropped = int(data.train_rows[0, -1])
+    config = replace(SMALL, n_permutations=0, dither=0.0, structured_noise=0.0, penalty=1.0)
+    weights[dropped] = 1e-9
+    weighted = fit(data, config, [11])
+    shorter = replace(data, train_rows=data.train_rows[:, :-1])
+    absent = fit(shorter, config, [11])
+    torch.testing.assert_close(weighted.history.loss, absent.history.loss, rtol=1e-4, atol=1e-5)
+
+
+def test_batches_visit_every_row_before_any_row_again():
+    data = make_data()
+    stack = data.labels[data.train_rows][:, :, None]
+    generators = [torch.Generator().manual_seed(seed) for seed in SEEDS]
+    batches = iterate_batches(data, stack, 16, generators)
+    first, second, third = (next(batches) for _ in range(3))
+    assert first.features.shape == (3, 16, 4)
+    for net in range(3):
+        own = data.features[data.train_rows[net]][:, 0].tolist()
+        seen = first.features[net, :, 0].tolist() + second.features[net, :, 0].tolist()
+        assert sorted(seen) == sorted(own)
+        assert third.features[net, :, 0].tolist() != first.features[net, :, 0].tolist()
+        assert torch.equal(first.stack[net, :, 0], data.labels[batch_rows(data, first, net)])
+
+
+def batch_rows(data, batch, net):
+    matches = (batch.features[net][:, None] == data.features[None]).all(-1)
+    return matches.int().argmax(1)
+
+
+def test_one_diverging_net_leaves_the_others_as_they_are():
+    data = make_data()
+    healthy = fit(data)
+    poisoned_row = 41
+    features = torch.cat([data.features, torch.full((2, 4), 1e25)])
+    labels = torch.cat([data.labels, torch.zeros(2, 1)])
+    train_rows = data.train_rows.clone()
+    train_rows[1, 0] = poisoned_row
+    result = fit(replace(data, features=features, labels=labels, train_rows=train_rows))
+    assert result.kept == [0, 2]
+    for ours, theirs in ((0, 0), (1, 2)):
+        torch.testing.assert_close(result.head[ours], healthy.head[theirs])
+        assert torch.equal(result.history.loss[:, ours], healthy.history.loss[:, theirs])
+    assert not result.diverged.any()
+
+
+def test_divergence_of_every_net_is_an_error():
+    data = make_data()
+    with pytest.raises(DivergenceError, match="none of 3 net"):
+        fit(replace(data, features=data.features * 1e25))
+
+
+def test_a_loss_above_max_loss_stops_a_net_and_keeps_its_best():
+    stopped = fit(make_data(), replace(SMALL, max_loss=1e-6))
+    assert stopped.diverged.all()
+    assert stopped.best_iteration.tolist() == [0, 0, 0]
+    assert len(stopped.history.seconds) == 1
+
+
+def test_recoveries_are_counted_and_adopted():
+    data = make_data(n_nets=1)
+    config = replace(SMALL, width=200, penalty=1e-12, learning_rate=1e-12, max_iter=2)
+    data = replace(data, features=torch.ones_like(data.features))
+    result = fit(data, config, [11])
+    assert int(result.n_recoveries[0]) > 0
+    assert float(result.penalty[0]) > 1e-12
+    assert result.head.isfinite().all()
+    assert result.history.loss.isfinite().all()
+
+
+class Clock(Deadline):
+    """A deadline that is over after a number of looks at it."""
+
+    def __init__(self, looks):
+        super().__init__(1.0)
+        self.looks = looks
+
+    def is_over(self):
+        self.looks -= 1
+        return self.looks < 0
+
+
+def test_time_limit_stops_after_the_iteration_that_reaches_it():
+    # One look after iteration 0 for the check of the first iteration, one in every iteration.
+    result = fit(make_data(), deadline=Clock(looks=4))
+    assert len(result.history.seconds) == 4
+
+
+def test_time_limit_shorter_than_one_iteration_is_an_error():
+    with pytest.raises(TimeLimitError, match="before one iteration was finished"):
+        fit(make_data(), deadline=Clock(looks=0))
+
+
+def test_global_random_state_and_threads_are_left_alone():
+    torch.manual_seed(0)
+    before, threads = torch.get_rng_state(), torch.get_num_threads()
+    fit(make_data())
+    assert torch.equal(before, torch.get_rng_state())
+    assert torch.get_num_threads() == threads
