@@ -291,8 +291,8 @@ n_features_in_, feature_names_in_
         classes, codes = np.unique(target, return_inverse=True)
         if len(classes) < 2:
             raise ValueError(
-                f"y must hold at least 2 classes, got 1 class: {classes.tolist()[0]!r} in every row "
-                "of weight above 0. sklearn.dummy.DummyClassifier predicts a constant."
+                f"y must hold at least 2 classes, got 1 class: {classes.tolist()[0]!r} in every "
+                "row of weight above 0. sklearn.dummy.DummyClassifier predicts a constant."
             )
         hot = codes[:, None] == (np.arange(len(classes)) if len(classes) > 2 else [1])
         labels = np.where(hot, 1.0, -1.0)

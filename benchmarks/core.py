@@ -1,0 +1,185 @@
+"""Seconds per net against a textbook implementation of the same training, in one process.
+
+    python benchmarks/core.py                 # rows x depths on the CPU (and CUDA if there is one)
+    python benchmarks/core.py --rows 66 --depths 1
+
+The textbook implementation is what one would write from the paper: a J x J inverse, autograd
+through it, one net at a time. Both run on the same data, full batch, with 16 permutations and both
+noises, and score 20 % validation rows at every iteration. The time of an iteration is the median
+after a warm-up; "fit" is what a user waits for, start-up included.
+"""
+
+import argparse
+import platform
+import statistics
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from muddle import MLRRegressor
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def make_table(n_train: int, n_features: int = 10) -> tuple[np.ndarray, np.ndarray]:
+    """Rows such that n_train of them are left for training beside 20 % validation rows."""
+    rng = np.random.default_rng(0)
+    n_rows = round(n_train / 0.8)
+    X = rng.normal(size=(n_rows, n_features))
+    return X, X[:, 0] + np.sin(X[:, 1]) + 0.5 * rng.normal(size=n_rows)
+
+
+def sync(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def textbook_iterations(
+    X: np.ndarray, y: np.ndarray, *, width: int, depth: int, n_iterations: int, device: str
+) -> list[float]:
+    """Seconds of each iteration of a straightforward MLR net."""
+    generator = torch.Generator(device).manual_seed(0)
+    n_validation = round(0.2 * len(X))
+    table = torch.tensor(X, dtype=torch.float32, device=device)
+    target = torch.tensor((y - y.mean()) / y.std(), dtype=torch.float32, device=device)[:, None]
+    rows, labels = table[n_validation:], target[n_validation:]
+    held_out, held_out_labels = table[:n_validation], target[:n_validation]
+    orders = [torch.randperm(len(rows), generator=generator, device=device) for _ in range(16)]
+    permuted = torch.cat([labels[order] for order in orders], dim=1)
+    sizes = [X.shape[1]] + [width] * depth
+    layers = []
+    for n_in, n_out in pairwise(sizes):
+        weight = torch.empty(n_in, n_out, device=device)
+        torch.nn.init.xavier_uniform_(weight, generator=generator)
+        layers.append((weight.requires_grad_(), torch.zeros(n_out, device=device).requires_grad_()))
+    log_penalty = torch.tensor(5.0, device=device, requires_grad=True)
+    optimizer = torch.optim.Adam([p for pair in layers for p in pair] + [log_penalty], lr=1e-3)
+    eye = torch.eye(width, device=device)
+
+    def hidden_of(features: Tensor) -> Tensor:
+        for weight, bias in layers:
+            features = torch.relu(features @ weight + bias)
+        return features
+
+    def noise(like: Tensor, scale: float) -> Tensor:
+        return scale * torch.randn(like.shape, generator=generator, device=device)
+
+    best = -float("inf")
+    kept: list[Tensor] = []
+    times = []
+    for _ in range(n_iterations):
+        sync(device)
+        start = time.perf_counter()
+        hidden = hidden_of(rows)
+        inverse = torch.linalg.inv(hidden.T @ hidden + log_penalty.exp() * eye)
+        projector = inverse @ hidden.T
+        hat = hidden @ projector
+        noisy = labels + noise(labels, 0.03)
+        structured = noise(noisy, 1.0)
+        fit = (noisy + structured - hat @ structured - hat @ noisy).square().mean().sqrt()
+        noisy_permuted = permuted + noise(permuted, 0.03)
+        structured = noise(noisy_permuted, 1.0)
+        residual = noisy_permuted + structured - hat @ structured - hat @ noisy_permuted
+        loss = fit + (labels.std() - residual.square().mean(0).sqrt()).abs().mean()
+        with torch.no_grad():
+            error = held_out_labels - hidden_of(held_out) @ (projector @ labels)
+            score = 1 - float(error.square().mean() / held_out_labels.var())
+            if score > best:
+                best, kept = score, [p.clone() for pair in layers for p in pair]
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        sync(device)
+        times.append(time.perf_counter() - start)
+    assert kept
+    return times
+
+
+def our_iterations(
+    X: np.ndarray, y: np.ndarray, *, width: int, depth: int, n_iterations: int, device: str
+) -> tuple[list[float], float]:
+    """Seconds of each iteration of MLRRegressor, and of the whole fit."""
+    model = MLRRegressor(
+        depth=depth,
+        width=width,
+        loss="paper",
+        learning_rate=1e-3,
+        max_iter=n_iterations,
+        batch_size=len(X),
+        random_state=0,
+        device=device,
+    )
+    sync(device)
+    start = time.perf_counter()
+    model.fit(X, y)
+    return model.history_.seconds.tolist(), time.perf_counter() - start
+
+
+def median_after_warm_up(times: list[float]) -> float:
+    return statistics.median(times[min(3, len(times) - 1) :])
+
+
+def measure(n_train: int, depth: int, width: int, device: str, repeats: int) -> dict[str, object]:
+    X, y = make_table(n_train)
+    first = textbook_iterations(X, y, width=width, depth=depth, n_iterations=4, device=device)
+    n_textbook = int(np.clip(6.0 / first[-1], 6, 60))  # about six seconds
+    our_iterations(X, y, width=width, depth=depth, n_iterations=4, device=device)
+    textbook, ours, fits = [], [], []
+    for _ in range(repeats):  # taken in turn, so that both see the same machine
+        textbook.append(
+            median_after_warm_up(
+                textbook_iterations(
+                    X, y, width=width, depth=depth, n_iterations=n_textbook, device=device
+                )
+            )
+        )
+        iterations, fit = our_iterations(
+            X, y, width=width, depth=depth, n_iterations=200, device=device
+        )
+        ours.append(median_after_warm_up(iterations))
+        fits.append(fit)
+    slow, fast = statistics.median(textbook), statistics.median(ours)
+    return {
+        "device": device,
+        "train_rows": n_train,
+        "depth": depth,
+        "width": width,
+        "textbook_ms": round(1e3 * slow, 2),
+        "muddle_ms": round(1e3 * fast, 2),
+        "ratio": round(slow / fast, 1),
+        "fit_200_s": round(statistics.median(fits), 2),
+        "ratio_of_fits": round(200 * slow / statistics.median(fits), 1),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--rows", nargs="+", type=int, default=[66, 436, 1070])
+    parser.add_argument("--depths", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--width", type=int, default=1024)
+    parser.add_argument("--repeats", type=int, default=3)
+    default_devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+    parser.add_argument("--devices", nargs="+", default=default_devices)
+    parser.add_argument("--out", type=Path, default=None, help="also write a CSV here")
+    arguments = parser.parse_args()
+    print(
+        f"torch {torch.__version__}, {torch.get_num_threads()} threads, {platform.machine()}"
+        + (f", {torch.cuda.get_device_name()}" if "cuda" in arguments.devices else "")
+    )
+    rows = []
+    for device in arguments.devices:
+        for n_train in arguments.rows:
+            for depth in arguments.depths:
+                rows.append(measure(n_train, depth, arguments.width, device, arguments.repeats))
+                print(", ".join(f"{key} {value}" for key, value in rows[-1].items()), flush=True)
+    if arguments.out is not None:
+        pd.DataFrame(rows).to_csv(arguments.out, index=False)
+
+
+if __name__ == "__main__":
+    main()
