@@ -92,7 +92,7 @@ def textbook_iterations(
             if score > best:
                 best, kept = score, [p.clone() for pair in layers for p in pair]
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
         sync(device)
         times.append(time.perf_counter() - start)

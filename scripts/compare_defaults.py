@@ -2,8 +2,8 @@
 
     python scripts/compare_defaults.py --jobs 16 --out results/defaults.csv
 
-Development half: the odd rows when the paper's data set ids are sorted. The ten of them with at most
-1338 rows are used, as the authors' preprocessed matrices. Score: test R² or AUC on seeded 80:20
+Development half: the odd rows when the paper's data set ids are sorted. The ten of them with at
+most 1338 rows are used, as the authors' preprocessed matrices. Score: test R² or AUC on seeded 80:20
 splits (stratified for classes), the same splits for every variant.
 """
 
