@@ -3,8 +3,8 @@
     python scripts/compare_defaults.py --jobs 16 --out results/defaults.csv
 
 Development half: the odd rows when the paper's data set ids are sorted. The ten of them with at
-most 1338 rows are used, as the authors' preprocessed matrices. Score: test R² or AUC on seeded 80:20
-splits (stratified for classes), the same splits for every variant.
+most 1338 rows are used, as the authors' preprocessed matrices. Score: test R² or AUC on seeded
+80:20 splits (stratified for classes), the same splits for every variant.
 """
 
 import argparse
@@ -39,8 +39,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
     "paper loss": {"loss": "paper"},
     "paper loss, no structured noise": {"loss": "paper", "structured_noise": 0.0},
-    "paper loss, head on all rows": {"loss": "paper", "head": "all"},
-    "head on all rows": {"head": "all"},
+    "head on training rows": {"head": "train"},
+    "paper loss, head on training rows": {"loss": "paper", "head": "train"},
     "released penalty grid": {"penalty": "released"},
     "init gain √2": {"init_gain": 2**0.5},
     "first of equal scores": {"ties": "first"},

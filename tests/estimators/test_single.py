@@ -234,7 +234,7 @@ def test_cuda_agrees_with_the_cpu_and_its_pickle_needs_no_cuda(task, numbers, cl
     assert all(tensor.device.type == "cpu" for tensor in on_cuda.nets_.parameters())
 
 
-def test_import_and_fit_need_no_optional_package(tmp_path):
+def test_import_and_fit_need_no_optional_package():
     script = (
         "import sys\n"
         "for name in ('tqdm', 'matplotlib', 'hypothesis'): sys.modules[name] = None\n"
@@ -251,7 +251,6 @@ def test_import_and_fit_need_no_optional_package(tmp_path):
         capture_output=True,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-        cwd=tmp_path,
         check=True,
     )
     assert "pip install 'muddle[progress]'" in run.stdout

@@ -22,7 +22,7 @@ from muddle.training.config import TrainConfig, preset_config
         ({"penalty": "relased"}, "Did you mean 'released'"),
         ({"loss": "rmse"}, "loss must be one of 'paper', 'released', got loss='rmse'"),
         ({"activation": "relU"}, "Did you mean 'relu'"),
-        ({"head": "none"}, "head must be one of 'train', 'all', 'batch'"),
+        ({"head": "none"}, "head must be one of 'all', 'train', 'batch'"),
         ({"learning_rate": 0.0}, "learning_rate must be above 0"),
         ({"max_iter": 0}, "max_iter must be at least 1"),
         ({"time_limit": -1}, "time_limit must be above 0"),

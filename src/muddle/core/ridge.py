@@ -95,18 +95,17 @@ class _RidgeResidual(torch.autograd.Function):
         ctx: Any, grad: Tensor, _grad_solved: Tensor
     ) -> tuple[Tensor, Tensor | None, Tensor, None]:
         hidden, penalty, lower, solved, residual = ctx.saved_tensors
-        scale = penalty[:, None, None]
+        # The gradient of hidden has rank 2T: one thin product on each side, never an N x N matrix.
         if ctx.dual:
             v = torch.cholesky_solve(grad, lower)
-            d_targets = scale * v
-            d_hidden = -(d_targets @ (solved.mT @ hidden))
-            d_hidden = torch.baddbmm(d_hidden, residual, v.mT @ hidden, alpha=-1)
+            d_targets = penalty[:, None, None] * v
+            right = torch.cat([solved, v], dim=-1).mT @ hidden
+            d_hidden = torch.cat([d_targets, residual], dim=-1) @ right.neg_()
             d_penalty = ((grad - d_targets) * solved).sum((-2, -1))
         else:
             q = -torch.cholesky_solve(hidden.mT @ grad, lower)
             d_targets = torch.baddbmm(grad, hidden, q)  # M G, as M is symmetric
-            d_hidden = residual @ q.mT
-            d_hidden = torch.baddbmm(d_hidden, d_targets, solved.mT, alpha=-1)
+            d_hidden = torch.cat([residual, d_targets], dim=-1) @ torch.cat([q, -solved], dim=-1).mT
             d_penalty = -(q * solved).sum((-2, -1))
         return d_hidden, d_targets if ctx.needs_input_grad[1] else None, d_penalty, None
 

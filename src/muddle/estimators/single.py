@@ -59,9 +59,9 @@ class MLRRegressor(RegressorMixin, BaseMLR):
         Rows per step; all training rows if there are no more than that.
     validation_fraction : float, default=0.2
         Share of rows that choose the best iteration, stratified by the target.
-    head : {"train", "all", "batch"}, default="train"
-        Rows the predicting output layer is solved on: training rows, all rows (the validation
-        rows too, once the iteration is chosen), or, as in the released code, the batch of the best
+    head : {"all", "train", "batch"}, default="all"
+        Rows the predicting output layer is solved on: all rows (the validation rows too, once the
+        iteration is chosen), training rows, or, as in the released code, the batch of the best
         iteration with its dithered labels. "batch" also scores iterations that way, which is
         faster for many more rows than `batch_size`.
     max_loss : float or None, default=None

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from muddle.core.loss import Source, Task
 from muddle.core.network import ACTIVATIONS, Activation
 
-Head = Literal["train", "all", "batch"]
+Head = Literal["all", "train", "batch"]
 Ties = Literal["error", "first"]
 
 MAX_PERMUTATIONS = 4096
@@ -37,7 +37,7 @@ class TrainConfig:
     max_iter: int | None = None  # None: by depth
     batch_size: int = 4096
     validation_fraction: float = 0.2
-    head: Head = "train"
+    head: Head = "all"
     ties: Ties = "error"
     max_loss: float | None = None  # None: only a loss that is not finite stops a net
     time_limit: float | None = None  # None: none
