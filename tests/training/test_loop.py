@@ -214,13 +214,15 @@ def batch_rows(data, batch, net):
 
 def test_one_diverging_net_leaves_the_others_as_they_are():
     data = make_data()
-    healthy = fit(data)
+    config = replace(SMALL, head="train")  # the poisoned row is in no other net
+    healthy = fit(data, config)
     poisoned_row = 41
     features = torch.cat([data.features, torch.full((2, 4), 1e25)])
     labels = torch.cat([data.labels, torch.zeros(2, 1)])
     train_rows = data.train_rows.clone()
     train_rows[1, 0] = poisoned_row
-    result = fit(replace(data, features=features, labels=labels, train_rows=train_rows))
+    poisoned = replace(data, features=features, labels=labels, train_rows=train_rows)
+    result = fit(poisoned, config)
     assert result.kept == [0, 2]
     for ours, theirs in ((0, 0), (1, 2)):
         torch.testing.assert_close(result.head[ours], healthy.head[theirs])
