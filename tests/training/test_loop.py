@@ -130,7 +130,7 @@ def test_the_best_iteration_is_kept():
 @pytest.mark.parametrize("batch_size", [4096, 10])
 def test_reported_score_is_that_of_the_returned_nets(batch_size):
     data = make_data()
-    config = replace(SMALL, max_iter=20, batch_size=batch_size)
+    config = replace(SMALL, max_iter=20, batch_size=batch_size, head="train")
     result = fit(data, config)
     labels = data.labels[data.validation_rows].double()
     error = (labels - result.validation_output).square().sum(1)

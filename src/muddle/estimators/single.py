@@ -62,8 +62,9 @@ class MLRRegressor(RegressorMixin, BaseMLR):
     head : {"all", "train", "batch"}, default="all"
         Rows the predicting output layer is solved on: all rows (the validation rows too, once the
         iteration is chosen), training rows, or, as in the released code, the batch of the best
-        iteration with its dithered labels. "batch" also scores iterations that way, which is
-        faster for many more rows than `batch_size`.
+        iteration with its dithered labels. With more training rows than `batch_size`, iterations
+        are scored with the head of their batch; "train" solves it on every training row each
+        time, which takes longer.
     max_loss : float or None, default=None
         Stop when the fit term exceeds this. None: stop only when it is not finite.
     time_limit : float or None, default=None

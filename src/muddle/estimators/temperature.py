@@ -21,17 +21,21 @@ def to_probabilities(scores: FloatArray, temperature: float) -> FloatArray:
 
 
 def fit_temperature(
-    scores: FloatArray, codes: NDArray[np.int64], weights: FloatArray | None
+    scores: FloatArray,
+    codes: NDArray[np.int64],
+    weights: FloatArray | None,
+    smoothing: float = 1.0,
 ) -> float:
     """Temperature with the least log-loss on held-out rows. scores (N, 1 or C), codes (N,)
 
-    The labels are smoothed by one row shared among the classes (as Platt does): a few rows that
-    happen to be separated would otherwise ask for certainty.
+    The labels are smoothed by `smoothing` rows shared among the classes: a few rows that happen to
+    be separated would otherwise ask for certainty (decisions/0005).
     """
     n_rows = len(codes)
     n_classes = max(2, scores.shape[1])
-    wanted = np.full((n_rows, n_classes), 1 / (n_classes * (n_rows + 1)))
-    wanted[np.arange(n_rows), codes] += n_rows / (n_rows + 1)
+    n_smoothed = n_rows + smoothing
+    wanted = np.full((n_rows, n_classes), smoothing / (n_classes * n_smoothed))
+    wanted[np.arange(n_rows), codes] += n_rows / n_smoothed
 
     def log_loss(log_temperature: float) -> float:
         scaled = scores * np.exp(-log_temperature)

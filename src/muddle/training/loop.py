@@ -121,7 +121,9 @@ def train(
         n_recoveries += state.n_raises * scored
         with torch.inference_mode():
             head = state.head
-            if config.head != "batch" and data.n_train > config.batch_size:
+            # PAPER: scored with the head of all training rows; that of the batch, which is already
+            # there, chooses as well (decisions/0008).
+            if config.head == "train" and data.n_train > config.batch_size:
                 head, _ = _solve_head_on(nets, data, data.train_rows, state.penalty, config)
             predicted = nets.hidden(validation_features) @ head
             score = torch.where(scored, scoring.score(predicted), torch.nan)

@@ -1,0 +1,39 @@
+"""Which layer may import which, as CONTRIBUTING states."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[1] / "src" / "muddle"
+ALLOWED = {
+    "core": {"core", "errors"},
+    "training": {"training", "core", "errors"},
+    "preprocessing": {"preprocessing", "errors"},
+    "estimators": {"estimators", "training", "core", "preprocessing", "errors"},
+}
+MODULES = [path for layer in ALLOWED for path in sorted((PACKAGE / layer).glob("*.py"))]
+
+
+def imported_by(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_imports_stay_within_the_layers(path):
+    layer = path.parent.name
+    for name in imported_by(path):
+        parts = name.split(".")
+        if parts[0] == "muddle":
+            assert parts[1] in ALLOWED[layer], name
+        if layer == "preprocessing":
+            assert parts[0] != "torch", name
+
+
+def test_every_module_is_short_enough_to_read():
+    for path in MODULES:
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= 450, path

@@ -1,0 +1,38 @@
+"""The README's Python blocks run as they stand, and its commands exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
+def test_readme_block_runs(block, capsys):
+    exec(compile(block, "README.md", "exec"), {})
+    assert capsys.readouterr().out.strip()
+
+
+def test_readme_has_blocks_and_its_make_targets_exist():
+    assert len(BLOCKS) == 3
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    named = set(re.findall(r"\bmake ([a-z-]+)", README))
+    assert {"demo", "test"} <= named <= targets
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/method.md", "CONTRIBUTING.md"])
+def test_links_between_pages_lead_somewhere(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for link in re.findall(r"\]\(([^)#:]+)\)", text):
+        assert ((ROOT / page).parent / link).exists(), link
+
+
+def test_files_named_in_the_method_table_exist():
+    text = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
+    files = set(re.findall(r"`((?:core|training|estimators|preprocessing)/\w+\.py)`", text))
+    assert len(files) >= 8
+    for name in files:
+        assert (ROOT / "src" / "muddle" / name).exists(), name
