@@ -206,3 +206,11 @@ def test_raised_penalties_are_reported():
         model = fit(X, y, penalty=1e-30, width=64)
     assert model.n_recoveries_ > 0
     assert np.isfinite(model.predict(X)).all()
+
+
+def test_text_is_found_among_columns_of_one_name(numbers):
+    X, y = numbers
+    frame = pd.DataFrame(X, columns=["a", "b", "b", "c"]).astype(object)
+    frame.iloc[7, 2] = "tall"
+    with pytest.raises(ValueError, match="text in column 'b'"):
+        fit(frame, y)

@@ -18,7 +18,7 @@ from muddle.core.device import resolve_device
 from muddle.core.loss import Source, Task
 from muddle.estimators.progress import Progress
 from muddle.preprocessing.checks import FloatArray, check_new_rows, column_names
-from muddle.preprocessing.scaling import fit_feature_scaler
+from muddle.preprocessing.scaling import fit_feature_scale
 from muddle.preprocessing.splits import Rows
 from muddle.training.config import TrainConfig, preset_config
 from muddle.training.data import TrainingData
@@ -95,16 +95,16 @@ class BaseMLR(BaseEstimator, metaclass=ABCMeta):
         """Scale, split, train and store what prediction needs."""
         device = resolve_device(self.device)
         names = column_names(self, problem.table)
-        scaler = fit_feature_scaler(problem.table, names, problem.weights)
+        scale = fit_feature_scale(problem.table, names, problem.weights)
         seeds = check_random_state(self.random_state).randint(MAX_SEED, size=1).tolist()
-        data = make_training_data(scaler.transform(problem.table), problem, seeds)
+        data = make_training_data(scale.apply(problem.table), problem, seeds)
         label = f"{type(self).__name__}(depth={config.depth})"
         with Progress(config.steps + 1, label, bool(self.verbose)) as progress:
             result = train(
                 data, config, seeds, device=device, deadline=deadline, on_iteration=progress
             )
         warn_about(result)
-        self.feature_scaler_ = scaler
+        self.feature_scale_ = scale
         self.nets_ = result.nets
         self.head_ = result.head
         self.penalty_ = float(result.penalty[0])
@@ -120,7 +120,7 @@ class BaseMLR(BaseEstimator, metaclass=ABCMeta):
         """What the head says for each row, (N, C), in float64 so that the result of a row does
         not depend on the rows beside it."""
         check_is_fitted(self)
-        table = self.feature_scaler_.transform(check_new_rows(self, X))
+        table = self.feature_scale_.apply(check_new_rows(self, X))
         device = prediction_device(self.device)
         nets = self.nets_.map(lambda tensor: tensor.to(device, torch.float64))
         head = self.head_.to(device)

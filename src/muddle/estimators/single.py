@@ -14,7 +14,7 @@ from muddle.core.network import Activation
 from muddle.estimators.base import BaseMLR, Problem, drop_zero_weights
 from muddle.estimators.temperature import fit_temperature, to_probabilities
 from muddle.preprocessing.checks import FloatArray, check_training_table, check_weights
-from muddle.preprocessing.scaling import fit_target_scaler
+from muddle.preprocessing.scaling import fit_target_scale
 from muddle.preprocessing.splits import split_by_class, split_by_number
 from muddle.training.config import DITHER, Head, Ties, TrainConfig
 from muddle.training.stopping import Deadline
@@ -162,22 +162,22 @@ class MLRRegressor(RegressorMixin, BaseMLR):
         weights = check_weights(sample_weight, table)
         table, target, weights = drop_zero_weights(table, target.astype(np.float64), weights)
         columns = target.reshape(len(target), -1)
-        scaler = fit_target_scaler(columns, [str(i) for i in range(columns.shape[1])], weights)
-        labels = scaler.transform(columns)
+        scale = fit_target_scale(columns, weights)
+        labels = scale.apply(columns)
         ranking = labels.mean(axis=1)
 
         def split(seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
             return split_by_number(ranking, config.validation_fraction, seed)
 
         self._fit_nets(Problem(table, labels, weights, split), deadline, config)
-        self.target_scaler_ = scaler
+        self.target_scale_ = scale
         self._one_output = target.ndim == 1
         return self
 
     def predict(self, X: Any) -> FloatArray:
         """Predicted targets, (n,) or (n, outputs) as y was."""
         output = self._output(X)
-        predicted: FloatArray = self.target_scaler_.inverse_transform(output)
+        predicted: FloatArray = self.target_scale_.undo(output)
         return predicted[:, 0] if self._one_output else predicted
 
     def __sklearn_tags__(self) -> Tags:

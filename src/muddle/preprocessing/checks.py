@@ -87,23 +87,33 @@ def _explain_text(X: Any, error: ValueError) -> ValueError:
 
 
 def _text_columns(X: Any) -> list[str]:
-    def is_text(value: Any) -> bool:
-        if not isinstance(value, (str, bytes)):
-            return False
-        try:
-            float(value)
-        except ValueError:
-            return True
-        return False
-
-    if hasattr(X, "columns") and hasattr(X, "dtypes"):
-        columns = [(str(name), X[name]) for name in X.columns]
+    """Names or positions of the columns that hold a text which is not a number."""
+    if getattr(X, "ndim", 2) != 2 or not hasattr(X, "__len__"):
+        return []
+    if hasattr(X, "iloc"):
+        columns = [(str(name), np.asarray(X.iloc[:, i])) for i, name in enumerate(X.columns)]
+    elif hasattr(X, "columns"):
+        columns = [(str(name), np.asarray(X[name])) for name in X.columns]
     else:
-        array = np.asarray(X, dtype=object)
+        array = np.asarray(X)
         if array.ndim != 2:
             return []
         columns = [(str(i), array[:, i]) for i in range(array.shape[1])]
-    return [name for name, values in columns if any(is_text(value) for value in values)]
+    return [
+        name
+        for name, values in columns
+        if values.dtype.kind in "OUS" and any(_is_text(value) for value in values)
+    ]
+
+
+def _is_text(value: Any) -> bool:
+    if not isinstance(value, (str, bytes)):
+        return False
+    try:
+        float(value)
+    except ValueError:
+        return True
+    return False
 
 
 def check_weights(sample_weight: ArrayLike | None, X: FloatArray) -> FloatArray | None:

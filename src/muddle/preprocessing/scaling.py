@@ -1,52 +1,76 @@
-"""Standard scale for features and numeric targets, fitted on the rows given to `fit`."""
+"""Standard scale for features and numeric targets, fitted on the rows given to `fit`.
+
+Not scikit-learn's StandardScaler: with weights its variance of a constant column can round to below
+zero, and squares of values beyond 1e154 overflow.
+"""
 
 import warnings
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.preprocessing import StandardScaler
 
 from muddle.preprocessing.checks import FloatArray, list_columns
 
+# A column that varies by no more than a few roundings of its largest value is constant.
+ROUNDING = 8 * float(np.finfo(np.float64).eps)
 
-def fit_feature_scaler(
-    table: FloatArray, names: list[str], weights: FloatArray | None
-) -> StandardScaler:
-    """Mean 0 and variance 1 per column. A constant column becomes 0 for every row, also for new
-    rows that differ, so that it cannot influence a prediction; a warning names it."""
-    scaler = StandardScaler().fit(table, sample_weight=weights)
-    constant = np.ptp(table, axis=0) == 0
+
+@dataclass(frozen=True)
+class Scale:
+    """Mean and standard deviation per column."""
+
+    mean: FloatArray  # (F,)
+    deviation: FloatArray  # (F,), inf for a column that is to be ignored: it becomes 0
+
+    def apply(self, table: FloatArray) -> FloatArray:
+        scaled: FloatArray = (table - self.mean) / self.deviation
+        return scaled
+
+    def undo(self, scaled: FloatArray) -> FloatArray:
+        table: FloatArray = scaled * self.deviation + self.mean
+        return table
+
+
+def fit_scale(table: FloatArray, weights: FloatArray | None) -> tuple[Scale, NDArray[np.bool_]]:
+    """Mean and deviation of each column, weighted, and which columns are constant."""
+    largest = np.abs(table).max(axis=0)
+    constant = np.ptp(table, axis=0) <= ROUNDING * largest
+    unit = np.where(constant, 1.0, largest)
+    scaled = table / unit  # so that no square overflows
+    mean = np.average(scaled, axis=0, weights=weights)
+    variance = np.average((scaled - mean) ** 2, axis=0, weights=weights)
+    deviation = np.where(constant, np.inf, np.sqrt(variance) * unit)
+    return Scale(mean * unit, deviation), constant
+
+
+def fit_feature_scale(table: FloatArray, names: list[str], weights: FloatArray | None) -> Scale:
+    """Scale of the features. A constant column becomes 0 for every row, also for new rows that
+    differ, so that it cannot influence a prediction; a warning names it."""
+    scale, constant = fit_scale(table, weights)
     if constant.all():
         raise ValueError(
             f"X must have a column that varies, got {table.shape[1]} constant column(s): there is "
             "nothing to learn from."
         )
     if constant.any():
-        bad = [name for name, same in zip(names, constant, strict=True) if same]
+        bad = [names[i] for i in np.flatnonzero(constant)]
         warnings.warn(
             f"{list_columns(bad)} {'are' if len(bad) > 1 else 'is'} constant and will be ignored.",
             UserWarning,
             stacklevel=4,
         )
-        # 1/inf = 0: the scaled column is 0 whatever comes.
-        scaler.scale_[constant] = np.inf
-    return scaler
+    return scale
 
 
-def fit_target_scaler(
-    target: FloatArray, names: list[str], weights: FloatArray | None
-) -> StandardScaler:
-    """Mean 0 and variance 1 per output, target (N, C)."""
-    scaler = StandardScaler().fit(target, sample_weight=weights)
-    constant = np.ptp(target, axis=0) == 0
+def fit_target_scale(target: FloatArray, weights: FloatArray | None) -> Scale:
+    """Scale of each output, target (N, C); a constant output is an error."""
+    scale, constant = fit_scale(target, weights)
     if constant.any():
-        where = "" if target.shape[1] == 1 else f" in output {list_columns(_pick(names, constant))}"
+        bad = [str(i) for i in np.flatnonzero(constant)]
+        where = "" if target.shape[1] == 1 else f" in output {list_columns(bad)}"
         raise ValueError(
-            f"y must vary, got the same value {target[0, int(constant.argmax())]:g} in every row"
-            f"{where}: there is nothing to learn. sklearn.dummy.DummyRegressor predicts a constant."
+            f"y must vary, got the same value {target[0, int(bad[0])]:g} in every row{where}: "
+            "there is nothing to learn. sklearn.dummy.DummyRegressor predicts a constant."
         )
-    return scaler
-
-
-def _pick(names: list[str], mask: NDArray[np.bool_]) -> list[str]:
-    return [name for name, chosen in zip(names, mask, strict=True) if chosen]
+    return scale

@@ -287,7 +287,7 @@ def _solve_head_on(
     return head, factor.n_raises
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def _finish(
     best: BestNets,
     data: TrainingData,

@@ -1,0 +1,71 @@
+"""Generated tables: a finite prediction of the right shape, or one of our own errors."""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from muddle import MLRClassifier, MLRRegressor
+from muddle.errors import MuddleError
+
+QUICK = {"width": 8, "max_iter": 2, "random_state": 0}
+
+
+@st.composite
+def tables(draw):
+    """Few or many columns, any scale, constant and repeated columns, repeated rows, any dtype."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    n_rows, n_columns = draw(st.integers(1, 30)), draw(st.integers(1, 40))
+    X = rng.normal(size=(n_rows, n_columns)) * 10.0 ** draw(st.integers(-12, 12))
+    if draw(st.booleans()):
+        X[:, rng.integers(n_columns)] = draw(st.sampled_from([0.0, 1e9, -3.5]))
+    if draw(st.booleans()):
+        X[:, rng.integers(n_columns)] = X[:, 0]
+    if draw(st.booleans()):
+        X[rng.integers(n_rows, size=n_rows // 2)] = X[0]
+    dtype = draw(st.sampled_from([np.float64, np.float32, np.int64, np.bool_]))
+    return X.astype(dtype), rng
+
+
+def fit_and_predict(model, call, X, y, weights):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        try:
+            predicted = getattr(model.fit(X, y, weights), call)(X)
+        except (ValueError, MuddleError):
+            return None
+    assert np.isfinite(predicted).all()
+    assert len(predicted) == len(X)
+    return predicted
+
+
+@settings(max_examples=60, deadline=None)
+@given(tables(), st.booleans(), st.integers(1, 3), st.sampled_from(["all", "train", "batch"]))
+def test_regressor_predicts_finite_numbers_or_says_why_not(table, weighted, n_outputs, head):
+    X, rng = table
+    y = rng.normal(size=(len(X), n_outputs)) * 10.0 ** rng.integers(-8, 8)
+    weights = rng.integers(0, 3, size=len(X)).astype(float) if weighted else None
+    predicted = fit_and_predict(MLRRegressor(**QUICK, head=head), "predict", X, y, weights)
+    assert predicted is None or predicted.shape == y.shape
+
+
+@settings(max_examples=60, deadline=None)
+@given(tables(), st.booleans(), st.integers(1, 6), st.sampled_from(["paper", "released"]))
+def test_classifier_gives_probabilities_or_says_why_not(table, weighted, n_classes, loss):
+    X, rng = table
+    y = np.array(list("abcdef"))[rng.integers(n_classes, size=len(X))]
+    weights = rng.integers(0, 3, size=len(X)).astype(float) if weighted else None
+    model = MLRClassifier(**QUICK, loss=loss)
+    predicted = fit_and_predict(model, "predict_proba", X, y, weights)
+    if predicted is not None:
+        np.testing.assert_allclose(predicted.sum(axis=1), 1)
+        assert predicted.shape == (len(X), len(model.classes_))
+
+
+@pytest.mark.parametrize("rows", [4, 5, 7])
+def test_a_handful_of_rows_is_enough(rows):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(rows, 3))
+    assert np.isfinite(MLRRegressor(**QUICK).fit(X, X[:, 0]).predict(X)).all()
