@@ -157,6 +157,14 @@ def test_equal_weights_of_any_size_change_nothing(numbers):
     assert (MLRRegressor(**QUICK).fit(X, y, np.full(80, 7.0)).predict(X) == plain).all()
 
 
+def test_only_ratios_of_weights_matter(numbers):
+    X, y = numbers
+    weights = np.random.default_rng(0).random(80) + 0.1
+    small = MLRRegressor(**QUICK).fit(X, y, weights).predict(X)
+    large = MLRRegressor(**QUICK).fit(X, y, 1024 * weights).predict(X)
+    np.testing.assert_allclose(small, large, rtol=1e-6)
+
+
 def test_heavy_rows_are_fitted_better(numbers):
     X, _ = numbers
     y = np.where(np.arange(80) < 40, 1.0, -1.0) + 0.1 * X[:, 0]  # not a function of X

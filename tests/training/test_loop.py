@@ -1,16 +1,18 @@
 """The training loop on tensors: what one iteration computes, what is kept, and what stops."""
 
+import math
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 import torch
 
+from muddle.core.network import draw_nets
 from muddle.errors import DivergenceError, TimeLimitError
 from muddle.training.config import TrainConfig
 from muddle.training.data import TrainingData, iterate_batches
-from muddle.training.loop import NOISE_STREAM, train
-from muddle.training.stopping import Deadline
+from muddle.training.loop import NOISE_STREAM, _freeze, _make_optimizer, train
+from muddle.training.stopping import BestNets, Deadline
 
 CPU = torch.device("cpu")
 SMALL = TrainConfig(depth=2, width=24, max_iter=8, n_permutations=3, dither=0.03)
@@ -65,6 +67,8 @@ def first_loss_by_textbook(data, config, seed):
         layer = torch.relu(layer @ weight.double())
     labels = data.labels[data.train_rows[0]].double()
     n_rows = len(labels)
+    weights = data.weights_of(data.train_rows)[0].double()
+    share = (weights / weights.sum())[:, None]
     orders = [
         torch.arange(n_rows),
         *(torch.randperm(n_rows, generator=generator) for _ in range(config.n_permutations)),
@@ -76,11 +80,12 @@ def first_loss_by_textbook(data, config, seed):
     if config.structured_noise:
         structured = config.structured_noise * torch.randn(stack.shape, generator=noise)
     eye = torch.eye(n_rows, dtype=torch.float64)
-    gram = layer.T @ layer + config.penalty * torch.eye(config.width, dtype=torch.float64)
-    hat = layer @ torch.linalg.inv(gram) @ layer.T
+    weighted = layer * weights[:, None]
+    gram = weighted.T @ layer + config.penalty * torch.eye(config.width, dtype=torch.float64)
+    hat = layer @ torch.linalg.inv(gram) @ weighted.T
     residual = torch.einsum("ij,jtc->itc", eye - hat, stack + structured)
-    rmse = residual.square().mean(0).sqrt()  # (1 + P, C)
-    spread = labels.std(0, correction=0)
+    rmse = (share[..., None] * residual.square()).sum(0).sqrt()  # (1 + P, C)
+    spread = (share * (labels - (share * labels).sum(0)).square()).sum(0).sqrt()
     gap = (spread - rmse[1:]).abs().mean() if config.n_permutations else 0.0
     return float(rmse[0].mean() + gap)
 
@@ -89,8 +94,9 @@ def first_loss_by_textbook(data, config, seed):
 @pytest.mark.parametrize("structured_noise", [0.0, 1.0])
 @pytest.mark.parametrize("dither", [0.0, 0.03])
 @pytest.mark.parametrize("width", [8, 64])  # primal and dual
+@pytest.mark.parametrize("weighted", [False, True])
 def test_first_loss_is_the_formula_with_the_parts_that_are_on(
-    n_permutations, structured_noise, dither, width
+    n_permutations, structured_noise, dither, width, weighted
 ):
     config = replace(
         SMALL,
@@ -101,7 +107,8 @@ def test_first_loss_is_the_formula_with_the_parts_that_are_on(
         structured_noise=structured_noise,
         dither=dither,
     )
-    data = make_data(n_nets=1, n_labels=2)
+    weights = torch.linspace(0.2, 3.0, 40) if weighted else None
+    data = make_data(n_nets=1, n_labels=2, weights=weights)
     result = fit(data, config, [11])
     expected = first_loss_by_textbook(data, config, 11)
     assert float(result.history.loss[0, 0]) == pytest.approx(expected, rel=1e-5)
@@ -165,13 +172,23 @@ def test_held_out_predictions_come_from_a_head_without_those_rows():
     assert not torch.allclose(on_all.head, on_train.head)
 
 
-def test_the_released_head_sees_dithered_labels():
-    data = make_data()
-    dithered = fit(data, replace(SMALL, head="batch", max_iter=1))
-    clean = fit(data, replace(SMALL, head="batch", max_iter=1, dither=0.0))
-    refitted = fit(data, replace(SMALL, head="train", max_iter=1, dither=0.0))
-    torch.testing.assert_close(clean.head, refitted.head, rtol=1e-3, atol=1e-4)
-    assert not torch.allclose(dithered.head, clean.head, rtol=1e-3, atol=1e-4)
+def test_only_the_released_head_sees_dithered_labels():
+    def head_of(head, dither):
+        standstill = replace(SMALL, learning_rate=1e-12, penalty=1.0, max_iter=1)
+        return fit(make_data(), replace(standstill, head=head, dither=dither)).head
+
+    torch.testing.assert_close(head_of("train", 0.5), head_of("train", 0.0), rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(head_of("batch", 0.0), head_of("train", 0.0), rtol=1e-3, atol=1e-4)
+    assert (head_of("batch", 0.5) - head_of("train", 0.5)).abs().max() > 0.01
+
+
+@pytest.mark.parametrize("loss", ["paper", "released"])
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_structured_noise_leaves_the_first_penalty_alone(loss, task):
+    config = replace(SMALL, task=task, loss=loss, dither=0.0, max_iter=1)
+    noisy = fit(make_data(task=task), config)
+    plain = fit(make_data(task=task), replace(config, structured_noise=0.0))
+    assert torch.equal(noisy.history.penalty[0], plain.history.penalty[0])
 
 
 def test_weights_of_one_change_nothing():
@@ -195,8 +212,7 @@ def test_a_tiny_weight_is_as_good_as_an_absent_row_in_the_loss():
 def test_batches_visit_every_row_before_any_row_again():
     data = make_data()
     stack = data.labels[data.train_rows][:, :, None]
-    generators = [torch.Generator().manual_seed(seed) for seed in SEEDS]
-    batches = iterate_batches(data, stack, 16, generators)
+    batches = iterate_batches(data, stack, 16, new_generators())
     first, second, third = (next(batches) for _ in range(3))
     assert first.features.shape == (3, 16, 4)
     for net in range(3):
@@ -252,6 +268,35 @@ def test_recoveries_are_counted_and_adopted():
     assert float(result.penalty[0]) > 1e-12
     assert result.head.isfinite().all()
     assert result.history.loss.isfinite().all()
+    # Adopted: the iterations after the first one start from the raised penalty.
+    assert fit(data, replace(config, max_iter=6), [11]).n_recoveries == result.n_recoveries
+
+
+def test_stopped_nets_go_back_to_their_best_and_stay_there():
+    nets = draw_nets(4, depth=1, width=3, activation="relu", gain=1.0, generators=new_generators())
+    nets = nets.map(lambda tensor: tensor.requires_grad_())
+    log_penalty = torch.zeros(3, requires_grad=True)
+    best = BestNets.start(nets, 1)
+    best.penalty[:] = 7.0
+    optimizer = _make_optimizer([*nets.parameters(), log_penalty], 0.1)
+    assert optimizer.defaults["betas"] == (0.9, 0.999)
+    torch.autograd.backward(sum(p.sum() for p in nets.parameters()) + log_penalty.sum())
+    optimizer.step()
+    _freeze(optimizer, nets, best, torch.tensor([1]))
+    for frozen in range(2):  # a step without gradient does not move it
+        assert not nets.weights[0][1].any()
+        assert float(log_penalty[1].detach()) == pytest.approx(math.log(7.0))
+        assert nets.weights[0][0].any()
+        assert not optimizer.state[log_penalty]["exp_avg"][1]
+        assert optimizer.state[log_penalty]["exp_avg"][0]
+        if frozen == 0:
+            for parameter in [*nets.parameters(), log_penalty]:
+                parameter.grad[1] = 0.0
+            optimizer.step()
+
+
+def new_generators():
+    return [torch.Generator().manual_seed(seed) for seed in SEEDS]
 
 
 class Clock(Deadline):
