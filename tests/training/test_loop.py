@@ -7,7 +7,9 @@ from itertools import pairwise
 import pytest
 import torch
 
+from muddle.core.muddling import stack_permuted
 from muddle.core.network import draw_nets
+from muddle.core.penalty import penalty_grid, residuals_on_grid, steepest_penalty
 from muddle.errors import DivergenceError, TimeLimitError
 from muddle.training.config import TrainConfig
 from muddle.training.data import TrainingData, iterate_batches
@@ -293,6 +295,36 @@ def test_stopped_nets_go_back_to_their_best_and_stay_there():
             for parameter in [*nets.parameters(), log_penalty]:
                 parameter.grad[1] = 0.0
             optimizer.step()
+
+
+def test_a_stopped_net_stands_still_while_the_others_go_on():
+    free = fit(make_data()).history
+    first_fit = free.loss[0] - free.permutation[0]
+    limit = float(first_fit.sort().values[1:].mean())  # stops the worst of three at once
+    history = fit(make_data(), replace(SMALL, max_loss=limit, max_iter=4)).history
+    worst = int(first_fit.argmax())
+    assert (history.penalty[1:, worst] == history.penalty[1, worst]).all()
+    assert history.score[1:, worst].isnan().all()
+    going = int(first_fit.argmin())
+    assert history.penalty[1, going] != history.penalty[2, going]
+
+
+def test_the_grid_of_the_released_loss_takes_whole_mean_squares():
+    # Halved residuals, as in training, would put the steepest rise elsewhere.
+    data = make_data(n_rows=60)
+    config = replace(SMALL, loss="released", dither=0.0, max_iter=1, width=64)
+    own = new_generators()
+    nets = draw_nets(4, depth=2, width=64, activation="relu", gain=1.0, generators=own)
+    stack = stack_permuted(data.labels[data.train_rows], 3, own).squeeze(-1)  # (K, N, 1 + P)
+    hidden = nets.hidden(data.features[data.train_rows])
+    variance = stack[:, :, :1].var(1, correction=0)
+    losses = []
+    for residual in residuals_on_grid(hidden, stack, penalty_grid("paper")):
+        squares = residual.square().mean(1)
+        losses.append(squares[:, 0] + (variance - squares[:, 1:]).abs().mean(1))
+    expected = steepest_penalty(torch.stack(losses, dim=1), "paper")
+    chosen = fit(data, config).history.penalty[0]
+    torch.testing.assert_close(chosen, expected.float(), rtol=1e-4, atol=0)
 
 
 def new_generators():
