@@ -298,30 +298,44 @@ def test_stopped_nets_go_back_to_their_best_and_stay_there():
 
 
 def test_a_stopped_net_stands_still_while_the_others_go_on():
-    free = fit(make_data()).history
-    first_fit = free.loss[0] - free.permutation[0]
-    limit = float(first_fit.sort().values[1:].mean())  # stops the worst of three at once
-    history = fit(make_data(), replace(SMALL, max_loss=limit, max_iter=4)).history
-    worst = int(first_fit.argmax())
-    assert (history.penalty[1:, worst] == history.penalty[1, worst]).all()
-    assert history.score[1:, worst].isnan().all()
-    going = int(first_fit.argmin())
-    assert history.penalty[1, going] != history.penalty[2, going]
+    config = replace(SMALL, max_iter=40)
+    free = fit(make_data(), config).history
+    fits = free.loss - free.permutation
+    # The first iteration after some steps at which a net sets a record that no net has set before.
+    at = next(i for i in range(3, 30) if fits[i].max() > fits[:i].max())
+    stopped = int(fits[at].argmax())
+    limit = float(fits[at].sort().values[-2:].mean())
+    history = fit(make_data(), replace(config, max_loss=max(limit, float(fits[:at].max())))).history
+    after = history.penalty[at + 1 :, stopped]
+    assert (after == after[0]).all()
+    assert history.score[at, stopped].isfinite()
+    assert history.score[at + 1 :, stopped].isnan().all()
+    others = [net for net in range(3) if net != stopped]
+    assert (history.penalty[at + 1, others] != history.penalty[at + 2, others]).all()
 
 
-def test_the_grid_of_the_released_loss_takes_whole_mean_squares():
-    # Halved residuals, as in training, would put the steepest rise elsewhere.
-    data = make_data(n_rows=60)
-    config = replace(SMALL, loss="released", dither=0.0, max_iter=1, width=64)
+def test_the_grid_of_the_released_classifier_takes_plain_fits_as_logits():
+    data = make_data(n_rows=60, task="classification")
+    config = replace(
+        SMALL, task="classification", loss="released", dither=0.0, max_iter=1, width=64
+    )
     own = new_generators()
     nets = draw_nets(4, depth=2, width=64, activation="relu", gain=1.0, generators=own)
     stack = stack_permuted(data.labels[data.train_rows], 3, own).squeeze(-1)  # (K, N, 1 + P)
     hidden = nets.hidden(data.features[data.train_rows])
-    variance = stack[:, :, :1].var(1, correction=0)
+    targets = (stack + 1) / 2
+
+    def cross_entropy(logits, wanted):
+        return torch.nn.functional.binary_cross_entropy_with_logits(
+            logits, wanted, reduction="none"
+        ).mean(1)
+
+    labels = stack[:, :, :1]
+    baseline = cross_entropy(labels.mean(1, keepdim=True).expand_as(labels), targets[:, :, :1])
     losses = []
     for residual in residuals_on_grid(hidden, stack, penalty_grid("paper")):
-        squares = residual.square().mean(1)
-        losses.append(squares[:, 0] + (variance - squares[:, 1:]).abs().mean(1))
+        errors = cross_entropy(stack - residual, targets)  # logits H Y*
+        losses.append(errors[:, 0] + (baseline - errors[:, 1:]).abs().mean(1))
     expected = steepest_penalty(torch.stack(losses, dim=1), "paper")
     chosen = fit(data, config).history.penalty[0]
     torch.testing.assert_close(chosen, expected.float(), rtol=1e-4, atol=0)
