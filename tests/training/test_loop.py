@@ -254,6 +254,19 @@ def test_divergence_of_every_net_is_an_error():
         fit(replace(data, features=data.features * 1e25))
 
 
+def test_a_head_that_cannot_be_solved_is_an_error():
+    data = make_data(n_nets=1)
+    features = data.features.double()
+    features[data.validation_rows[0, 0]] = 1e200
+    with pytest.raises(DivergenceError, match="finite loss and validation score"):
+        fit(replace(data, features=features.float()), seeds=[11])
+    # A row that no net trains or validates on, but the head on all rows needs.
+    extra = torch.cat([data.features, torch.full((1, 4), torch.inf)])
+    labels = torch.cat([data.labels, torch.zeros(1, 1)])
+    with pytest.raises(DivergenceError, match="output layer could not be solved"):
+        fit(replace(data, features=extra, labels=labels), seeds=[11])
+
+
 def test_a_loss_above_max_loss_stops_a_net_and_keeps_its_best():
     stopped = fit(make_data(), replace(SMALL, max_loss=1e-6))
     assert stopped.diverged.all()

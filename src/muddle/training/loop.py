@@ -137,21 +137,22 @@ def train(
             on_iteration(iteration, total, best.score)
         if iteration == 0:
             deadline.check_first_iteration()
-        if iteration < config.steps and bool(alive.any()) and not deadline.is_over():
+        done = iteration == config.steps or not bool(alive.any()) or deadline.is_over()
+        if not done:
             optimizer.zero_grad(set_to_none=True)
             torch.autograd.backward(torch.where(alive, state.terms.total, 0.0).sum())
             optimizer.step()
             _freeze(optimizer, nets, best, torch.nonzero(~alive).flatten())
-            seconds.append(time.perf_counter() - started)
-        else:
-            seconds.append(time.perf_counter() - started)
+        seconds.append(time.perf_counter() - started)
+        if done:
             break
 
     kept = torch.nonzero(best.iteration >= 0).flatten()
     if len(kept) == 0:
         raise DivergenceError(
-            f"none of {len(seeds)} net(s) had a finite loss at any iteration. Clip or transform "
-            "extreme feature values, or leave penalty and learning_rate at their defaults."
+            f"none of {len(seeds)} net(s) had a finite loss and validation score at any iteration. "
+            "Clip or transform extreme feature values, or leave penalty and learning_rate at their "
+            "defaults."
         )
     losses, permutations, scores, penalties = (
         torch.stack(column)[:, kept].cpu() for column in zip(*rows, strict=True)
@@ -168,6 +169,20 @@ def train(
     )
 
 
+def _muddle(
+    batch: Batch,
+    loss: MuddledLoss,
+    dither: float,
+    structured_noise: float,
+    noise: Sequence[torch.Generator],
+) -> tuple[Tensor, Tensor]:
+    """The batch's labels with dither, and the matrix Z made of them, both (K, B, 1 + P, C)."""
+    shape = tuple(batch.stack.shape[1:])
+    drawn = draw_noise(dither, shape, noise)
+    stack = batch.stack if drawn is None else batch.stack + drawn
+    return stack, loss.mix(stack, draw_noise(structured_noise, shape, noise))
+
+
 def _evaluate(
     nets: StackedMLP,
     log_penalty: Tensor,
@@ -179,10 +194,7 @@ def _evaluate(
 ) -> _Evaluation:
     """Loss and head of every net on one batch; a raised penalty is written back to log_penalty."""
     hidden = nets.hidden(batch.features)
-    shape = tuple(batch.stack.shape[1:])
-    dither = draw_noise(config.dither, shape, noise)
-    stack = batch.stack if dither is None else batch.stack + dither
-    mixed = loss.mix(stack, draw_noise(config.structured_noise, shape, noise))
+    stack, mixed = _muddle(batch, loss, config.dither, config.structured_noise, noise)
     # PAPER: the head of clean labels; the released code solves it with dithered labels.
     head_labels = (stack if config.head == "batch" else batch.stack)[:, :, 0]
     columns = torch.cat([mixed.flatten(2), head_labels], dim=-1)
@@ -222,21 +234,18 @@ def _first_log_penalty(
     # noise leaves the choice alone. It does only if it is left out, as the released code does:
     # with it the paper's loss starts three decades too low on noisy data (decisions/0006).
     loss = make_loss(config.task, config.loss, structured_noise=False)
-    shape = tuple(batch.stack.shape[1:])
-    dither = draw_noise(config.dither, shape, noise)
-    stack = batch.stack if dither is None else batch.stack + dither
-    mixed = loss.mix(stack, None).flatten(2)
-    hidden = nets.hidden(batch.features)
+    stack, mixed = _muddle(batch, loss, config.dither, 0.0, noise)
+    hidden, columns = nets.hidden(batch.features), mixed.flatten(2)
     root = batch.root_weights
     if root is not None:
-        hidden, mixed = hidden * root, mixed * root
+        hidden, columns = hidden * root, columns * root
 
     def loss_of(residual: Tensor) -> Tensor:
         residual = residual if root is None else residual / root
         errors = loss.errors(residual.reshape(batch.stack.shape), stack, batch.weights)
         return combine(errors, baseline).total
 
-    return first_penalty(hidden, mixed, loss_of, config.penalty).log()
+    return first_penalty(hidden, columns, loss_of, config.penalty).log()
 
 
 def _make_optimizer(parameters: list[Tensor], learning_rate: float) -> torch.optim.Adam:
@@ -311,6 +320,11 @@ def _finish(
             rows = every_row.expand(len(penalty), -1)
             head, n_raises = _solve_head_on(precise, data, rows, penalty, config)
         n_recoveries = n_recoveries + n_raises
+    if not bool(head.isfinite().all()):
+        raise DivergenceError(
+            "the output layer could not be solved on all rows: some feature values are too large "
+            "even in float64. Clip or transform the features."
+        )
     validation = precise.hidden(data.features[data.validation_rows].double())
     return TrainResult(
         nets=best.nets.map(Tensor.cpu),
