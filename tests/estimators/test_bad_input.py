@@ -21,7 +21,7 @@ def test_nan_and_inf_name_their_columns(numbers):
     broken[3, 1] = np.nan
     with pytest.raises(ValueError, match="finite numbers only, got NaN in column '1'"):
         fit(broken, y)
-    frame = pd.DataFrame(broken, columns=["age", "height", "mass", "dose"])
+    frame = pd.DataFrame(broken.copy(), columns=["age", "height", "mass", "dose"])
     frame.loc[0, "dose"] = -np.inf
     with pytest.raises(ValueError, match=r"got NaN and inf in columns 'height', 'dose'.*Imputer"):
         fit(frame, y)
