@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from sklearn.datasets import load_breast_cancer
+from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.model_selection import train_test_split
 from torch import Tensor
@@ -26,6 +26,20 @@ from muddle.estimators.temperature import fit_temperature, to_probabilities
 
 ROOT = Path(__file__).resolve().parents[1]
 MATRICES = ROOT.parent / "shared/data/reference_matrices"
+
+
+DEVELOPMENT_CLASSES = (
+    "breast-cancer-coimbra",
+    "congressional-voting-records",
+    "cylinder-bands",
+    "ionosphere",
+    "qsar-biodegradation",
+)
+OUTSIDE_CLASSES = {
+    "(scikit-learn) breast cancer": load_breast_cancer,
+    "(scikit-learn) iris": load_iris,
+    "(scikit-learn) wine": load_wine,
+}
 
 
 def load(dataset: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -77,8 +91,10 @@ def temperature() -> pd.DataFrame:
         return fit_temperature(scores, codes, weights, smoothing)
 
     rows = []
-    for dataset in ("congressional-voting-records", "ionosphere", "qsar-biodegradation"):
-        X, y = load(dataset)
+    tables = {name: load(name) for name in DEVELOPMENT_CLASSES} | {
+        name: loader(return_X_y=True) for name, loader in OUTSIDE_CLASSES.items()
+    }
+    for dataset, (X, y) in tables.items():
         for seed in range(4):
             X_train, X_test, y_train, y_test = train_test_split(
                 X, y.astype(int), test_size=0.2, random_state=seed, stratify=y
@@ -86,9 +102,10 @@ def temperature() -> pd.DataFrame:
             with mock.patch.object(muddle.estimators.single, "fit_temperature", spy):
                 model = MLRClassifier(depth=1, random_state=seed).fit(X_train, y_train)
             scores, codes = held_out[-1]
-            new = model.decision_function(X_test)[:, None]
+            new = model.decision_function(X_test)
+            new = new[:, None] if new.ndim == 1 else new
             row: dict[str, object] = {"dataset": dataset}
-            for smoothing in (0.0, 0.5, 1.0, 2.0):
+            for smoothing in (0.0, 0.1, 0.5, 1.0, 2.0):
                 fitted = fit_temperature(scores, codes, None, smoothing)
                 row[f"{smoothing:g} rows"] = log_loss(y_test, to_probabilities(new, fitted))
             row["in hindsight"] = min(
