@@ -58,3 +58,14 @@ def test_a_net_that_overflowed_does_not_stop_the_others():
     together = first_penalty(hidden, targets, loss_of, "paper")
     assert together.isfinite().all()
     assert together[1] == alone[0]
+
+
+def test_eigenvalues_that_round_below_zero_do_not_blow_up_the_residual():
+    # One direction so large that float32 leaves eigenvalues of -50 and less where they should be 0;
+    # M never makes a column longer, whatever the penalty.
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.rand(1, 40, 1, generator=generator)
+    hidden = 3e3 * rows * torch.rand(1, 1, 60, generator=generator)
+    targets = torch.randn(1, 40, 3, generator=generator)
+    for residual in residuals_on_grid(hidden, targets, penalty_grid("paper")):
+        assert float(residual.norm()) <= 1.05 * float(targets.norm())
