@@ -19,6 +19,11 @@ QUICK = {"width": 32, "max_iter": 20, "learning_rate": 1e-2, "random_state": 0}
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
+def problem_of(task, numbers, classes):
+    """The estimator of a task and its data."""
+    return (MLRRegressor, *numbers) if task == "regression" else (MLRClassifier, *classes)
+
+
 @pytest.mark.parametrize("name", ["mlr-1", "mlr-2", "mlr-3", "mlr-4"])
 @pytest.mark.parametrize("settings", ["paper", "released"])
 def test_every_preset_beats_a_linear_model_on_a_curved_target(name, settings):
@@ -138,10 +143,7 @@ def test_a_row_alone_predicts_as_in_any_batch(numbers, classes):
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
 def test_weight_zero_is_the_same_as_the_row_absent(task, numbers, classes):
-    make, (X, y) = {
-        "regression": (MLRRegressor, numbers),
-        "classification": (MLRClassifier, classes),
-    }[task]
+    make, X, y = problem_of(task, numbers, classes)
     weights = np.random.default_rng(0).random(len(X)) + 0.5
     weights[::4] = 0
     kept = weights > 0
@@ -232,10 +234,7 @@ def test_interrupted_fit_leaves_the_estimator_unfitted(numbers, monkeypatch):
 @needs_cuda
 @pytest.mark.parametrize("task", ["regression", "classification"])
 def test_cuda_agrees_with_the_cpu_and_its_pickle_needs_no_cuda(task, numbers, classes):
-    make, (X, y) = {
-        "regression": (MLRRegressor, numbers),
-        "classification": (MLRClassifier, classes),
-    }[task]
+    make, X, y = problem_of(task, numbers, classes)
     # Noise is drawn on the device, so the two agree only without it.
     options = QUICK | {"structured_noise": 0.0, "max_iter": 5}
     if task == "regression":
