@@ -1,6 +1,28 @@
-"""Learn from small tables with MLR nets: wide nets whose output layer is a closed-form ridge."""
+"""Learn from a small table: nets with a closed-form ridge output that refuse permuted labels."""
 
-from muddle.estimators.single import MLRClassifier, MLRRegressor
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from muddle.estimators.single import MLRClassifier, MLRRegressor
+    from muddle.preprocessing import TablePreprocessor
 
 __version__ = "0.1.0"
-__all__ = ["MLRClassifier", "MLRRegressor", "__version__"]
+__all__ = ["MLRClassifier", "MLRRegressor", "TablePreprocessor", "__version__"]
+
+# Imported when first used: data sets and the command line must not wait for torch.
+_HOMES = {
+    "MLRClassifier": "muddle.estimators.single",
+    "MLRRegressor": "muddle.estimators.single",
+    "TablePreprocessor": "muddle.preprocessing",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'muddle' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

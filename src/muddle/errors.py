@@ -19,3 +19,23 @@ class TimeLimitError(MuddleError, TimeoutError):
 
 class MissingPackageError(MuddleError, ImportError):
     """An optional package is needed for what was asked."""
+
+
+class UnknownDatasetError(MuddleError, ValueError):
+    """No data set of that name."""
+
+
+class MissingDataError(MuddleError, FileNotFoundError):
+    """A data file is not there and cannot be downloaded."""
+
+
+class DownloadError(MuddleError, OSError):
+    """A data file could not be downloaded."""
+
+
+class ChecksumError(MuddleError, ValueError):
+    """A data file is not the one that was asked for, or was damaged."""
+
+
+class DataFormatError(MuddleError, ValueError):
+    """A data file cannot be read as the table it should be."""

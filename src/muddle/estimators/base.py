@@ -11,15 +11,18 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from muddle.core.device import resolve_device
 from muddle.core.loss import Source, Task
 from muddle.estimators.progress import Progress
-from muddle.preprocessing.checks import FloatArray, check_new_rows, column_names
-from muddle.preprocessing.scaling import fit_feature_scale
+from muddle.preprocessing import TablePreprocessor
+from muddle.preprocessing.checks import FloatArray
+from muddle.preprocessing.scaling import fit_scale
 from muddle.preprocessing.splits import Rows
+from muddle.preprocessing.tables import Table, read_table
+from muddle.preprocessing.targets import TargetType
 from muddle.training.config import TrainConfig, preset_config
 from muddle.training.data import TrainingData
 from muddle.training.loop import TrainResult, train
@@ -35,23 +38,44 @@ Split = Callable[[int], tuple[Rows, Rows]]
 class Problem:
     """A checked learning problem, rows of weight 0 already left out."""
 
-    table: FloatArray  # (N, F) finite, not yet scaled
+    preprocessor: TablePreprocessor  # fitted
+    features: FloatArray  # (N, F) finite, not yet scaled
     labels: FloatArray  # (N, C) standardised numbers or ±1 per class
     weights: FloatArray | None  # (N,) positive, mean 1
     split: Split  # seed -> training rows, validation rows
 
 
+@dataclass(frozen=True)
+class TrainingTable:
+    """What `fit` was given, checked: rows of weight 0 are left out before anything is drawn or
+    fitted, so that they are as good as absent."""
+
+    table: Table
+    target: NDArray[Any]
+    weights: FloatArray | None  # (N,) positive, mean 1; None: all the same
+
+
 def drop_zero_weights(
-    table: FloatArray, target: NDArray[Any], weights: FloatArray | None
-) -> tuple[FloatArray, NDArray[Any], FloatArray | None]:
-    """Leave out rows of weight 0 before anything is drawn, so that they are as good as absent."""
+    table: Table, target: NDArray[Any], weights: FloatArray | None
+) -> TrainingTable:
     if weights is None:
-        return table, target, None
+        return TrainingTable(table, target, None)
     present = weights > 0
-    table, target, weights = table[present], target[present], weights[present]
-    if np.ptp(weights) == 0:
-        return table, target, None
-    return table, target, weights / weights.mean()
+    weights = weights[present]
+    same = np.ptp(weights) == 0
+    return TrainingTable(
+        table.take(present), target[present], None if same else weights / weights.mean()
+    )
+
+
+def fit_features(
+    training: TrainingTable, target_type: TargetType
+) -> tuple[TablePreprocessor, FloatArray]:
+    """The fitted preprocessor and the matrix of the training rows. All features are scaled alike
+    afterwards, so the preprocessor leaves them as they are."""
+    preprocessor = TablePreprocessor(scaling="none", target_type=target_type)
+    features = preprocessor._fit_table(training.table, training.target, training.weights)
+    return preprocessor, features
 
 
 class BaseMLR(BaseEstimator, metaclass=ABCMeta):
@@ -94,16 +118,21 @@ class BaseMLR(BaseEstimator, metaclass=ABCMeta):
     ) -> tuple[TrainResult, TrainingData]:
         """Scale, split, train and store what prediction needs."""
         device = resolve_device(self.device)
-        names = column_names(self, problem.table)
-        scale = fit_feature_scale(problem.table, names, problem.weights)
+        scale, _ = fit_scale(problem.features, problem.weights)
         seeds = check_random_state(self.random_state).randint(MAX_SEED, size=1).tolist()
-        data = make_training_data(scale.apply(problem.table), problem, seeds)
+        data = make_training_data(scale.apply(problem.features), problem, seeds)
         label = f"{type(self).__name__}(depth={config.depth})"
         with Progress(config.steps + 1, label, bool(self.verbose)) as progress:
             result = train(
                 data, config, seeds, device=device, deadline=deadline, on_iteration=progress
             )
         warn_about(result)
+        self.preprocessor_ = problem.preprocessor
+        self.n_features_in_ = problem.preprocessor.n_features_in_
+        if hasattr(problem.preprocessor, "feature_names_in_"):
+            self.feature_names_in_ = problem.preprocessor.feature_names_in_
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
         self.feature_scale_ = scale
         self.nets_ = result.nets
         self.head_ = result.head
@@ -120,7 +149,9 @@ class BaseMLR(BaseEstimator, metaclass=ABCMeta):
         """What the head says for each row, (N, C), in float64 so that the result of a row does
         not depend on the rows beside it."""
         check_is_fitted(self)
-        table = self.feature_scale_.apply(check_new_rows(self, X))
+        owner = type(self).__name__
+        features = self.preprocessor_._transform_table(read_table(X, owner), owner)
+        table = self.feature_scale_.apply(features)
         device = prediction_device(self.device)
         nets = self.nets_.map(lambda tensor: tensor.to(device, torch.float64))
         head = self.head_.to(device)
@@ -133,6 +164,13 @@ class BaseMLR(BaseEstimator, metaclass=ABCMeta):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "nets_")
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        return tags
 
 
 def prediction_device(device: str) -> torch.device:

@@ -11,11 +11,12 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from muddle.core.loss import Source, Task
 from muddle.core.network import Activation
-from muddle.estimators.base import BaseMLR, Problem, drop_zero_weights
+from muddle.estimators.base import BaseMLR, Problem, drop_zero_weights, fit_features
 from muddle.estimators.temperature import fit_temperature, to_probabilities
-from muddle.preprocessing.checks import FloatArray, check_training_table, check_weights
+from muddle.preprocessing.checks import MIN_ROWS, FloatArray, check_target, check_weights
 from muddle.preprocessing.scaling import fit_target_scale
 from muddle.preprocessing.splits import split_by_class, split_by_number
+from muddle.preprocessing.tables import read_table
 from muddle.training.config import DITHER, Head, Ties, TrainConfig
 from muddle.training.stopping import Deadline
 
@@ -158,18 +159,23 @@ class MLRRegressor(RegressorMixin, BaseMLR):
         """
         config = self._config()  # bad values stop here, before any work
         deadline = Deadline(config.time_limit)
-        table, target = check_training_table(self, X, y, multi_output=True, y_numeric=True)
-        weights = check_weights(sample_weight, table)
-        table, target, weights = drop_zero_weights(table, target.astype(np.float64), weights)
-        columns = target.reshape(len(target), -1)
-        scale = fit_target_scale(columns, weights)
+        table = read_table(X, type(self).__name__, MIN_ROWS)
+        target = check_target(
+            y, table.n_rows, type(self).__name__, multi_output=True, y_numeric=True
+        )
+        weights = check_weights(sample_weight, table.n_rows)
+        training = drop_zero_weights(table, target.astype(np.float64), weights)
+        columns = training.target.reshape(len(training.target), -1)
+        scale = fit_target_scale(columns, training.weights)
         labels = scale.apply(columns)
         ranking = labels.mean(axis=1)
 
         def split(seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
             return split_by_number(ranking, config.validation_fraction, seed)
 
-        self._fit_nets(Problem(table, labels, weights, split), deadline, config)
+        preprocessor, features = fit_features(training, "continuous")
+        problem = Problem(preprocessor, features, labels, training.weights, split)
+        self._fit_nets(problem, deadline, config)
         self.target_scale_ = scale
         self._one_output = target.ndim == 1
         return self
@@ -280,16 +286,17 @@ n_features_in_, feature_names_in_
         """
         config = self._config()  # bad values stop here, before any work
         deadline = Deadline(config.time_limit)
-        table, target = check_training_table(self, X, y)
+        table = read_table(X, type(self).__name__, MIN_ROWS)
+        target = check_target(y, table.n_rows, type(self).__name__)
         check_classification_targets(target)
-        weights = check_weights(sample_weight, table)
+        weights = check_weights(sample_weight, table.n_rows)
         if self.class_weight is not None:
             weights = (1.0 if weights is None else weights) * compute_sample_weight(
                 self.class_weight, target
             )
-            weights = check_weights(weights, table)
-        table, target, weights = drop_zero_weights(table, target, weights)
-        classes, codes = np.unique(target, return_inverse=True)
+            weights = check_weights(weights, table.n_rows)
+        training = drop_zero_weights(table, target, weights)
+        classes, codes = np.unique(training.target, return_inverse=True)
         if len(classes) < 2:
             raise ValueError(
                 f"y must hold at least 2 classes, got 1 class: {classes.tolist()[0]!r} in every "
@@ -301,13 +308,14 @@ n_features_in_, feature_names_in_
         def split(seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
             return split_by_class(codes, config.validation_fraction, seed)
 
-        problem = Problem(table, labels, weights, split)
+        preprocessor, features = fit_features(training, "classes")
+        problem = Problem(preprocessor, features, labels, training.weights, split)
         result, data = self._fit_nets(problem, deadline, config)
         held_out = data.validation_rows[0].numpy()
         self.temperature_ = fit_temperature(
             result.validation_output[0].numpy(),
             codes[held_out],
-            None if weights is None else weights[held_out],
+            None if training.weights is None else training.weights[held_out],
         )
         self.classes_ = classes
         return self

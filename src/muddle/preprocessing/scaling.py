@@ -4,7 +4,6 @@ Not scikit-learn's StandardScaler: with weights its variance of a constant colum
 zero, and squares of values beyond 1e154 overflow.
 """
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,25 +41,6 @@ def fit_scale(table: FloatArray, weights: FloatArray | None) -> tuple[Scale, NDA
     variance = np.average((scaled - mean) ** 2, axis=0, weights=weights)
     deviation = np.where(constant, np.inf, np.sqrt(variance) * unit)
     return Scale(mean * unit, deviation), constant
-
-
-def fit_feature_scale(table: FloatArray, names: list[str], weights: FloatArray | None) -> Scale:
-    """Scale of the features. A constant column becomes 0 for every row, also for new rows that
-    differ, so that it cannot influence a prediction; a warning names it."""
-    scale, constant = fit_scale(table, weights)
-    if constant.all():
-        raise ValueError(
-            f"X must have a column that varies, got {table.shape[1]} constant column(s): there is "
-            "nothing to learn from."
-        )
-    if constant.any():
-        bad = [names[i] for i in np.flatnonzero(constant)]
-        warnings.warn(
-            f"{list_columns(bad)} {'are' if len(bad) > 1 else 'is'} constant and will be ignored.",
-            UserWarning,
-            stacklevel=4,
-        )
-    return scale
 
 
 def fit_target_scale(target: FloatArray, weights: FloatArray | None) -> Scale:

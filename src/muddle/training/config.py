@@ -1,13 +1,11 @@
 """Settings of a training run, checked once, and the presets MLR-1 ... MLR-4."""
 
-import difflib
-import math
-import numbers
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from muddle.core.loss import Source, Task
 from muddle.core.network import ACTIVATIONS, Activation
+from muddle.parameters import check_choice, check_fraction, check_int, check_number
 
 Head = Literal["all", "train", "batch"]
 Ties = Literal["error", "first"]
@@ -43,13 +41,13 @@ class TrainConfig:
     time_limit: float | None = None  # None: none
 
     def __post_init__(self) -> None:
-        _check_choice("activation", self.activation, tuple(ACTIVATIONS))
-        _check_choice("loss", self.loss, get_args(Source))
-        _check_choice("head", self.head, get_args(Head))
-        _check_choice("ties", self.ties, get_args(Ties))
+        check_choice("activation", self.activation, tuple(ACTIVATIONS))
+        check_choice("loss", self.loss, get_args(Source))
+        check_choice("head", self.head, get_args(Head))
+        check_choice("ties", self.ties, get_args(Ties))
         for name, minimum in (("depth", 1), ("width", 1), ("batch_size", 2)):
-            _check_int(name, getattr(self, name), minimum=minimum)
-        _check_int("n_permutations", self.n_permutations, minimum=0)
+            check_int(name, getattr(self, name), minimum=minimum)
+        check_int("n_permutations", self.n_permutations, minimum=0)
         if self.n_permutations > MAX_PERMUTATIONS:
             raise ValueError(
                 f"n_permutations must be at most {MAX_PERMUTATIONS}, got "
@@ -57,18 +55,18 @@ class TrainConfig:
                 "and beyond 16 the loss hardly changes."
             )
         for name in ("structured_noise", "dither"):
-            _check_number(name, getattr(self, name), minimum=0.0)
-        _check_number("init_gain", self.init_gain, above=0.0)
+            check_number(name, getattr(self, name), minimum=0.0)
+        check_number("init_gain", self.init_gain, above=0.0)
         if isinstance(self.penalty, str):
-            _check_choice("penalty", self.penalty, get_args(Source), "or a number above 0")
+            check_choice("penalty", self.penalty, get_args(Source), "or a number above 0")
         else:
-            _check_number("penalty", self.penalty, above=0.0)
+            check_number("penalty", self.penalty, above=0.0)
         for name in ("learning_rate", "max_loss", "time_limit"):
             if getattr(self, name) is not None:
-                _check_number(name, getattr(self, name), above=0.0)
+                check_number(name, getattr(self, name), above=0.0)
         if self.max_iter is not None:
-            _check_int("max_iter", self.max_iter, minimum=1)
-        _check_fraction("validation_fraction", self.validation_fraction)
+            check_int("max_iter", self.max_iter, minimum=1)
+        check_fraction("validation_fraction", self.validation_fraction)
         if self.task == "classification" and self.dither != 0:
             raise ValueError(f"dither must be 0 in classification, got dither={self.dither}.")
 
@@ -79,47 +77,6 @@ class TrainConfig:
     @property
     def rate(self) -> float:
         return self.learning_rate or LEARNING_RATES[min(self.depth, 4)]
-
-
-def _check_choice(name: str, value: Any, choices: tuple[str, ...], extra: str = "") -> None:
-    if value in choices:
-        return
-    listed = ", ".join(repr(choice) for choice in choices) + (f" {extra}" if extra else "")
-    raise ValueError(
-        f"{name} must be one of {listed}, got {name}={value!r}.{_suggest(value, choices)}"
-    )
-
-
-def _suggest(value: Any, choices: tuple[str, ...]) -> str:
-    near = difflib.get_close_matches(str(value), choices, n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""
-
-
-def _check_int(name: str, value: Any, *, minimum: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name} must be a whole number, got {name}={value!r}.")
-    if value < minimum:
-        raise ValueError(f"{name} must be at least {minimum}, got {name}={value}.")
-
-
-def _check_number(
-    name: str, value: Any, *, minimum: float | None = None, above: float | None = None
-) -> None:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name} must be a number, got {name}={value!r}.")
-    if not math.isfinite(value):
-        raise ValueError(f"{name} must be finite, got {name}={value}.")
-    if minimum is not None and value < minimum:
-        raise ValueError(f"{name} must be at least {minimum:g}, got {name}={value}.")
-    if above is not None and value <= above:
-        raise ValueError(f"{name} must be above {above:g}, got {name}={value}.")
-
-
-def _check_fraction(name: str, value: Any) -> None:
-    _check_number(name, value)
-    if not 0 < value < 1:
-        hint = f" Did you mean {value / 100:g}?" if 1 < value < 100 else ""
-        raise ValueError(f"{name} must lie in (0, 1), got {name}={value}.{hint}")
 
 
 # What the paper's text says: its section 2.2 and its table of architectures.
@@ -138,8 +95,8 @@ _PRESETS = {"mlr-1": 1, "mlr-2": 2, "mlr-3": 3, "mlr-4": 4}
 
 def preset_config(name: str, settings: Source, task: Task) -> TrainConfig:
     """MLR-1 ... MLR-4 with the paper's or the released code's settings, every value spelt out."""
-    _check_choice("name", name, tuple(_PRESETS))
-    _check_choice("settings", settings, get_args(Source))
+    check_choice("name", name, tuple(_PRESETS))
+    check_choice("settings", settings, get_args(Source))
     depth = _PRESETS[name]
     released = settings == "released"
     config = replace(

@@ -1,0 +1,149 @@
+"""What is to become of one column, judged by its training rows."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from muddle.preprocessing.columns import (
+    NUMBER,
+    Codes,
+    Column,
+    Kind,
+    as_dates,
+    as_levels,
+    as_numbers,
+    guess_form,
+    is_missing,
+)
+from muddle.preprocessing.levels import Levels, find_levels
+from muddle.preprocessing.numbers import check_range, find_constant
+
+AboveLimit = Literal["target", "drop"]
+FewValues = Literal["number", "levels", "both"]
+MissingLevel = Literal["own", "mode"]
+LevelUse = Literal["one-hot", "means"]
+
+FREE_TEXT_WORDS = 8  # per text on average, where most texts are different
+MOSTLY = 0.9
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnOptions:
+    """What decides on a column; in full in the docstring of TablePreprocessor."""
+
+    max_levels: int
+    min_level_rows: int
+    above_limit: AboveLimit
+    few_values: FewValues
+    missing_level: MissingLevel
+    missing_indicator: bool
+    categorical: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A column becomes numbers, levels, both (as an option), or nothing."""
+
+    name: str
+    kind: str  # what it holds, for people to read
+    n_missing: int
+    number: Kind | None = None  # "number", "duration" or "date"
+    levels: Levels | None = None
+    use: LevelUse = "one-hot"
+    ignored: str = ""  # why it becomes nothing
+    expected: bool = False  # it is ignored because the options say so
+    hint: str = ""
+
+
+def decide(column: Column, options: ColumnOptions) -> Decision:
+    """What becomes of a column."""
+    missing = is_missing(column)
+    n_missing = int(np.count_nonzero(missing))
+    chosen = column.name in options.categorical
+    form = "levels" if chosen else guess_form(column)
+    kind = column.kind if column.kind != "text" or form == "levels" else f"{form} as text"
+
+    def ignore(why: str, expected: bool = False) -> Decision:
+        return Decision(column.name, kind, n_missing, ignored=why, expected=expected)
+
+    if n_missing == len(missing):
+        return ignore("empty")
+    marked = n_missing > 0 and options.missing_indicator  # then a single value still varies
+    if form == "date":
+        dates = as_dates(column)[~missing]
+        if (dates == dates[0]).all() and not marked:
+            return ignore("constant")
+        return Decision(column.name, kind, n_missing, number="date")
+    if form == "number":
+        number: Kind = "duration" if column.kind == "duration" else "number"
+        values = as_numbers(column, number)[:, None]
+        check_range(values, [column.name])
+        if find_constant(values)[0] and not marked:
+            return ignore("constant")
+        levels = _few_levels(column, options)
+        both = options.few_values == "both" and levels is not None and len(levels) > 2
+        kept = number if levels is None or both else None
+        return Decision(column.name, kind, n_missing, number=kept, levels=levels)
+
+    codes, keys = as_levels(column)
+    n_present = len(codes) - n_missing
+    levels = _find_levels(column, options)
+    n_rare = int(np.isin(codes, [i for i, key in enumerate(keys) if key in levels.rare]).sum())
+    few = len(levels.known) <= options.max_levels and n_rare <= (1 - MOSTLY) * n_present
+    if few or len(keys) <= options.max_levels:
+        if len(levels) < 2:
+            return ignore("constant" if len(keys) == 1 else "without a level that is in two rows")
+        return Decision(column.name, kind, n_missing, levels=levels)
+    if options.above_limit == "drop":
+        return ignore(f"dropped with {len(keys)} levels, above max_levels", expected=True)
+    if not chosen:
+        _refuse_free_text(column.name, keys, n_present)
+        if n_present == len(keys):
+            return ignore("an identifier (another text in every row)")
+    levels = find_levels(column, min_rows=1, missing_as_mode=options.missing_level == "mode")
+    hint = "" if chosen else _hint_at_numbers(codes, keys)
+    return Decision(column.name, kind, n_missing, levels=levels, use="means", hint=hint)
+
+
+def _few_levels(column: Column, options: ColumnOptions) -> Levels | None:
+    """The values of a number as levels, where the options want that and there are few of them."""
+    if options.few_values == "number" or column.kind == "duration":
+        return None
+    values = as_numbers(column)
+    distinct = pd.unique(values[~np.isnan(values)])
+    if not 2 <= len(distinct) <= options.max_levels:
+        return None
+    levels = _find_levels(column, options)
+    return levels if len(levels) > 1 else None
+
+
+def _find_levels(column: Column, options: ColumnOptions) -> Levels:
+    return find_levels(column, options.min_level_rows, options.missing_level == "mode")
+
+
+def _refuse_free_text(name: str, keys: tuple[str, ...], n_present: int) -> None:
+    if len(keys) <= n_present / 2:
+        return
+    words = np.mean([len(key.split()) for key in keys])
+    if words >= FREE_TEXT_WORDS:
+        raise ValueError(
+            f"column {name!r} must hold levels, got free text ({len(keys)} different texts of "
+            f"{words:.0f} words on average, e.g. {keys[0][:40]!r}). Leave it out with "
+            f"drop=[{name!r}] in TablePreprocessor, or make features of it first, e.g. with "
+            "sklearn.feature_extraction.text.TfidfVectorizer."
+        )
+
+
+def _hint_at_numbers(codes: Codes, keys: tuple[str, ...]) -> str:
+    """What to do about a column of numbers that a few words turn into text."""
+    is_number = np.array([NUMBER.fullmatch(key.strip()) is not None for key in keys])
+    rows = np.bincount(codes[codes >= 0], minlength=len(keys))
+    if rows[is_number].sum() < MOSTLY * rows.sum():
+        return ""
+    other = keys[int(np.flatnonzero(~is_number)[0])]
+    return (
+        f"{rows[is_number].sum()} of its {rows.sum()} values are numbers, but not e.g. {other!r}; "
+        f"with missing_values=[{other!r}] in TablePreprocessor such values count as missing"
+    )

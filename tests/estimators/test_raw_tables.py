@@ -1,0 +1,127 @@
+"""Strings, dates, gaps, any frame: straight into the estimators."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+
+from muddle import MLRClassifier, MLRRegressor, TablePreprocessor
+
+QUICK = {"width": 32, "max_iter": 20, "learning_rate": 1e-2, "random_state": 0}
+
+
+@pytest.fixture
+def houses():
+    """120 rows of mixed columns; the price follows kind, area and district."""
+    rng = np.random.default_rng(3)
+    n = 120
+    kind = rng.choice(["flat", "house", "loft"], n)
+    district = rng.integers(0, 20, n)
+    area = rng.normal(80, 20, n)
+    price = area / 20 + 2 * (kind == "loft") + district / 5 + 0.1 * rng.normal(size=n)
+    table = pd.DataFrame(
+        {
+            "kind": kind,
+            "area": np.where(rng.random(n) < 0.1, np.nan, area),
+            "district": [f"d{i}" for i in district],
+            "sold": pd.date_range("2024-01-01", periods=n, freq="31h"),
+            "lift": rng.random(n) < 0.5,
+        }
+    )
+    return table, price
+
+
+def test_mixed_columns_are_learnt_from(houses):
+    table, price = houses
+    model = MLRRegressor(**QUICK).fit(table, price)
+    assert model.score(table, price) > 0.8
+    without = MLRRegressor(**QUICK).fit(table[["area", "sold"]], price)
+    assert without.score(table[["area", "sold"]], price) < model.score(table, price) - 0.1
+    assert model.preprocessor_.describe().loc["district", "treatment"].endswith("of the target")
+    assert model.n_features_in_ == 5
+    assert model.feature_names_in_.tolist() == table.columns.tolist()
+
+
+def test_classes_from_mixed_columns(houses):
+    table, price = houses
+    labels = np.where(price > 7, "dear", np.where(price > 5, "fair", "cheap"))
+    model = MLRClassifier(**QUICK).fit(table, labels)
+    assert model.score(table, labels) > 0.7
+    np.testing.assert_allclose(model.predict_proba(table.iloc[:3]).sum(axis=1), 1)
+
+
+@pytest.mark.parametrize("convert", [pl.from_pandas, pa.Table.from_pandas], ids=["polars", "arrow"])
+def test_every_kind_of_frame_gives_the_same_model(houses, convert):
+    table, price = houses
+    expected = MLRRegressor(**QUICK).fit(table, price).predict(table)
+    model = MLRRegressor(**QUICK).fit(convert(table), price)
+    assert (model.predict(convert(table)) == expected).all()
+    assert (model.predict(table) == expected).all()
+
+
+def test_one_row_predicts_as_in_the_batch(houses):
+    table, price = houses
+    model = MLRRegressor(**QUICK).fit(table, price)
+    together = model.predict(table)
+    alone = [model.predict(table.iloc[i : i + 1])[0] for i in range(5)]
+    np.testing.assert_allclose(alone, together[:5], rtol=1e-12)
+
+
+def test_gaps_in_an_array_are_filled_and_marked(numbers):
+    X, y = numbers
+    holes = np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X)
+    model = MLRRegressor(**QUICK).fit(holes, y)
+    by_hand = SimpleImputer(add_indicator=True)
+    expected = MLRRegressor(**QUICK).fit(by_hand.fit_transform(holes), y)
+    np.testing.assert_allclose(
+        model.predict(holes), expected.predict(by_hand.transform(holes)), rtol=1e-6
+    )
+    assert MLRRegressor().__sklearn_tags__().input_tags.allow_nan
+
+
+def test_a_complete_array_trains_the_same_as_in_a_pipeline_with_the_preprocessor(numbers):
+    X, y = numbers
+    pipeline = make_pipeline(TablePreprocessor(scaling="none"), MLRRegressor(**QUICK)).fit(X, y)
+    assert (pipeline.predict(X) == MLRRegressor(**QUICK).fit(X, y).predict(X)).all()
+
+
+def test_rows_of_weight_zero_are_as_good_as_absent(houses):
+    table, price = houses
+    weights = np.ones(120)
+    weights[100:] = 0
+    poisoned = table.copy()
+    poisoned.loc[100:, "kind"] = "castle"
+    poisoned.loc[100:, "area"] = 1e9
+    model = MLRRegressor(**QUICK).fit(poisoned, price, sample_weight=weights)
+    expected = MLRRegressor(**QUICK).fit(table[:100], price[:100])
+    assert (model.predict(table[:100]) == expected.predict(table[:100])).all()
+
+
+def test_a_new_level_is_counted_in_one_warning_and_predicted(houses):
+    table, price = houses
+    model = MLRRegressor(**QUICK).fit(table, price)
+    new = table.iloc[:4].assign(kind=["tent", "flat", "tent", "loft"], district="d99", lift=None)
+    with pytest.warns(UserWarning, match=r"'kind': 2 new \(e.g. 'tent'\)") as caught:
+        assert np.isfinite(model.predict(new)).all()
+    assert len(caught) == 1
+    message = str(caught[0].message)
+    assert "'district': 4 new (e.g. 'd99')" in message
+    assert "'lift': 4 missing" in message
+    assert caught[0].filename == __file__
+
+
+def test_several_targets_with_many_levels(houses):
+    table, price = houses
+    model = MLRRegressor(**QUICK).fit(table, np.column_stack([price, -price]))
+    assert model.predict(table).shape == (120, 2)
+    names = model.preprocessor_.get_feature_names_out().tolist()
+    assert "district=mean0" in names
+    assert "district=mean1" in names
+
+
+def test_refitting_without_names_forgets_the_names(houses, numbers):
+    model = MLRRegressor(**QUICK).fit(*houses)
+    assert not hasattr(model.fit(*numbers), "feature_names_in_")

@@ -1,0 +1,333 @@
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.base import clone
+from sklearn.compose import make_column_transformer
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from muddle import TablePreprocessor
+
+
+@pytest.fixture
+def mixed():
+    """60 rows with one column of every kind."""
+    rng = np.random.default_rng(0)
+    n = 60
+    return pd.DataFrame(
+        {
+            "age": np.where(rng.random(n) < 0.2, np.nan, rng.normal(40, 10, n)),
+            "colour": rng.choice(["red", "green", "blue"], n),
+            "city": [f"c{i % 20}" for i in range(n)],
+            "member": rng.random(n) < 0.5,
+            "joined": pd.date_range("2020-03-01", periods=n, freq="3D"),
+            "wait": pd.to_timedelta(rng.integers(1, 99, n), unit="min"),
+            "rooms": rng.integers(1, 6, n),
+        }
+    )
+
+
+@pytest.fixture
+def target():
+    return np.random.default_rng(1).normal(size=60)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@parametrize_with_checks(
+    [
+        TablePreprocessor(),
+        TablePreprocessor(scaling="quantile", encoding="piecewise"),
+        TablePreprocessor.preset("paper"),
+    ]
+)
+def test_sklearn_contract(estimator, check):
+    check(estimator)
+
+
+def test_every_kind_of_column(mixed, target):
+    preprocessor = TablePreprocessor()
+    matrix = preprocessor.fit_transform(mixed, target)
+    names = preprocessor.get_feature_names_out().tolist()
+    assert names == [
+        "age",
+        "joined:elapsed",
+        "joined:month",
+        "joined:day_of_week",
+        "joined:day_of_year",
+        "wait",
+        "rooms",
+        "city=mean",
+        "age=missing",
+        "colour=blue",
+        "colour=green",
+        "colour=red",
+        "member=True",
+    ]
+    assert matrix.shape == (60, 13)
+    assert np.isfinite(matrix).all()
+    np.testing.assert_allclose(matrix[:, :8].mean(axis=0), 0, atol=1e-9)
+    np.testing.assert_allclose(matrix[:, :8].std(axis=0), 1)
+    assert (matrix[:, 9:12].sum(axis=1) == 1).all()
+    assert (matrix[:, 12] == mixed["member"]).all()
+
+
+def test_describe_tells_what_happened_to_each_column(mixed, target):
+    table = mixed.assign(site="A", key=[f"k{i}" for i in range(60)], note=1.5)
+    with pytest.warns(UserWarning, match="columns 'site', 'note' are constant; column 'key' is an"):
+        described = TablePreprocessor(drop=["rooms"]).fit(table, target).describe()
+    assert described.index.tolist() == table.columns.tolist()
+    assert described["treatment"].to_dict() == {
+        "age": "number, standard; gaps marked",
+        "colour": "3 levels as 0/1",
+        "city": "20 levels as mean of the target",
+        "member": "2 levels as 0/1",
+        "joined": "parts of the date, standard",
+        "wait": "number, standard",
+        "rooms": "left out, as asked",
+        "site": "ignored: constant",
+        "key": "ignored: an identifier (another text in every row)",
+        "note": "ignored: constant",
+    }
+    assert described["features"].sum() == 12
+    assert described.loc["age", "missing"] == mixed["age"].isna().sum()
+
+
+def test_columns_are_found_by_name_in_any_order(mixed, target):
+    preprocessor = TablePreprocessor().fit(mixed, target)
+    expected = preprocessor.transform(mixed)
+    assert (preprocessor.transform(mixed[mixed.columns[::-1]]) == expected).all()
+    assert (preprocessor.transform(pl.from_pandas(mixed)) == expected).all()
+
+
+def test_a_missing_column_is_named_with_a_near_one(mixed, target):
+    preprocessor = TablePreprocessor().fit(mixed, target)
+    with pytest.raises(ValueError, match=r"lacks column 'colour'.* Did you mean 'color'\?"):
+        preprocessor.transform(mixed.rename(columns={"colour": "color"}))
+
+
+def test_a_column_that_was_ignored_may_be_missing(mixed):
+    table = mixed[["age", "colour"]].assign(site="A")
+    with pytest.warns(UserWarning, match="'site' is constant"):
+        preprocessor = TablePreprocessor().fit(table)
+    assert preprocessor.transform(table[["age", "colour"]]).shape == (60, 5)
+
+
+def test_other_columns_are_ignored_with_a_note(mixed, target):
+    preprocessor = TablePreprocessor().fit(mixed, target)
+    with pytest.warns(UserWarning, match=r"column 'price' of X was not there in fit and will be"):
+        matrix = preprocessor.transform(mixed.assign(price=1))
+    assert (matrix == preprocessor.transform(mixed)).all()
+
+
+def test_a_number_that_became_text_is_an_error_with_the_first_bad_value(mixed, target):
+    preprocessor = TablePreprocessor().fit(mixed, target)
+    rooms = ["3"] * 10 + ["many", "few"] + ["2"] * 48
+    with pytest.raises(ValueError, match=r"'rooms' held numbers .* got the text 'many' in row 10"):
+        preprocessor.transform(mixed.assign(rooms=rooms))
+    written = preprocessor.transform(mixed.assign(rooms=mixed["rooms"].astype(str)))
+    assert (written == preprocessor.transform(mixed)).all()
+
+
+def test_test_rows_leave_no_trace(mixed, target):
+    """Poisoned test rows change neither what is fitted nor the matrix of other rows."""
+    preprocessor = TablePreprocessor().fit(mixed, target)
+    before = pickle.dumps(preprocessor)
+    clean = preprocessor.transform(mixed)
+    poison = mixed.iloc[:20].assign(
+        age=1e100, colour="black", city="nowhere", rooms=-1e9, joined=pd.Timestamp("1800-01-01")
+    )
+    with pytest.warns(UserWarning, match="'colour': 20 new"):
+        both = preprocessor.transform(pd.concat([poison, mixed]))
+    assert (both[20:] == clean).all()
+    assert pickle.dumps(preprocessor) == before
+
+
+def test_each_row_is_transformed_on_its_own(mixed, target):
+    preprocessor = TablePreprocessor(scaling="quantile", encoding="periodic").fit(mixed, target)
+    together = preprocessor.transform(mixed)
+    alone = np.vstack([preprocessor.transform(mixed.iloc[[i]]) for i in range(60)])
+    assert (alone == together).all()
+    assert preprocessor.transform(mixed.iloc[:0]).shape == (0, together.shape[1])
+
+
+def test_it_agrees_with_a_column_transformer(mixed):
+    ours = TablePreprocessor(min_level_rows=1).fit_transform(mixed[["rooms", "colour"]])
+    theirs = make_column_transformer(
+        (StandardScaler(), ["rooms"]), (OneHotEncoder(sparse_output=False), ["colour"])
+    ).fit_transform(mixed)
+    np.testing.assert_allclose(ours, theirs)
+
+
+def test_set_output_and_index(mixed, target):
+    preprocessor = TablePreprocessor().set_output(transform="pandas")
+    table = mixed.set_index(pd.Index(range(100, 160)))
+    frame = preprocessor.fit_transform(table, target)
+    assert frame.columns.tolist() == preprocessor.get_feature_names_out().tolist()
+    assert frame.index.tolist() == list(range(100, 160))
+
+
+def test_names_that_would_repeat_get_a_number():
+    table = pd.DataFrame(
+        {"a": [1.0, np.nan, 3.0], "a=missing": [1.0, 2.0, 4.0], "a=missing#2": [3.0, 1.0, 2.0]}
+    )
+    names = TablePreprocessor().fit(table).get_feature_names_out()
+    assert names.tolist() == ["a", "a=missing", "a=missing#2", "a=missing#3"]
+
+
+def test_missing_is_a_level_of_its_own():
+    table = pd.DataFrame({"c": ["a", "b", None, "a", "b", ""], "n": range(6)})
+    preprocessor = TablePreprocessor().fit(table)
+    assert preprocessor.get_feature_names_out().tolist() == ["n", "c=a", "c=b", "c=missing"]
+    assert preprocessor.transform(table)[:, 3].tolist() == [0, 0, 1, 0, 0, 1]
+
+
+def test_rare_levels_and_new_ones_share_a_feature():
+    table = pd.DataFrame({"c": ["a"] * 15 + ["b"] * 15 + ["x"], "n": range(31)})
+    preprocessor = TablePreprocessor().fit(table)
+    assert preprocessor.get_feature_names_out().tolist() == ["n", "c=a", "c=b", "c=other"]
+    with pytest.warns(UserWarning, match=r"column 'c': 1 new \(e.g. 'y'\)"):
+        out = preprocessor.transform(pd.DataFrame({"c": ["x", "y"], "n": [0, 0]}))
+    assert out[:, 3].tolist() == [1, 1]
+
+
+def test_many_rare_levels_do_not_hide_in_other():
+    table = pd.DataFrame({"c": ["a"] * 20 + [f"r{i}" for i in range(20)], "n": range(40)})
+    preprocessor = TablePreprocessor().fit(table, table["n"])
+    assert "21 levels as mean of the target" in preprocessor.describe().loc["c", "treatment"]
+
+
+def test_many_levels_need_the_target(mixed):
+    with pytest.raises(ValueError, match=r"y must be given .* max_levels=12.* above_limit='drop'"):
+        TablePreprocessor().fit(mixed)
+    names = TablePreprocessor(above_limit="drop").fit(mixed).get_feature_names_out()
+    assert not any(name.startswith("city") for name in names)
+    names = TablePreprocessor(max_levels=20).fit(mixed).get_feature_names_out()
+    assert sum(name.startswith("city=") for name in names) == 20
+
+
+@pytest.mark.parametrize(
+    ("target", "target_type", "suffixes"),
+    [
+        (np.linspace(0, 1, 60), "auto", ["mean"]),
+        (np.arange(60) % 3, "auto", ["share of 0", "share of 1", "share of 2"]),
+        (np.arange(60) % 3, "continuous", ["mean"]),
+        (np.arange(60), "auto", ["mean"]),
+        (np.array(["no", "yes"])[np.arange(60) % 2], "auto", ["mean"]),
+        (np.ones((60, 2)) * np.arange(60)[:, None], "continuous", ["mean0", "mean1"]),
+    ],
+)
+def test_means_follow_the_target(mixed, target, target_type, suffixes):
+    preprocessor = TablePreprocessor(target_type=target_type).fit(mixed[["city", "age"]], target)
+    names = preprocessor.get_feature_names_out().tolist()
+    assert [name[5:] for name in names if name.startswith("city=")] == suffixes
+
+
+def test_training_rows_get_means_from_other_rows(mixed):
+    """Pure noise with one level per two rows: means that saw the label would correlate with it."""
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=400)
+    table = pd.DataFrame({"c": [f"l{i // 2}" for i in range(400)]})
+    crossed = TablePreprocessor().fit_transform(table, noise)[:, 0]
+    naive = TablePreprocessor().fit(table, noise).transform(table)[:, 0]
+    assert abs(np.corrcoef(crossed, noise)[0, 1]) < 0.2
+    assert np.corrcoef(naive, noise)[0, 1] > 0.5
+
+
+def test_few_values(mixed):
+    table = mixed[["rooms", "member"]].assign(two=mixed["rooms"] % 2)
+    as_levels = TablePreprocessor(few_values="levels").fit(table).get_feature_names_out()
+    assert as_levels.tolist() == [*(f"rooms={i}" for i in range(1, 6)), "member=True", "two=1"]
+    both = TablePreprocessor(few_values="both").fit(table).get_feature_names_out()
+    assert both.tolist() == ["rooms", *as_levels.tolist()]
+
+
+def test_a_named_column_is_taken_as_levels(mixed):
+    names = TablePreprocessor(categorical=["rooms"]).fit(mixed[["rooms"]]).get_feature_names_out()
+    assert names.tolist() == [f"rooms={i}" for i in range(1, 6)]
+    array = mixed[["rooms", "age"]].to_numpy()
+    preprocessor = TablePreprocessor(categorical=[0], drop=[1]).fit(array)
+    assert preprocessor.get_feature_names_out().tolist() == [f"x0={i}" for i in range(1, 6)]
+
+
+def test_the_papers_rules(mixed, target):
+    table = mixed.assign(gender=np.where(np.arange(60) % 3 == 0, "f", None))
+    names = TablePreprocessor.preset("paper").fit(table, target).get_feature_names_out().tolist()
+    assert "age" in names
+    assert "age=missing" not in names
+    assert not any(name.startswith("city") for name in names)
+    assert [name for name in names if name.startswith("rooms")] == [
+        f"rooms={i}" for i in range(1, 6)
+    ]
+    assert [name for name in names if name.startswith("gender")] == ["gender=missing"]
+    with pytest.raises(ValueError, match="Did you mean 'paper'"):
+        TablePreprocessor.preset("papr")
+
+
+def test_numbers_hidden_in_text_get_a_hint():
+    power = [str(100 + i) for i in range(98)] + ["?", "?"]
+    table = pd.DataFrame({"power": power, "mass": range(100)})
+    with pytest.warns(UserWarning, match=r"98 of its 100 values are numbers, but not e.g. '\?'"):
+        TablePreprocessor().fit(table, np.arange(100.0))
+    preprocessor = TablePreprocessor(missing_values=["?"]).fit(table)
+    assert preprocessor.get_feature_names_out().tolist() == ["power", "mass", "power=missing"]
+
+
+def test_a_new_gap_is_filled_and_said(mixed, target):
+    preprocessor = TablePreprocessor().fit(mixed, target)
+    new = mixed.iloc[:5].assign(rooms=[1, 2, None, 4, None])
+    with pytest.warns(UserWarning, match="column 'rooms': 2 missing"):
+        out = preprocessor.transform(new)
+    rooms = preprocessor.get_feature_names_out().tolist().index("rooms")
+    np.testing.assert_allclose(out[[2, 4], rooms], 0, atol=1e-12)
+
+
+def test_rows_of_weight_zero_are_not_learnt_from(mixed, target):
+    weights = np.r_[np.ones(50), np.zeros(10)]
+    table = mixed.copy()
+    table.loc[50:, "age"] = 1e6
+    weighted = TablePreprocessor().fit(table, target, sample_weight=weights)
+    alone = TablePreprocessor().fit(mixed[:50], target[:50])
+    assert (weighted.transform(mixed) == alone.transform(mixed)).all()
+    matrix = TablePreprocessor().fit_transform(table, target, sample_weight=weights)
+    assert matrix.shape == (60, len(weighted.get_feature_names_out()))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"scaling": "standart"}, ValueError, "Did you mean 'standard'"),
+        ({"max_levels": 1}, ValueError, "max_levels must be at least 2"),
+        (
+            {"drop": ["aeg"]},
+            ValueError,
+            "drop must list columns of X, got 'aeg'. Did you mean 'age'",
+        ),
+        ({"categorical": "age"}, TypeError, "must be a list of columns, got the text 'age'"),
+        ({"frequency_scale": 0}, ValueError, "frequency_scale must be above 0"),
+    ],
+)
+def test_bad_parameters(mixed, target, options, error, message):
+    with pytest.raises(error, match=message):
+        TablePreprocessor(**options).fit(mixed, target)
+
+
+def test_lengths_must_agree(mixed, target):
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        TablePreprocessor().fit(mixed, target[:-1])
+
+
+def test_clone_and_pickle(mixed, target):
+    preprocessor = TablePreprocessor(max_levels=5, drop=["age"]).fit(mixed, target)
+    assert clone(preprocessor).get_params() == preprocessor.get_params()
+    loaded = pickle.loads(pickle.dumps(preprocessor))
+    assert (loaded.transform(mixed) == preprocessor.transform(mixed)).all()
+
+
+def test_fitting_is_silent_where_nothing_is_left_out(mixed, target):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        TablePreprocessor().fit(mixed, target).transform(mixed)
