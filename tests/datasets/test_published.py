@@ -6,9 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from muddle import TablePreprocessor
 from muddle.datasets import load
 from muddle.datasets.catalogue import Entry, built_in
-from muddle.datasets.published import QUIRKS, RULES, build_published
+from muddle.datasets.published import QUIRKS, QUIRKS_OF_ALL, RULES, build_published
 
 # Names of the authors' matrices that are not the name of the data set.
 MATRIX_NAMES = {
@@ -35,11 +36,11 @@ def data_folder():
     return folder
 
 
-def build(columns, **options):
+def build(columns, without=(), **options):
     """The matrix of a table given by columns of text; the target is y."""
     table = pd.DataFrame({"y": ["1", "2"] * 50, **columns}, dtype=object)
     options = {"target": "y", "task": "regression"} | options
-    return build_published(table, Entry(id="tiny", file="tiny.csv", **options))
+    return build_published(table, Entry(id="tiny", file="tiny.csv", **options), without)
 
 
 def build_column(values, **options):
@@ -100,6 +101,50 @@ def test_gaps_are_the_mean_among_numbers_and_each_counts_as_a_value():
 
 def test_gaps_are_a_category_in_text():
     assert list(build_column(["b", "", "zebra"])) == ["x=b", "x=nan", "x=zebra"]
+
+
+def test_each_quirk_of_all_can_be_left_away():
+    def columns(values, *without):
+        return build({"y": list(map(str, range(len(values)))), "x": values}, without=without)
+
+    numbers = [f"{i:g}" for i in range(13)]
+    scores = (np.arange(13.0) - 6) / np.std(np.arange(13.0))
+    once = columns(numbers, "scaled-twice").features["x"]
+    np.testing.assert_allclose(once, scores)
+    assert list(columns(["3", "10", "7", "3"], "numbers-kept").features) == ["x=3", "x=7", "x=10"]
+    assert list(columns([*numbers, "?"], "question-mark-is-text").features) == ["x"]
+    gappy = [str(i % 4) for i in range(20)] + [""] * 10
+    assert len(columns(gappy, "gaps-count-apart").features.columns) == 5
+
+
+def test_quirks_of_a_set_can_be_left_away_too(data_folder):
+    plain = load("abalone", "published", data_folder, without=["index-row", "leaks"])
+    assert plain.X.shape == (4177, 10)
+    assert plain.meta.notes == ["without the quirk 'index-row'", "without the quirk 'leaks'"]
+    assert "PRP" not in load("computer-hardware", "published", data_folder, without="leaks").X
+    seoul = load("seoul-bike-sharing-demand", "published", data_folder, without="seoul-target")
+    count = load("seoul-bike-sharing-demand", data_home=data_folder).y
+    np.testing.assert_allclose(seoul.y, (count - count.mean()) / count.std())
+
+
+def test_the_papers_preset_makes_the_same_columns_of_a_clean_table(data_folder):
+    """TablePreprocessor.preset("paper") and the published recipe without its quirks agree."""
+    for name in ("insurance", "tic-tac-toe-endgame", "qsar-aquatic-toxicity"):
+        quirks = [*QUIRKS_OF_ALL, *QUIRKS]
+        published = load(name, "published", data_folder, without=quirks).X
+        clean = load(name, data_home=data_folder).X
+        ours = TablePreprocessor.preset("paper").set_output(transform="pandas").fit_transform(clean)
+        assert ours.shape == published.shape
+        for column in published.columns.intersection(ours.columns):
+            np.testing.assert_allclose(ours[column], published[column], atol=1e-9)
+        assert len(published.columns.intersection(ours.columns)) > 0.7 * published.shape[1]
+
+
+def test_unknown_quirks_cannot_be_left_away(data_folder):
+    with pytest.raises(ValueError, match=r"got 'scaled-twise'. Did you mean 'scaled-twice'\?"):
+        load("servo", "published", data_folder, without=["scaled-twise"])
+    with pytest.raises(ValueError, match="the clean recipe has no quirks"):
+        load("servo", data_home=data_folder, without=["index-row"])
 
 
 def test_columns_dropped_and_omitted_are_left_out_while_leaks_stay():
@@ -210,7 +255,7 @@ def test_every_quirk_is_used_by_some_data_set_and_told_in_the_docs():
     assert used == QUIRKS.keys()
     docs = Path(__file__).resolve().parents[2] / "docs" / "datasets.md"
     text = docs.read_text(encoding="utf-8")
-    assert [name for name in {*QUIRKS, *RULES} if f"`{name}`" not in text] == []
+    assert [name for name in {*QUIRKS, *QUIRKS_OF_ALL, *RULES} if f"`{name}`" not in text] == []
 
 
 @pytest.mark.parametrize("name", built_in())

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from muddle.datasets.catalogue import Entry
+from muddle.datasets.quick import read_columns
 from muddle.datasets.reading import (
     guess_separator,
     has_header,
@@ -258,3 +259,48 @@ def test_any_text_is_a_rectangular_table_or_an_error_of_ours(tmp_path, pieces, s
     assert table.shape[1] >= 2
     assert table.map(lambda field: isinstance(field, str)).all(axis=None)
     assert type_columns(table, ["?"]).shape == table.shape
+
+
+def both_ways(path, entry):
+    slow = read_fields(path, entry)
+    return read_columns(path, entry), type_columns(slow.table, entry.missing), slow
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "a,b,y\n1,x,2.5\n3, y ,4\n",
+        'a,b,y\n1,"x, z",2\n?,,3\n',
+        "a,b,y\nTRUE,yes,1\nfalse,no,2\n",
+        "a,b,y\n1 ,007,1\n 2,08 ,?\n",
+        "a,b,y\n1,nan,inf\n2,NA,-inf\n",
+        "a,b,y\n99999999999999999999999,1e400,1\n2,3,4\n",
+        "a,b,y\r\n1,2,3\r\n\r\n4,5,6\r\n",
+        "a,b,y\n? ,x,1\n2,x,3\n",
+        '"a\n1",b,y\n1,2,3\n',
+        "a,b,y\n,,\n1,2,3\n",
+        "a,b,y\n1,2,\n3,4,5\n",
+        "a,b,y\n0.1,0.30000000000000004,1\n",
+    ],
+)
+def test_the_quick_way_gives_the_same_columns(tmp_path, content):
+    path = write(tmp_path, content)
+    quick, expected, slow = both_ways(path, make_entry(missing=("?",)))
+    pd.testing.assert_frame_equal(quick.table, expected, check_dtype=True, rtol=1e-15)
+    assert (quick.separator, quick.has_names, quick.n_blank) == (
+        slow.separator,
+        slow.has_names,
+        slow.n_blank,
+    )
+
+
+@pytest.mark.parametrize("content", ["a,b,y\n1,2,3\n4,5\n", "a,b,y\n1,2,3\n4,5,6,7\n", "a,y\n"])
+def test_the_quick_way_hides_no_odd_line(tmp_path, content):
+    with pytest.raises(DataFormatError, match=r"line 3|there are none"):
+        read_columns(write(tmp_path, content), make_entry())
+
+
+def test_plain_files_are_read_the_quick_way(tmp_path, monkeypatch):
+    monkeypatch.setattr("muddle.datasets.quick.read_fields", None)
+    path = write(tmp_path, "a,b,y\n1,x,2\n,z,4\n")
+    assert read_columns(path, make_entry()).table["b"].tolist() == ["x", "z"]

@@ -270,10 +270,13 @@ def test_the_papers_rules(mixed, target):
 def test_numbers_hidden_in_text_get_a_hint():
     power = [str(100 + i) for i in range(98)] + ["?", "?"]
     table = pd.DataFrame({"power": power, "mass": range(100)})
-    with pytest.warns(UserWarning, match=r"98 of its 100 values are numbers, but not e.g. '\?'"):
+    with pytest.warns(UserWarning, match=r"98 of its 100 values are numbers, but not '\?'; if"):
         TablePreprocessor().fit(table, np.arange(100.0))
     preprocessor = TablePreprocessor(missing_values=["?"]).fit(table)
     assert preprocessor.get_feature_names_out().tolist() == ["power", "mass", "power=missing"]
+    ranges = table.assign(power=power[:92] + [f"{i} - {i + 9}" for i in range(8)])
+    with pytest.warns(UserWarning, match=r"not e.g. '0 - 9'; turn it into numbers first"):
+        TablePreprocessor().fit(ranges, np.arange(100.0))
 
 
 def test_a_new_gap_is_filled_and_said(mixed, target):

@@ -1,14 +1,14 @@
 """What is known of each data set: where it comes from, how its file reads, what was done to it."""
 
-import difflib
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from muddle.errors import DataFormatError, UnknownDatasetError
+from muddle.parameters import suggest
 
 Task = Literal["regression", "classification"]
 Transform = Literal["none", "log", "log1p"]
@@ -88,13 +88,6 @@ def find_entry(name: str, home: Path) -> Entry:
         f"muddle.datasets.list_datasets() lists all {len(entries)}; tables of your own are named "
         f"in {home / OWN_CATALOGUE}."
     )
-
-
-def suggest(value: Any, choices: Iterable[str]) -> str:
-    """The end of an error message: the choice that was probably meant, or nothing."""
-    by_lower = {choice.lower(): choice for choice in choices}
-    near = difflib.get_close_matches(str(value).lower(), by_lower, n=1)
-    return f" Did you mean {by_lower[near[0]]!r}?" if near else ""
 
 
 def _make_entry(name: str, table: Any, path: Path) -> Entry:

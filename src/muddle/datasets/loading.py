@@ -18,9 +18,9 @@ from muddle.datasets.catalogue import (
     find_entry,
     is_separator,
     read_all,
-    suggest,
 )
-from muddle.datasets.published import build_published, transform_target
+from muddle.datasets.published import build_published, check_without, transform_target
+from muddle.datasets.quick import read_columns
 from muddle.datasets.reading import (
     TYPED_SUFFIXES,
     check_column,
@@ -30,14 +30,12 @@ from muddle.datasets.reading import (
     read_fields,
     read_first,
     read_typed,
-    type_columns,
 )
 from muddle.errors import DataFormatError, MissingDataError
+from muddle.parameters import check_choice, suggest
+from muddle.preprocessing.targets import looks_continuous
 
 Recipe = Literal["clean", "published"]
-
-# Whole numbers with more distinct values than this are a quantity, with fewer they are classes.
-MAX_CLASSES = 20
 
 
 @dataclass(frozen=True)
@@ -74,17 +72,20 @@ class Dataset:
         )
 
 
-def load(name: str, recipe: Recipe = "clean", data_home: str | Path | None = None) -> Dataset:
+def load(
+    name: str,
+    recipe: Recipe = "clean",
+    data_home: str | Path | None = None,
+    *,
+    without: str | Iterable[str] = (),
+) -> Dataset:
     """The data set of that name, downloaded if need be.
 
     "clean" gives the raw columns with gaps as NaN: encode and scale them on training rows.
-    "published" rebuilds the matrix the paper's authors worked with, errors included.
+    "published" rebuilds the matrix the paper's authors worked with, errors included; `without`
+    names quirks of theirs to leave away, as `without=["index-row", "scaled-twice"]`.
     """
-    if recipe not in get_args(Recipe):
-        raise ValueError(
-            f"recipe must be 'clean' or 'published', got recipe={recipe!r}."
-            f"{suggest(recipe, get_args(Recipe))}"
-        )
+    check_choice("recipe", recipe, get_args(Recipe))
     home = files.data_home(data_home)
     entry = find_entry(name, home)
     if recipe == "published" and name not in built_in():
@@ -92,8 +93,14 @@ def load(name: str, recipe: Recipe = "clean", data_home: str | Path | None = Non
             f"recipe='published' is for the data sets of the paper, got {name!r} from "
             f"{home / OWN_CATALOGUE}. Pass recipe='clean'."
         )
+    without = _as_tuple(without)
+    if without and recipe == "clean":
+        raise ValueError("without is for recipe='published': the clean recipe has no quirks.")
+    check_without(entry, without)
     path = files.require(entry, home)
-    return _load_published(entry, path) if recipe == "published" else _load_clean(entry, path)
+    if recipe == "clean":
+        return _load_clean(entry, path)
+    return _load_published(entry, path, without)
 
 
 def load_csv(
@@ -113,11 +120,8 @@ def load_csv(
     """
     path = Path(path).expanduser()
     _check_file(path)
-    if task is not None and task not in get_args(Task):
-        raise ValueError(
-            f"task must be 'regression' or 'classification', got task={task!r}."
-            f"{suggest(task, get_args(Task))}"
-        )
+    if task is not None:
+        check_choice("task", task, get_args(Task))
     if separator is not None and not is_separator(separator):
         raise ValueError(
             f"separator must be one character, ' ' for any run of blanks, got {separator!r}."
@@ -156,12 +160,13 @@ def list_datasets(data_home: str | Path | None = None) -> pd.DataFrame:
     return pd.DataFrame(rows).astype({"n": "Int64", "d": "Int64"})
 
 
-def _load_published(entry: Entry, path: Path) -> Dataset:
+def _load_published(entry: Entry, path: Path, without: tuple[str, ...]) -> Dataset:
     fields = read_fields(path, entry, strip=False)
     table, notes = _drop_rows_without_target(fields.table, entry, path, markers=("NA",))
-    matrix = build_published(table, entry)
+    matrix = build_published(table, entry, without)
     if entry.mismatch:
         notes.append(entry.mismatch)
+    notes += [f"without the quirk {name!r}" for name in without]
     assert entry.task is not None  # stated for every built-in data set
     return _assemble(
         matrix.features, matrix.target, entry, entry.task, "published", matrix.dropped, notes
@@ -173,8 +178,8 @@ def _load_clean(entry: Entry, path: Path) -> Dataset:
     if _is_typed(path):
         table = mark_gaps(read_typed(path), entry.missing).reset_index(drop=True)
     else:
-        fields = read_fields(path, entry)
-        table = type_columns(fields.table, entry.missing)
+        fields = read_columns(path, entry)
+        table = fields.table
         if entry.separator is None:
             notes.append(f"separator guessed: {fields.separator!r}")
         if not (fields.has_names or entry.columns):
@@ -253,8 +258,7 @@ def _settle_task(target: "pd.Series[Any]", entry: Entry) -> tuple[Task, list[str
     if is_text(target) or pd.api.types.is_bool_dtype(target):
         return "classification", ["task guessed: classification, as the target is not a number"]
     n_values = target.nunique()
-    values = target.to_numpy(dtype=float)
-    if n_values > MAX_CLASSES or (values != np.floor(values)).any():
+    if looks_continuous(target.to_numpy(dtype=float)):
         return "regression", [f"task guessed: regression, as the target has {n_values} values"]
     return "classification", [
         f"task guessed: classification, as the target has {n_values} whole numbers; "

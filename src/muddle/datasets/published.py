@@ -3,6 +3,7 @@
 Not to be used for anything else: rows leak into each other, and some rows are none.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +11,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from muddle.datasets.catalogue import Entry, suggest
+from muddle.datasets.catalogue import Entry
 from muddle.datasets.reading import type_columns
+from muddle.parameters import suggest
 
 FloatArray = NDArray[np.float64]
 
@@ -20,22 +22,28 @@ MAX_CATEGORIES = 12
 GAPS = ("NA",)
 GAP_WORD = "nan"  # the category that gaps in text become
 
-# Done to every data set.
+# The paper's own rules, done to every data set.
 RULES = {
-    "question-mark-is-text": "'?' is no gap: a column of numbers that holds it is text",
     "wide-text-dropped": "text with more than 12 distinct values is dropped",
+    "few-values-one-hot": "3 to 12 distinct values are one-hot encoded",
     "two-values-as-one": "a column of two values becomes one column, 1 = not the most frequent",
-    "numbers-also-one-hot": "numbers of 3 to 12 distinct values are one-hot encoded and kept",
     "constant-dropped": "a column of one value is dropped",
-    "gaps-count-apart": "every gap counts as a distinct value of its own in a column of numbers",
     "gaps-are-the-mean": "a gap is the mean among numbers, a category of its own in text",
-    "scaled-twice": "numbers are z = (x - m) / s, then (z - m) / s with the same m and s",
-    "scaled-on-all-rows": "m and s, categories and the target's scale are taken from all rows",
     "rest-against-most-frequent": "class 1 = not the most frequent; among numbers, the largest",
     "target-scaled": "a target of regression is standardised",
+    "scaled-on-all-rows": "means, spreads and categories are taken from all rows",
 }
 
-# Done to some data sets: the flags of their entries.
+# What the authors' matrices have beyond the rules, in every data set.
+QUIRKS_OF_ALL = {
+    "question-mark-is-text": "'?' is no gap: a column of numbers that holds it is text",
+    "numbers-kept": "numbers that are one-hot encoded are kept as numbers too",
+    "gaps-count-apart": "every gap counts as a distinct value of its own in a column of numbers",
+    "scaled-twice": "numbers are z = (x - m) / s, then (z - m) / s with the same m and s",
+    "leaks": "columns that give the target away, or number the rows, are kept",
+}
+
+# And in some: the flags of their entries.
 QUIRKS = {
     "index-row": "the column numbers 0, 1, 2, ... are a first row, also where they make new "
     "categories or turn a constant column into two values",
@@ -63,31 +71,46 @@ class Matrix:
     dropped: dict[str, str]
 
 
-def build_published(table: pd.DataFrame, entry: Entry) -> Matrix:
-    """The authors' matrix from the fields of the raw file, blanks around them included."""
+def build_published(table: pd.DataFrame, entry: Entry, without: Collection[str] = ()) -> Matrix:
+    """The authors' matrix from the fields of the raw file, blanks around them included; `without`
+    names quirks that are to be left away."""
     for quirk in entry.quirks:
         if quirk not in QUIRKS:
             raise ValueError(
                 f"[{entry.id}] has an unknown quirk {quirk!r}.{suggest(quirk, QUIRKS)}"
             )
-    typed = type_columns(_shape_rows(table, entry.quirks), GAPS)
-    dropped = {**entry.drop, **entry.omitted}
+    quirks = check_without(entry, without)
+    gaps = GAPS if "question-mark-is-text" in quirks else (*GAPS, "?")
+    typed = type_columns(_shape_rows(table, quirks), gaps)
+    dropped = {**entry.drop, **entry.omitted, **({} if "leaks" in quirks else entry.leaks)}
     columns: dict[str, FloatArray] = {}
     for name in typed.columns.drop(entry.target):
         if name in dropped:
             continue
-        encoded = _encode_column(typed[name], name, truncate="truncated-scores" in entry.quirks)
+        encoded = _encode_column(typed[name], name, quirks)
         if not encoded:
             dropped[name] = "constant, or text with more than 12 distinct values"
         columns.update(encoded)
     features = pd.DataFrame(columns, dtype=float)
     target = typed[entry.target]
-    if "index-row-removed" in entry.quirks:
+    if "index-row-removed" in quirks:
         features, target = features.iloc[1:].reset_index(drop=True), target.iloc[1:]
-    return Matrix(features, _encode_target(target, entry), dropped)
+    return Matrix(features, _encode_target(target, entry, quirks), dropped)
 
 
-def _shape_rows(table: pd.DataFrame, quirks: tuple[str, ...]) -> pd.DataFrame:
+def check_without(entry: Entry, without: Collection[str]) -> frozenset[str]:
+    """The quirks of a data set less some; an error for one that is not known."""
+    names = {*QUIRKS_OF_ALL, *QUIRKS}
+    for name in without:
+        if name not in names:
+            raise ValueError(
+                f"without must list quirks of the published recipe, got {name!r}."
+                f"{suggest(name, names)} docs/datasets.md lists them."
+            )
+    return frozenset({*QUIRKS_OF_ALL, *entry.quirks} - set(without))
+
+
+def _shape_rows(table: pd.DataFrame, quirks: Collection[str]) -> pd.DataFrame:
     """Add the rows that are none."""
     rows = table.to_numpy(dtype=object).tolist()
     if "index-row" in quirks or "index-row-removed" in quirks:
@@ -112,12 +135,16 @@ def _number_repeats(names: list[str]) -> list[str]:
     return [f"{name}.{n}" if n else name for name, n in zip(names, before, strict=True)]
 
 
-def _encode_column(column: "pd.Series[Any]", name: str, *, truncate: bool) -> dict[str, FloatArray]:
+def _encode_column(
+    column: "pd.Series[Any]", name: str, quirks: Collection[str]
+) -> dict[str, FloatArray]:
     """The columns of the matrix one raw column turns into, by name."""
     numeric = pd.api.types.is_numeric_dtype(column)
     if not numeric:
         column = column.fillna(GAP_WORD)
-    n_values = column.nunique() + column.isna().sum()
+    n_values = column.nunique()
+    if "gaps-count-apart" in quirks:
+        n_values += column.isna().sum()
     if column.nunique() < 2 or (not numeric and n_values > MAX_CATEGORIES):
         return {}
     values = sorted(column.dropna().unique())
@@ -127,8 +154,8 @@ def _encode_column(column: "pd.Series[Any]", name: str, *, truncate: bool) -> di
     encoded = {}
     if n_values <= MAX_CATEGORIES:
         encoded = {f"{name}={_write(value)}": _indicate(column, value) for value in values}
-    if numeric:
-        encoded[name] = _scale_twice(column.to_numpy(dtype=float), truncate)
+    if numeric and ("numbers-kept" in quirks or not encoded):
+        encoded[name] = _scale(column.to_numpy(dtype=float), quirks)
     return encoded
 
 
@@ -146,30 +173,31 @@ def _write(value: Any) -> str:
     return value if isinstance(value, str) else f"{value:g}"
 
 
-def _scale_twice(values: FloatArray, truncate: bool) -> FloatArray:
+def _scale(values: FloatArray, quirks: Collection[str]) -> FloatArray:
     mean, spread = np.nanmean(values), np.nanstd(values)
-    scores = np.nan_to_num((values - mean) / spread)
-    if truncate:
+    scores: FloatArray = np.nan_to_num((values - mean) / spread)
+    if "truncated-scores" in quirks:
         scores = np.trunc(scores)
-    scaled: FloatArray = (scores - mean) / spread
-    return scaled
+    if "scaled-twice" in quirks:
+        scores = (scores - mean) / spread
+    return scores
 
 
-def _encode_target(target: "pd.Series[Any]", entry: Entry) -> FloatArray:
+def _encode_target(target: "pd.Series[Any]", entry: Entry, quirks: Collection[str]) -> FloatArray:
     numeric = pd.api.types.is_numeric_dtype(target)
     if entry.task == "classification":
         # A gap, as in the halves of a broken record, is not the most frequent class either.
         ones = target == target.max() if numeric else target != _most_frequent(target)
         flags: FloatArray = ones.to_numpy(dtype=float)
         return flags
-    return _standardise(_transform_target(target.to_numpy(dtype=float), entry))
+    return _standardise(_transform_target(target.to_numpy(dtype=float), entry, quirks))
 
 
-def _transform_target(values: FloatArray, entry: Entry) -> FloatArray:
-    if "restored-before-log" in entry.quirks:
+def _transform_target(values: FloatArray, entry: Entry, quirks: Collection[str]) -> FloatArray:
+    if "restored-before-log" in quirks:
         mean = values.mean()
         values = mean + (values - mean) * np.sqrt(len(values) / (len(values) - 1))
-    if "seoul-target" in entry.quirks:
+    if "seoul-target" in quirks:
         logs = np.log1p(values)
         turned: FloatArray = np.log(2 + logs.max() - logs)
         return turned

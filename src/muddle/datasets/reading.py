@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from muddle.datasets.catalogue import Entry, suggest
+from muddle.datasets.catalogue import Entry
 from muddle.errors import DataFormatError, MissingPackageError
+from muddle.parameters import suggest
 
 GZIP_MAGIC = b"\x1f\x8b"
 SEPARATORS = (",", ";", "\t", "|", " ")  # tried in this order where one has to be guessed
@@ -42,17 +43,17 @@ def read_fields(path: Path, entry: Entry, *, strip: bool = True) -> Fields:
     """The fields of a text file, blanks around them taken off unless `strip` is False."""
     text = read_text(path, entry.encoding)
     separator = entry.separator or guess_separator(text, path)
-    rows = _split(text, separator, path, strip=strip)
+    rows = split(text, separator, path, strip=strip)
     if not rows:
         raise DataFormatError(f"{path} must hold a table, but it is empty.")
-    has_names = _resolve_header(entry, rows[0][1])
+    has_names = resolve_header(entry, rows[0][1])
     width = len(rows[0][1])
     if width == 1:
         raise _explain_one_column(text, separator, path)
     if "broken-record" in entry.quirks:
         rows = _join_broken(rows, width)
     _check_widths(rows, width, text, separator, path)
-    names = _name_columns(entry, rows[0][1] if has_names else None, width, path)
+    names = name_columns(entry, rows[0][1] if has_names else None, width, path)
     records = [fields for _, fields in rows[has_names:]]
     filled = [fields for fields in records if any(field.strip() for field in fields)]
     if not filled:
@@ -65,14 +66,14 @@ def has_header(entry: Entry, path: Path) -> bool:
     """Whether the file's first line names its columns."""
     if entry.header != "optional":
         return entry.header
-    return _resolve_header(entry, read_first(path, entry))
+    return resolve_header(entry, read_first(path, entry))
 
 
 def read_first(path: Path, entry: Entry) -> list[str]:
     """The fields of the first line, header or not; none where the file is empty."""
     text = read_text(path, entry.encoding)
     separator = entry.separator or guess_separator(text, path)
-    rows = _split(text, separator, path, strip=True, most=1)
+    rows = split(text, separator, path, strip=True, most=1)
     return rows[0][1] if rows else []
 
 
@@ -160,13 +161,14 @@ def note_near_numbers(table: pd.DataFrame) -> list[str]:
     for name in table.columns:
         if not is_text(table[name]):
             continue
-        present = table[name].dropna().astype(str)
-        words = present[pd.to_numeric(present, errors="coerce").isna()]
-        if words.nunique() == 1 and len(words) < MOSTLY * len(present):
-            word = words.iloc[0]
+        counts = table[name].value_counts()
+        levels = pd.Series([str(level) for level in counts.index], dtype=object)
+        words = np.flatnonzero(pd.to_numeric(levels, errors="coerce").isna())
+        if len(words) == 1 and counts.iloc[words[0]] < MOSTLY * counts.sum():
+            word = levels[words[0]]
             notes.append(
-                f"column {name!r} is text because of {word!r} in {len(words)} row(s): if it "
-                f"stands for a missing value, name it in missing, as missing=[{word!r}]"
+                f"column {name!r} is text because of {word!r} in {counts.iloc[words[0]]} row(s): "
+                f"if it stands for a missing value, name it in missing, as missing=[{word!r}]"
             )
     return notes
 
@@ -194,7 +196,7 @@ def _type_column(column: "pd.Series[Any]", gaps: Collection[str]) -> "pd.Series[
     return numbers if present.all() else numbers.astype(float).reindex(column.index)
 
 
-def _split(text: str, separator: str, path: Path, *, strip: bool, most: int | None = None) -> Rows:
+def split(text: str, separator: str, path: Path, *, strip: bool, most: int | None = None) -> Rows:
     """The fields of each line that is not blank, with the number of its last line."""
     if separator == BLANKS:
         lines = ((i, line.split()) for i, line in enumerate(text.splitlines(), start=1))
@@ -215,7 +217,8 @@ def _split(text: str, separator: str, path: Path, *, strip: bool, most: int | No
         ) from error
 
 
-def _resolve_header(entry: Entry, first: list[str]) -> bool:
+def resolve_header(entry: Entry, first: list[str]) -> bool:
+    """Whether the first line, given by its fields, names the columns."""
     return not any(map(_is_number, first)) if entry.header == "optional" else entry.header
 
 
@@ -227,7 +230,8 @@ def _is_number(field: str) -> bool:
     return True
 
 
-def _name_columns(entry: Entry, header: list[str] | None, width: int, path: Path) -> list[str]:
+def name_columns(entry: Entry, header: list[str] | None, width: int, path: Path) -> list[str]:
+    """Names from the entry, the header, or the positions."""
     names = list(entry.columns) or header or [str(i) for i in range(width)]
     if len(names) != width:
         raise DataFormatError(
@@ -269,7 +273,7 @@ def _fitting_separator(text: str, path: Path) -> tuple[str, int] | None:
     """The first separator with which the first lines agree in a number of fields above one."""
     sample = "\n".join(islice((line for line in text.splitlines() if line.strip()), SAMPLE))
     for separator in SEPARATORS:
-        widths = {len(fields) for _, fields in _split(sample, separator, path, strip=True)}
+        widths = {len(fields) for _, fields in split(sample, separator, path, strip=True)}
         if len(widths) == 1 and (width := widths.pop()) > 1:
             return separator, width
     return None

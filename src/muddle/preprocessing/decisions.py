@@ -27,6 +27,7 @@ LevelUse = Literal["one-hot", "means"]
 
 FREE_TEXT_WORDS = 8  # per text on average, where most texts are different
 MOSTLY = 0.9
+MAX_MARKERS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,12 +99,13 @@ def decide(column: Column, options: ColumnOptions) -> Decision:
         return Decision(column.name, kind, n_missing, levels=levels)
     if options.above_limit == "drop":
         return ignore(f"dropped with {len(keys)} levels, above max_levels", expected=True)
+    hint = ""
     if not chosen:
         _refuse_free_text(column.name, keys, n_present)
-        if n_present == len(keys):
+        hint = _hint_at_numbers(codes, keys)
+        if n_present == len(keys) and not hint:
             return ignore("an identifier (another text in every row)")
     levels = find_levels(column, min_rows=1, missing_as_mode=options.missing_level == "mode")
-    hint = "" if chosen else _hint_at_numbers(codes, keys)
     return Decision(column.name, kind, n_missing, levels=levels, use="means", hint=hint)
 
 
@@ -142,8 +144,9 @@ def _hint_at_numbers(codes: Codes, keys: tuple[str, ...]) -> str:
     rows = np.bincount(codes[codes >= 0], minlength=len(keys))
     if rows[is_number].sum() < MOSTLY * rows.sum():
         return ""
-    other = keys[int(np.flatnonzero(~is_number)[0])]
-    return (
-        f"{rows[is_number].sum()} of its {rows.sum()} values are numbers, but not e.g. {other!r}; "
-        f"with missing_values=[{other!r}] in TablePreprocessor such values count as missing"
-    )
+    words = [key for key, number in zip(keys, is_number, strict=True) if not number]
+    found = f"{rows[is_number].sum()} of its {rows.sum()} values are numbers, but not "
+    if len(words) > MAX_MARKERS:
+        return f"{found}e.g. {words[0]!r}; turn it into numbers first if it should be one"
+    markers = ", ".join(repr(word) for word in words)
+    return f"{found}{markers}; if that means missing, pass it in TablePreprocessor(missing_values=)"
