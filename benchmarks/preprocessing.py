@@ -49,7 +49,7 @@ def make_table(n_rows: int) -> tuple[pd.DataFrame, np.ndarray]:
 
 
 def make_ours() -> Any:
-    return TablePreprocessor()
+    return TablePreprocessor(flags="0/1")
 
 
 def make_theirs() -> Any:

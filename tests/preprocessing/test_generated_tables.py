@@ -6,11 +6,13 @@ import warnings
 
 import numpy as np
 import pandas as pd
-import polars as pl
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from muddle import TablePreprocessor
+
+pl = pytest.importorskip("polars")
 
 OUR_ERRORS = [
     r"minimum of 2 is required by TablePreprocessor",
@@ -105,7 +107,11 @@ def test_a_matrix_without_gaps_or_an_error_of_ours(tables, scaling, encoding, fe
     if target is not None:
         y = np.arange(len(train)) % (50 if target == "numbers" else 3)
     preprocessor = TablePreprocessor(
-        scaling=scaling, encoding=encoding, few_values=few_values, max_levels=5
+        scaling=scaling,
+        encoding=encoding,
+        few_values=few_values,
+        max_levels=5,
+        flags="0/1" if target is None else "centred",
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)

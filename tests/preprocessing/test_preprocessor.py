@@ -3,7 +3,6 @@ import warnings
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
@@ -11,6 +10,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from muddle import TablePreprocessor
+
+pl = pytest.importorskip("polars")
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def test_sklearn_contract(estimator, check):
 
 
 def test_every_kind_of_column(mixed, target):
-    preprocessor = TablePreprocessor()
+    preprocessor = TablePreprocessor(flags="0/1")
     matrix = preprocessor.fit_transform(mixed, target)
     names = preprocessor.get_feature_names_out().tolist()
     assert names == [
@@ -155,11 +156,32 @@ def test_each_row_is_transformed_on_its_own(mixed, target):
 
 
 def test_it_agrees_with_a_column_transformer(mixed):
-    ours = TablePreprocessor(min_level_rows=1).fit_transform(mixed[["rooms", "colour"]])
+    ours = TablePreprocessor(min_level_rows=1, flags="0/1").fit_transform(
+        mixed[["rooms", "colour"]]
+    )
     theirs = make_column_transformer(
         (StandardScaler(), ["rooms"]), (OneHotEncoder(sparse_output=False), ["colour"])
     ).fit_transform(mixed)
     np.testing.assert_allclose(ours, theirs)
+
+
+def test_flags_can_be_centred(mixed, target):
+    plain = TablePreprocessor(flags="0/1").fit(mixed, target)
+    weights = np.random.default_rng(0).integers(1, 4, 60).astype(float)
+    centred = TablePreprocessor()
+    matrix = centred.fit_transform(mixed, target, sample_weight=weights)
+    np.testing.assert_allclose(np.average(matrix[:, 8:], axis=0, weights=weights), 0, atol=1e-12)
+    steps = matrix[:, 8:] - plain.transform(mixed)[:, 8:]
+    np.testing.assert_allclose(steps, np.tile(steps[0], (60, 1)), atol=1e-12)
+    np.testing.assert_allclose(centred.transform(mixed)[:, 8:], matrix[:, 8:])
+    with pytest.warns(UserWarning, match="'member': 1 missing"):
+        new = centred.transform(mixed.iloc[:1].assign(member=None))
+    assert new[0, 12] == pytest.approx(0)  # neither True nor False
+
+
+def test_columns_left_out_may_hold_anything(mixed):
+    table = mixed[["rooms", "age"]].assign(rubbish=np.inf)
+    assert TablePreprocessor(drop=["rubbish"]).fit_transform(table).shape == (60, 3)
 
 
 def test_set_output_and_index(mixed, target):
@@ -180,14 +202,14 @@ def test_names_that_would_repeat_get_a_number():
 
 def test_missing_is_a_level_of_its_own():
     table = pd.DataFrame({"c": ["a", "b", None, "a", "b", ""], "n": range(6)})
-    preprocessor = TablePreprocessor().fit(table)
+    preprocessor = TablePreprocessor(flags="0/1").fit(table)
     assert preprocessor.get_feature_names_out().tolist() == ["n", "c=a", "c=b", "c=missing"]
     assert preprocessor.transform(table)[:, 3].tolist() == [0, 0, 1, 0, 0, 1]
 
 
 def test_rare_levels_and_new_ones_share_a_feature():
     table = pd.DataFrame({"c": ["a"] * 15 + ["b"] * 15 + ["x"], "n": range(31)})
-    preprocessor = TablePreprocessor().fit(table)
+    preprocessor = TablePreprocessor(flags="0/1").fit(table)
     assert preprocessor.get_feature_names_out().tolist() == ["n", "c=a", "c=b", "c=other"]
     with pytest.warns(UserWarning, match=r"column 'c': 1 new \(e.g. 'y'\)"):
         out = preprocessor.transform(pd.DataFrame({"c": ["x", "y"], "n": [0, 0]}))

@@ -1,11 +1,12 @@
 import numpy as np
 import pandas as pd
-import polars as pl
-import pyarrow as pa
 import pytest
 import scipy.sparse
 
 from muddle.preprocessing.tables import read_table
+
+pl = pytest.importorskip("polars")
+pa = pytest.importorskip("pyarrow")
 
 
 def test_numbers_stay_one_matrix():

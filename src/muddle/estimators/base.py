@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -19,7 +19,6 @@ from muddle.core.loss import Source, Task
 from muddle.estimators.progress import Progress
 from muddle.preprocessing import TablePreprocessor
 from muddle.preprocessing.checks import FloatArray
-from muddle.preprocessing.scaling import fit_scale
 from muddle.preprocessing.splits import Rows
 from muddle.preprocessing.tables import Table, read_table
 from muddle.preprocessing.targets import TargetType
@@ -39,7 +38,7 @@ class Problem:
     """A checked learning problem, rows of weight 0 already left out."""
 
     preprocessor: TablePreprocessor  # fitted
-    features: FloatArray  # (N, F) finite, not yet scaled
+    features: FloatArray  # (N, F) finite, scaled
     labels: FloatArray  # (N, C) standardised numbers or ±1 per class
     weights: FloatArray | None  # (N,) positive, mean 1
     split: Split  # seed -> training rows, validation rows
@@ -69,11 +68,17 @@ def drop_zero_weights(
 
 
 def fit_features(
-    training: TrainingTable, target_type: TargetType
+    given: TablePreprocessor | None, training: TrainingTable, target_type: TargetType
 ) -> tuple[TablePreprocessor, FloatArray]:
-    """The fitted preprocessor and the matrix of the training rows. All features are scaled alike
-    afterwards, so the preprocessor leaves them as they are."""
-    preprocessor = TablePreprocessor(scaling="none", target_type=target_type)
+    """The preprocessor, given or default, fitted, and the matrix of the training rows."""
+    if given is not None and not isinstance(given, TablePreprocessor):
+        raise TypeError(
+            "preprocessor must be a TablePreprocessor or None, got a "
+            f"{type(given).__name__}. Put other transformers before the estimator in a pipeline."
+        )
+    preprocessor = TablePreprocessor() if given is None else clone(given)
+    if preprocessor.target_type == "auto":
+        preprocessor.target_type = target_type
     features = preprocessor._fit_table(training.table, training.target, training.weights)
     return preprocessor, features
 
@@ -118,9 +123,8 @@ class BaseMLR(BaseEstimator, metaclass=ABCMeta):
     ) -> tuple[TrainResult, TrainingData]:
         """Scale, split, train and store what prediction needs."""
         device = resolve_device(self.device)
-        scale, _ = fit_scale(problem.features, problem.weights)
         seeds = check_random_state(self.random_state).randint(MAX_SEED, size=1).tolist()
-        data = make_training_data(scale.apply(problem.features), problem, seeds)
+        data = make_training_data(problem, seeds)
         label = f"{type(self).__name__}(depth={config.depth})"
         with Progress(config.steps + 1, label, bool(self.verbose)) as progress:
             result = train(
@@ -133,7 +137,6 @@ class BaseMLR(BaseEstimator, metaclass=ABCMeta):
             self.feature_names_in_ = problem.preprocessor.feature_names_in_
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-        self.feature_scale_ = scale
         self.nets_ = result.nets
         self.head_ = result.head
         self.penalty_ = float(result.penalty[0])
@@ -150,8 +153,7 @@ class BaseMLR(BaseEstimator, metaclass=ABCMeta):
         not depend on the rows beside it."""
         check_is_fitted(self)
         owner = type(self).__name__
-        features = self.preprocessor_._transform_table(read_table(X, owner), owner)
-        table = self.feature_scale_.apply(features)
+        table = self.preprocessor_._transform_table(read_table(X, owner), owner)
         device = prediction_device(self.device)
         nets = self.nets_.map(lambda tensor: tensor.to(device, torch.float64))
         head = self.head_.to(device)
@@ -181,12 +183,12 @@ def prediction_device(device: str) -> torch.device:
     return resolve_device(device)
 
 
-def make_training_data(scaled: FloatArray, problem: Problem, seeds: Sequence[int]) -> TrainingData:
+def make_training_data(problem: Problem, seeds: Sequence[int]) -> TrainingData:
     """Tensors for the loop; each net gets its own split from its own seed."""
     splits = [problem.split(seed) for seed in seeds]
     weights = problem.weights
     return TrainingData(
-        features=torch.from_numpy(scaled.astype(np.float32)),
+        features=torch.from_numpy(problem.features.astype(np.float32)),
         labels=torch.from_numpy(problem.labels.astype(np.float32)),
         weights=None if weights is None else torch.from_numpy(weights.astype(np.float32)),
         train_rows=torch.from_numpy(np.stack([train_rows for train_rows, _ in splits])),

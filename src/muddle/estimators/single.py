@@ -13,6 +13,7 @@ from muddle.core.loss import Source, Task
 from muddle.core.network import Activation
 from muddle.estimators.base import BaseMLR, Problem, drop_zero_weights, fit_features
 from muddle.estimators.temperature import fit_temperature, to_probabilities
+from muddle.preprocessing import TablePreprocessor
 from muddle.preprocessing.checks import MIN_ROWS, FloatArray, check_target, check_weights
 from muddle.preprocessing.scaling import fit_target_scale
 from muddle.preprocessing.splits import split_by_class, split_by_number
@@ -26,8 +27,9 @@ DEFAULT = TrainConfig()
 class MLRRegressor(RegressorMixin, BaseMLR):
     """One MLR net for regression: a wide net with a ridge output, trained on muddled labels.
 
-    Features and target are standardised inside. One fifth of the rows is set aside to choose the
-    best iteration. Several targets (y of shape (n, outputs)) are fitted by one net.
+    Takes any table: numbers are standardised, gaps filled, text and dates encoded inside; the
+    target is standardised too. One fifth of the rows is set aside to choose the best iteration.
+    Several targets (y of shape (n, outputs)) are fitted by one net.
 
     Parameters
     ----------
@@ -70,6 +72,8 @@ class MLRRegressor(RegressorMixin, BaseMLR):
         Stop when the fit term exceeds this. None: stop only when it is not finite.
     time_limit : float or None, default=None
         Seconds for the whole fit; training stops after the iteration that reaches it.
+    preprocessor : TablePreprocessor or None, default=None
+        How the table becomes features, unfitted. None: ``TablePreprocessor()``.
     device : str, default="auto"
         "auto" (CUDA if there is a device, else CPU), "cpu", "cuda" or "cuda:1".
     random_state : int, RandomState or None, default=None
@@ -79,6 +83,8 @@ class MLRRegressor(RegressorMixin, BaseMLR):
 
     Attributes
     ----------
+    preprocessor_ : TablePreprocessor
+        From tables to features; its `describe()` tells what became of each column.
     nets_ : StackedMLP
         Weights of the hidden layers at the best iteration.
     head_ : torch.Tensor
@@ -128,6 +134,7 @@ class MLRRegressor(RegressorMixin, BaseMLR):
         head: Head = DEFAULT.head,
         max_loss: float | None = DEFAULT.max_loss,
         time_limit: float | None = DEFAULT.time_limit,
+        preprocessor: TablePreprocessor | None = None,
         device: str = "auto",
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,
@@ -148,6 +155,7 @@ class MLRRegressor(RegressorMixin, BaseMLR):
         self.head = head
         self.max_loss = max_loss
         self.time_limit = time_limit
+        self.preprocessor = preprocessor
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
@@ -173,7 +181,7 @@ class MLRRegressor(RegressorMixin, BaseMLR):
         def split(seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
             return split_by_number(ranking, config.validation_fraction, seed)
 
-        preprocessor, features = fit_features(training, "continuous")
+        preprocessor, features = fit_features(self.preprocessor, training, "continuous")
         problem = Problem(preprocessor, features, labels, training.weights, split)
         self._fit_nets(problem, deadline, config)
         self.target_scale_ = scale
@@ -203,8 +211,8 @@ class MLRClassifier(ClassifierMixin, BaseMLR):
     Parameters
     ----------
     depth, width, activation, init_gain, loss, n_permutations, structured_noise, penalty, \
-learning_rate, max_iter, batch_size, validation_fraction, head, max_loss, time_limit, device, \
-random_state, verbose
+learning_rate, max_iter, batch_size, validation_fraction, head, max_loss, time_limit, \
+preprocessor, device, random_state, verbose
         As in :class:`MLRRegressor`. Iterations are compared by the area under the ROC curve.
     ties : {"error", "first"}, default="error"
         Which iteration to keep among those with equal area under the curve: the one with the least
@@ -218,8 +226,8 @@ random_state, verbose
         The labels seen in `fit`, sorted.
     temperature_ : float
         Divisor of the scores in `predict_proba`.
-    nets_, head_, penalty_, best_iteration_, n_iter_, validation_score_, history_, n_recoveries_, \
-n_features_in_, feature_names_in_
+    preprocessor_, nets_, head_, penalty_, best_iteration_, n_iter_, validation_score_, \
+history_, n_recoveries_, n_features_in_, feature_names_in_
         As in :class:`MLRRegressor`; the validation score is the area under the ROC curve.
 
     Examples
@@ -254,6 +262,7 @@ n_features_in_, feature_names_in_
         max_loss: float | None = DEFAULT.max_loss,
         time_limit: float | None = DEFAULT.time_limit,
         class_weight: Any = None,
+        preprocessor: TablePreprocessor | None = None,
         device: str = "auto",
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,
@@ -275,6 +284,7 @@ n_features_in_, feature_names_in_
         self.max_loss = max_loss
         self.time_limit = time_limit
         self.class_weight = class_weight
+        self.preprocessor = preprocessor
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
@@ -308,7 +318,7 @@ n_features_in_, feature_names_in_
         def split(seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
             return split_by_class(codes, config.validation_fraction, seed)
 
-        preprocessor, features = fit_features(training, "classes")
+        preprocessor, features = fit_features(self.preprocessor, training, "classes")
         problem = Problem(preprocessor, features, labels, training.weights, split)
         result, data = self._fit_nets(problem, deadline, config)
         held_out = data.validation_rows[0].numpy()

@@ -32,6 +32,7 @@ NUMBER = re.compile(r"[+-]?(?!0\d)(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 ISO_DATE = re.compile(
     r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?( ?(Z|[+-]\d{2}:?\d{2}))?)?"
 )
+NO_DATE = np.datetime64("NaT", "us")
 KIND_NAMES = {
     "number": "numbers",
     "duration": "durations",
@@ -94,7 +95,7 @@ def _from_distinct(
     if hold(datetime.date, np.datetime64):
         dates = _parse_dates(distinct)
         if dates is not None:
-            return Column(name, "date", dates=np.append(dates, np.datetime64("NaT"))[codes])
+            return Column(name, "date", dates=np.append(dates, NO_DATE)[codes])
     keys = [_level_key(value) for value in distinct]
     return _text_column(name, codes, keys, missing_values)
 
@@ -143,12 +144,12 @@ def as_numbers(column: Column, fitted: Kind = "number") -> FloatArray:
 def as_dates(column: Column) -> Dates:
     """Values as datetime64[us], NaT where missing."""
     if column.kind not in ("date", "text"):
-        return np.full(_require_gaps(column, "date"), np.datetime64("NaT", "us"))
+        return np.full(_require_gaps(column, "date"), NO_DATE)
     if column.dates is not None:
         return column.dates
     assert column.codes is not None
     parsed = _parse_keys(column, _parse_date, "date")
-    return np.array([*parsed, "NaT"], dtype="M8[us]")[column.codes]
+    return np.array([*parsed, NO_DATE], dtype="M8[us]")[column.codes]
 
 
 def as_levels(column: Column, boolean: bool = False) -> tuple[Codes, tuple[str, ...]]:

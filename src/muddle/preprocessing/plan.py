@@ -7,6 +7,7 @@ missing numbers, then levels as 0 and 1.
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from muddle.preprocessing.numbers import NumberBlock, NumberOptions, check_range
 from muddle.preprocessing.tables import Table
 
 Read = Callable[[str], Column]
+Flags = Literal["0/1", "centred"]
 Targets = Callable[[], tuple[FloatArray, list[str]]]
 
 
@@ -77,6 +79,7 @@ class TablePlan:
     one_hot: tuple[LevelSource, ...]
     block: NumberBlock
     decisions: tuple[Decision, ...]
+    offsets: FloatArray  # of the 0/1 features, which are the last: their means where centred
 
     @property
     def used(self) -> list[str]:
@@ -109,11 +112,12 @@ def fit_plan(
     names: Sequence[str],
     column_options: ColumnOptions,
     number_options: NumberOptions,
+    flags: Flags,
 ) -> tuple[TablePlan, FloatArray]:
     """Decide on the columns `names` and fit them; also the matrix of the training rows, in which
     the means of the target come from other rows than the row itself."""
     if table.numbers is not None:  # so that the error names every bad column, not the first
-        check_range(table.numbers, list(table.names))
+        check_range(table.select(names), list(names))
     columns = {name: read(name) for name in names}
     decisions = tuple(decide(column, column_options) for column in columns.values())
     numbers = tuple(
@@ -136,18 +140,27 @@ def fit_plan(
         means.append(replace(source, means=fitted, suffixes=tuple(suffixes)))
         crossed.append(values)
     gathered = _gather(table, numbers, columns.__getitem__, crossed)
-    flags = [i == 0 for source in numbers for i in range(len(source.names))]
+    first_parts = [i == 0 for source in numbers for i in range(len(source.names))]
     names_of_numbers = [name for source in numbers for name in source.names]
     names_of_numbers += [name for source in means for name in source.names]
     block = fit_numbers(
         gathered,
         names_of_numbers,
-        np.array(flags + [False] * (gathered.shape[1] - len(flags)), dtype=bool),
+        np.array(first_parts + [False] * (gathered.shape[1] - len(first_parts)), dtype=bool),
         weights,
         number_options,
     )
-    plan = TablePlan(numbers, tuple(means), tuple(one_hot), block, decisions)
-    return plan, _write(plan, gathered, codes)
+    n_flags = len(block.flagged) + sum(len(source.names) for source in one_hot)
+    plan = TablePlan(
+        numbers, tuple(means), tuple(one_hot), block, decisions, offsets=np.zeros(n_flags)
+    )
+    matrix = _write(plan, gathered, codes)
+    if flags == "0/1" or not n_flags:
+        return plan, matrix
+    marks = matrix[:, matrix.shape[1] - n_flags :]
+    plan = replace(plan, offsets=np.average(marks, axis=0, weights=weights))
+    marks -= plan.offsets
+    return plan, matrix
 
 
 def apply_plan(plan: TablePlan, table: Table, read: Read) -> tuple[FloatArray, list[Novelty]]:
@@ -180,8 +193,7 @@ def _gather(
     names = [source.name for source in sources]
     plain = all(source.kind == "number" for source in sources)
     if table.numbers is not None and plain and not means:
-        same = names == list(table.names)
-        numbers = table.numbers if same else table.numbers[:, table.positions(names)]
+        numbers = table.select(names)
         check_range(numbers, names)
         return numbers
     width = sum(len(source.names) for source in sources)
@@ -208,4 +220,5 @@ def _write(plan: TablePlan, numbers: FloatArray, codes: list[Codes]) -> FloatArr
     for source, width, found in zip(plan.one_hot, widths, codes, strict=True):
         write_one_hot(found, source.shares, out[:, first : first + width])
         first += width
+    out[:, out.shape[1] - len(plan.offsets) :] -= plan.offsets
     return out

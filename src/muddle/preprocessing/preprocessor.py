@@ -21,7 +21,7 @@ from muddle.preprocessing.decisions import (
     MissingLevel,
 )
 from muddle.preprocessing.numbers import Encoding, NumberOptions, Scaling
-from muddle.preprocessing.plan import apply_plan, fit_plan
+from muddle.preprocessing.plan import Flags, apply_plan, fit_plan
 from muddle.preprocessing.reporting import (
     describe_plan,
     warn_about_ignored,
@@ -38,6 +38,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "min_level_rows": 1,
         "above_limit": "drop",
         "few_values": "levels",
+        "flags": "0/1",
         "missing_indicator": False,
     },
 }
@@ -86,6 +87,9 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
     few_values : {"number", "levels", "both"}, default="number"
         What to make of numbers with 2 to `max_levels` different values: a number, levels, or
         both (of two values one 0/1 feature).
+    flags : {"centred", "0/1"}, default="centred"
+        How levels and the marks of gaps are written: with their mean over the training rows
+        subtracted, which suits nets, or as 0 and 1. They are never divided by their spread.
     missing_indicator : bool, default=True
         Whether numbers with gaps in the training rows get a feature that marks them.
     missing_level : {"own", "mode"}, default="own"
@@ -142,6 +146,7 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         min_level_rows: int = 2,
         above_limit: AboveLimit = "target",
         few_values: FewValues = "number",
+        flags: Flags = "centred",
         missing_indicator: bool = True,
         missing_level: MissingLevel = "own",
         missing_values: Iterable[str] = ("", "nan", "NaN"),
@@ -159,6 +164,7 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         self.min_level_rows = min_level_rows
         self.above_limit = above_limit
         self.few_values = few_values
+        self.flags = flags
         self.missing_indicator = missing_indicator
         self.missing_level = missing_level
         self.missing_values = missing_values
@@ -246,7 +252,14 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
             return target_columns(y, self.target_type)
 
         plan, matrix = fit_plan(
-            table, self._reader(table), targets, weights, names, column_options, number_options
+            table,
+            self._reader(table),
+            targets,
+            weights,
+            names,
+            column_options,
+            number_options,
+            self.flags,
         )
         if not plan.features:
             raise ValueError(
@@ -326,6 +339,7 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         check_choice("encoding", self.encoding, get_args(Encoding))
         check_choice("above_limit", self.above_limit, get_args(AboveLimit))
         check_choice("few_values", self.few_values, get_args(FewValues))
+        check_choice("flags", self.flags, get_args(Flags))
         check_choice("missing_level", self.missing_level, get_args(MissingLevel))
         check_choice("target_type", self.target_type, get_args(TargetType))
         for name, minimum in (

@@ -37,6 +37,13 @@ class Table:
             return self.source[:, position]
         return _frame_values(self.source[name])
 
+    def select(self, names: Sequence[str]) -> FloatArray:
+        """Columns of a table of numbers, (N, len(names)); not copied where they are all of it."""
+        assert self.numbers is not None
+        if tuple(names) == self.names:
+            return self.numbers
+        return self.numbers[:, self.positions(names)]
+
     def positions(self, names: Sequence[str]) -> list[int]:
         place = {name: i for i, name in enumerate(self.names)}
         return [place[name] for name in names]
