@@ -32,8 +32,9 @@ test: check ## checks and the fast tests
 test-slow: $(READY) ## the tests that take minutes
 	$(BIN)/pytest -m slow
 
-bench: $(READY) ## speed of the core against a textbook implementation
+bench: $(READY) ## speed of the core and of the preprocessing, each against a baseline
 	$(BIN)/python benchmarks/core.py
+	$(BIN)/python benchmarks/preprocessing.py
 
 replicate: $(READY) ## MLR-1 and MLR-2 beside the published R² on the three study data sets
 	$(BIN)/python scripts/replicate_depth.py

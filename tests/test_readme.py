@@ -11,23 +11,37 @@ BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
+@pytest.mark.filterwarnings("ignore:column 'key' is an identifier:UserWarning")
 def test_readme_block_runs(block, capsys):
     exec(compile(block, "README.md", "exec"), {})
     assert capsys.readouterr().out.strip()
 
 
 def test_readme_has_blocks_and_its_make_targets_exist():
-    assert len(BLOCKS) == 3
+    assert len(BLOCKS) == 5
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
     named = set(re.findall(r"\bmake ([a-z-]+)", README))
     assert {"demo", "test"} <= named <= targets
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/method.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/method.md", "docs/datasets.md", "docs/cli.md", "CONTRIBUTING.md"]
+)
 def test_links_between_pages_lead_somewhere(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     for link in re.findall(r"\]\(([^)#:]+)\)", text):
         assert ((ROOT / page).parent / link).exists(), link
+
+
+def test_what_the_readme_shows_is_what_is_printed(capsys):
+    (block,) = [block for block in BLOCKS if "describe()" in block]
+    with pytest.warns(UserWarning, match="'key' is an identifier") as caught:
+        exec(compile(block, "README.md", "exec"), {})
+    shown = README.split(block)[1].split("```text\n")[1].split("```")[0]
+    printed = f"UserWarning: {caught[0].message}\n{capsys.readouterr().out}"
+    assert [line.split() for line in printed.splitlines()] == [
+        line.split() for line in shown.splitlines()
+    ]
 
 
 def test_files_named_in_the_method_table_exist():

@@ -64,6 +64,8 @@ def read_column(name: str, values: Any, missing_values: Collection[str]) -> Colu
         return Column(name, "date", dates=values.astype("M8[us]"))
     if kind == "m":
         return Column(name, "duration", numbers=_seconds(values))
+    if kind == "O" and isinstance(getattr(values, "dtype", None), np.dtype):
+        values = np.asarray(values, dtype=object)  # a Series would have an index made of integers
     try:
         codes, distinct = pd.factorize(values)
     except TypeError as error:
