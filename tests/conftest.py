@@ -24,9 +24,16 @@ def classes() -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.fixture(scope="session")
-def reference_matrices() -> Path:
-    """The authors' preprocessed matrices, which lie beside the checkout where there are any."""
-    folder = Path(__file__).resolve().parents[2] / "shared" / "data" / "reference_matrices"
+def data_folder() -> Path:
+    """The paper's raw files and the authors' matrices, which lie beside the checkout where there
+    are any."""
+    folder = Path(__file__).resolve().parents[2] / "shared" / "data"
     if not folder.is_dir():
-        pytest.skip("needs the reference matrices in ../shared/data, which are not here")
+        pytest.skip("needs the data in ../shared/data, which is not here")
     return folder
+
+
+@pytest.fixture(scope="session")
+def reference_matrices(data_folder) -> Path:
+    """The authors' preprocessed matrices."""
+    return data_folder / "reference_matrices"

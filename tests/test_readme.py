@@ -25,7 +25,15 @@ def test_readme_has_blocks_and_its_make_targets_exist():
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/method.md", "docs/datasets.md", "docs/cli.md", "CONTRIBUTING.md"]
+    "page",
+    [
+        "README.md",
+        "docs/method.md",
+        "docs/tables.md",
+        "docs/datasets.md",
+        "docs/cli.md",
+        "CONTRIBUTING.md",
+    ],
 )
 def test_links_between_pages_lead_somewhere(page):
     text = (ROOT / page).read_text(encoding="utf-8")

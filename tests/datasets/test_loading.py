@@ -14,15 +14,6 @@ from muddle.errors import DataFormatError, MissingDataError, UnknownDatasetError
 CSV = "id,size,colour,price\n1,10,red,1.5\n4,40,red,\n2,?,blue,2.5\n3,30,?,3.5\n"
 
 
-@pytest.fixture(scope="module")
-def data_folder():
-    """The raw files, which lie beside the checkout where there are any."""
-    folder = Path(__file__).resolve().parents[3] / "shared" / "data"
-    if not folder.is_dir():
-        pytest.skip("needs the raw files in ../shared/data, which are not here")
-    return folder
-
-
 @pytest.fixture
 def csv_file(tmp_path):
     path = tmp_path / "prices.csv"
@@ -417,3 +408,10 @@ def test_the_official_fish_file_without_a_header_gives_the_same_table(tmp_path, 
     )
     pd.testing.assert_frame_equal(official.X, copy.X)
     np.testing.assert_array_equal(official.y, copy.y)
+
+
+def test_a_data_set_can_be_taken_apart(tmp_path):
+    path = tmp_path / "tiny.csv"
+    path.write_text("a,y\n1,0.5\n2,1.5\n")
+    X, y, task, meta = load_csv(path, "y")
+    assert (X["a"].tolist(), y.tolist(), task, meta.n_rows) == ([1, 2], [0.5, 1.5], "regression", 2)

@@ -27,15 +27,6 @@ WITHOUT_MATRIX = {
 }
 
 
-@pytest.fixture(scope="module")
-def data_folder():
-    """Raw files and reference matrices, which lie beside the checkout where there are any."""
-    folder = Path(__file__).resolve().parents[3] / "shared" / "data"
-    if not folder.is_dir():
-        pytest.skip("needs the data in ../shared/data, which is not here")
-    return folder
-
-
 def build(columns, without=(), **options):
     """The matrix of a table given by columns of text; the target is y."""
     table = pd.DataFrame({"y": ["1", "2"] * 50, **columns}, dtype=object)

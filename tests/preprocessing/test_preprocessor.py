@@ -342,6 +342,17 @@ def test_bad_parameters(mixed, target, options, error, message):
         TablePreprocessor(**options).fit(mixed, target)
 
 
+@pytest.mark.parametrize("gap", [np.nan, None])
+def test_gaps_in_the_target_are_refused_where_it_is_needed(mixed, gap):
+    target = np.array([gap, *["a", "b"] * 29, "a"], dtype=object)
+    with pytest.raises(ValueError, match="y must have a value in every row where levels become"):
+        TablePreprocessor().fit(mixed, target)
+    assert TablePreprocessor().fit(mixed[["age"]], target).transform(mixed[["age"]]).shape == (
+        60,
+        2,
+    )
+
+
 def test_lengths_must_agree(mixed, target):
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         TablePreprocessor().fit(mixed, target[:-1])

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
@@ -56,9 +56,8 @@ class Meta:
     classes: tuple[Any, ...] = ()  # empty in regression
 
 
-@dataclass(frozen=True)
-class Dataset:
-    """Features, target, task and origin of one table."""
+class Dataset(NamedTuple):
+    """Features, target, task and origin of one table; `X, y, task, meta = load(...)` works too."""
 
     X: pd.DataFrame
     y: NDArray[Any]

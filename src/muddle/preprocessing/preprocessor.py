@@ -23,6 +23,7 @@ from muddle.preprocessing.decisions import (
 from muddle.preprocessing.numbers import Encoding, NumberOptions, Scaling
 from muddle.preprocessing.plan import Flags, apply_plan, fit_plan
 from muddle.preprocessing.reporting import (
+    CALLER,
     describe_plan,
     warn_about_ignored,
     warn_about_novelties,
@@ -296,28 +297,27 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
     def _match(self, table: Table, owner: str) -> Table:
         """The columns of `fit` in a table of new rows: by name, or by position without names."""
         named = hasattr(self, "feature_names_in_")
+        if named and table.named:
+            self._check_names(table)
+            return table
+        if len(table.names) != self.n_features_in_:
+            raise ValueError(
+                f"X has {len(table.names)} features, but {owner} is expecting "
+                f"{self.n_features_in_} features as input."
+            )
         if named != table.named:
-            if len(table.names) != self.n_features_in_:
-                raise ValueError(
-                    f"X has {len(table.names)} features, but {owner} is expecting "
-                    f"{self.n_features_in_} features as input."
-                )
             warnings.warn(
                 f"X has feature names, but {owner} was fitted without feature names"
                 if table.named
                 else f"X does not have valid feature names, but {owner} was fitted with feature "
                 "names",
                 UserWarning,
-                stacklevel=5,
+                stacklevel=CALLER,
             )
-            return table.rename(self._names)
-        if not named:
-            if len(table.names) != self.n_features_in_:
-                raise ValueError(
-                    f"X has {len(table.names)} features, but {owner} is expecting "
-                    f"{self.n_features_in_} features as input."
-                )
-            return table
+        return table.rename(self._names)
+
+    def _check_names(self, table: Table) -> None:
+        """An error for a column that is needed and not there, a warning for one too many."""
         missing = [name for name in self.plan_.used if name not in set(table.names)]
         if missing:
             raise ValueError(
@@ -330,9 +330,8 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
                 f"{list_columns(extra)} of X {'were' if len(extra) > 1 else 'was'} not there in "
                 "fit and will be ignored.",
                 UserWarning,
-                stacklevel=5,
+                stacklevel=CALLER + 1,
             )
-        return table
 
     def _options(self, table: Table) -> tuple[ColumnOptions, NumberOptions]:
         check_choice("scaling", self.scaling, get_args(Scaling))

@@ -3,6 +3,7 @@
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 from sklearn.utils import column_or_1d
 
 from muddle.preprocessing.checks import FloatArray
@@ -25,6 +26,11 @@ def target_columns(y: Any, target_type: TargetType) -> tuple[FloatArray, list[st
     """(N, T) and a suffix for each column: the target itself, or a 0/1 column per class (of two
     classes only the second)."""
     values = np.asarray(y)
+    if pd.isna(values).any():
+        raise ValueError(
+            "y must have a value in every row where levels become its mean, got gaps. Leave such "
+            "rows out."
+        )
     if values.ndim == 2 and values.shape[1] > 1:
         return values.astype(np.float64), [f"mean{i}" for i in range(values.shape[1])]
     values = column_or_1d(values)
