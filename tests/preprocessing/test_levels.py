@@ -18,6 +18,13 @@ def test_levels_missing_and_other_in_order():
     assert (encoded.n_new, encoded.example) == (1, "new")
 
 
+def test_a_gap_that_was_not_there_in_fit_is_other():
+    levels = find_levels(column(["b", "a", "b", "a", "z"]), min_rows=2, missing_as_mode=False)
+    encoded = levels.encode(column([None, "a"]))
+    assert encoded.codes.tolist() == [2, 0]
+    assert encoded.n_new == 1
+
+
 def test_without_rare_levels_a_new_one_has_no_code():
     levels = find_levels(column(["a", "b"]), min_rows=1, missing_as_mode=False)
     encoded = levels.encode(column([None, "a", "c"]))

@@ -26,8 +26,7 @@ OPTIONS = {
 
 def fit(numbers, weights=None, **options):
     names = [f"n{i}" for i in range(numbers.shape[1])]
-    may_flag = np.ones(numbers.shape[1], dtype=bool)
-    return fit_numbers(numbers, names, may_flag, weights, NumberOptions(**OPTIONS | options))
+    return fit_numbers(numbers, names, names, weights, NumberOptions(**OPTIONS | options))
 
 
 def apply(block, numbers):
@@ -79,6 +78,8 @@ def test_smooth_clip_follows_the_quartiles_and_bounds_outliers(numbers):
     np.testing.assert_allclose(apply(block, numbers), scaled / np.sqrt(1 + (scaled / 3) ** 2))
     far = apply(block, np.array([[1e149, -1e149, 0.0], [1e12, -1e140, 0.0]]))
     np.testing.assert_allclose(far[:, :2], [[3, -3], [3, -3]])
+    tiny = fit(numbers * 1e-200, scaling="robust+clip")  # the quotient is beyond the largest float
+    np.testing.assert_allclose(apply(tiny, np.full((1, 3), 1e140)), [[3, 3, 3]])
 
 
 def test_smooth_clip_of_a_column_that_is_mostly_one_value():

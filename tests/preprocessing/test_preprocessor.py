@@ -12,6 +12,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from muddle import TablePreprocessor
 from muddle.preprocessing.scaling import fit_scale
 
+pa = pytest.importorskip("pyarrow")
 pl = pytest.importorskip("polars")
 
 
@@ -75,6 +76,44 @@ def test_every_kind_of_column(mixed, target):
     np.testing.assert_allclose(matrix[:, :8].std(axis=0), 1)
     assert (matrix[:, 9:12].sum(axis=1) == 1).all()
     assert (matrix[:, 12] == mixed["member"]).all()
+
+
+@pytest.mark.parametrize(
+    ("column", "holds", "missing"),
+    [
+        (pd.array([1, None, 3] * 10, dtype="Int64"), "number", 10),
+        (pd.array([True, None, False] * 10, dtype="boolean"), "boolean", 10),
+        (pd.array(["a", None, "b"] * 10, dtype="string"), "text", 10),
+        (pd.Categorical([3, None, 4] * 10), "category", 10),
+        (pd.Categorical(["1", "2", "3"] * 10), "category", 0),
+        (pd.Series([1, 2, None] * 10, dtype=pd.ArrowDtype(pa.decimal128(5, 2))), "number", 10),
+        (pd.Series(["x", "y", None] * 10, dtype=pd.ArrowDtype(pa.string())), "text", 10),
+        (pd.Series([True, None, False] * 10, dtype=pd.ArrowDtype(pa.bool_())), "boolean", 10),
+        (pd.date_range("2020", periods=30, tz="Asia/Tokyo"), "date", 0),
+        (pd.period_range("2020-01", periods=30, freq="M"), "date", 0),
+        (pd.cut(pd.Series(range(30)), 3), "category", 0),
+        (pd.arrays.SparseArray([0, 0, 1.5] * 10), "number", 0),
+        (np.arange(30).astype("m8[D]"), "duration", 0),
+        (pl.Series(["a", "b", None] * 10, dtype=pl.Categorical), "category", 10),
+        (pl.Series(["a", "b", None] * 10, dtype=pl.Enum(["a", "b", "c"])), "category", 10),
+        (pl.Series([1, 2, None] * 10).cast(pl.Decimal(10, 2)), "number", 10),
+        (pa.array(["a", "b", None] * 10).dictionary_encode(), "category", 10),
+        (pa.array([1.5, None, 2.5] * 10, pa.float32()), "number", 10),
+    ],
+    ids=lambda value: str(getattr(value, "dtype", getattr(value, "type", value))),
+)
+def test_types_of_the_frame_libraries(column, holds, missing):
+    make = pd.DataFrame
+    if isinstance(column, pl.Series):
+        make = pl.DataFrame
+    elif isinstance(column, pa.Array):
+        make = pa.table
+    table = make({"c": column, "n": range(30)})
+    preprocessor = TablePreprocessor().fit(table)
+    described = preprocessor.describe().loc["c"]
+    assert (described["holds"], described["missing"]) == (holds, missing)
+    assert described["features"] > 0
+    assert np.isfinite(preprocessor.transform(table)).all()
 
 
 def test_describe_tells_what_happened_to_each_column(mixed, target):
@@ -261,10 +300,23 @@ def test_training_rows_get_means_from_other_rows(mixed):
     assert np.corrcoef(naive, noise)[0, 1] > 0.5
 
 
+def test_where_a_single_value_is_missing_is_kept(mixed):
+    table = mixed[["rooms"]].assign(
+        five=np.where(np.arange(60) % 4 == 0, np.nan, 5.0),
+        day=pd.Series(pd.Timestamp("2020-01-01"), index=mixed.index).mask(mixed["rooms"] > 3),
+    )
+    names = TablePreprocessor().fit(table).get_feature_names_out().tolist()
+    assert names == ["rooms", "five=missing", "day=missing"]
+    with pytest.warns(UserWarning, match="columns 'five', 'day' are constant"):
+        TablePreprocessor(missing_indicator=False).fit(table)
+
+
 def test_few_values(mixed):
     table = mixed[["rooms", "member"]].assign(two=mixed["rooms"] % 2)
     as_levels = TablePreprocessor(few_values="levels").fit(table).get_feature_names_out()
     assert as_levels.tolist() == [*(f"rooms={i}" for i in range(1, 6)), "member=True", "two=1"]
+    once = TablePreprocessor(few_values="levels").fit(pd.DataFrame({"a": [1, 0]}))
+    assert once.get_feature_names_out().tolist() == ["a"]  # no level is in two rows
     both = TablePreprocessor(few_values="both").fit(table).get_feature_names_out()
     assert both.tolist() == ["rooms", *as_levels.tolist()]
 

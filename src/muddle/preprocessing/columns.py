@@ -13,7 +13,7 @@ import math
 import numbers
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -52,9 +52,12 @@ class Column:
     dates: Dates | None = None  # (N,) NaT where missing
     codes: Codes | None = None  # (N,) into keys, -1 where missing: boolean, text
     keys: tuple[str, ...] = ()
+    category: bool = False  # the table says that these are levels, even if they look like numbers
 
 
-def read_column(name: str, values: Any, missing_values: Collection[str]) -> Column:
+def read_column(
+    name: str, values: Any, missing_values: Collection[str], category: bool = False
+) -> Column:
     """Find out what the values of a column are. Texts in `missing_values` are gaps, and so are
     empty ones."""
     kind = getattr(getattr(values, "dtype", None), "kind", "O")
@@ -70,6 +73,9 @@ def read_column(name: str, values: Any, missing_values: Collection[str]) -> Colu
         codes, distinct = pd.factorize(values)
     except TypeError as error:
         raise _unusable(name, values) from error
+    if category:
+        keys = [_level_key(value) for value in distinct]
+        return replace(_text_column(name, codes, keys, missing_values), category=True)
     return _from_distinct(name, codes, list(distinct), missing_values)
 
 
@@ -94,6 +100,8 @@ def _from_distinct(
         return Column(name, "duration", numbers=spread([v.total_seconds() for v in distinct]))
     if hold(datetime.time):
         return Column(name, "duration", numbers=spread([_since_midnight(v) for v in distinct]))
+    if hold(pd.Period):
+        distinct = [period.start_time for period in distinct]
     if hold(datetime.date, np.datetime64):
         dates = _parse_dates(distinct)
         if dates is not None:
@@ -122,7 +130,7 @@ def guess_form(column: Column) -> Literal["number", "date", "levels"]:
         return "number"
     if column.kind == "date":
         return "date"
-    if column.kind == "text":
+    if column.kind == "text" and not column.category:
         if all(NUMBER.fullmatch(key.strip()) for key in column.keys):
             return "number"
         dates = all(ISO_DATE.fullmatch(key.strip()) for key in column.keys)

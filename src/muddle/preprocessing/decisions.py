@@ -64,7 +64,9 @@ def decide(column: Column, options: ColumnOptions) -> Decision:
     n_missing = int(np.count_nonzero(missing))
     chosen = column.name in options.categorical
     form = "levels" if chosen else guess_form(column)
-    kind = column.kind if column.kind != "text" or form == "levels" else f"{form} as text"
+    kind: str = "category" if column.category else column.kind
+    if column.kind == "text" and form != "levels":
+        kind = f"{form} as text"
 
     def ignore(why: str, expected: bool = False) -> Decision:
         return Decision(column.name, kind, n_missing, ignored=why, expected=expected)

@@ -174,13 +174,14 @@ def find_constant(numbers: FloatArray) -> NDArray[np.bool_]:
 def fit_numbers(
     numbers: FloatArray,
     names: list[str],
-    may_flag: NDArray[np.bool_],
+    marks: list[str | None],
     weights: FloatArray | None,
     options: NumberOptions,
 ) -> NumberBlock:
-    """Fit on training rows, numbers (N, P) with NaN for gaps; `may_flag` says which columns may get
-    a feature that marks their gaps (one of the six that a date becomes is enough)."""
+    """Fit on training rows, numbers (N, P) with NaN for gaps. `marks` names the column of the table
+    whose gaps a column of numbers marks, or is None: one of the six parts of a date is enough."""
     gaps = np.isnan(numbers)
+    may_flag = np.array([mark is not None for mark in marks], dtype=bool)
     flagged = np.flatnonzero(gaps.any(axis=0) & ~gaps.all(axis=0) & may_flag)
     if not options.missing_indicator:
         flagged = flagged[:0]
@@ -195,7 +196,7 @@ def fit_numbers(
         encoding = fit_encoding(filled, weights, options)
         steps += [] if encoding is None else [encoding]
     features = [(int(i), name) for i in kept for name in encoded_names(names[i], options)]
-    features += [(int(i), f"{names[i]}=missing") for i in flagged]
+    features += [(int(i), f"{marks[i]}=missing") for i in flagged]
     return NumberBlock(fill, kept, flagged, tuple(steps), tuple(features))
 
 

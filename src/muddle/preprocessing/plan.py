@@ -5,8 +5,8 @@ missing numbers, then levels as 0 and 1.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -31,6 +31,10 @@ class NumberSource:
     name: str
     kind: Kind
     had_gaps: bool
+
+    @property
+    def width(self) -> int:
+        return len(PARTS) if self.kind == "date" else 1
 
     @property
     def names(self) -> list[str]:
@@ -123,44 +127,58 @@ def fit_plan(
     numbers = tuple(
         NumberSource(d.name, d.number, d.n_missing > 0) for d in decisions if d.number is not None
     )
-    one_hot, means, crossed = [], [], []
-    codes: list[Codes] = []
+    levels = _fit_levels(decisions, columns, targets, weights, number_options.seed)
+    gathered = _gather(table, numbers, columns.__getitem__, levels.crossed)
+    names_of_numbers = [name for source in numbers for name in source.names]
+    names_of_numbers += [name for source in levels.means for name in source.names]
+    marks = [source.name if i == 0 else None for source in numbers for i in range(source.width)]
+    marks += [None] * (gathered.shape[1] - len(marks))  # means have no gaps
+    block = fit_numbers(gathered, names_of_numbers, marks, weights, number_options)
+    n_flags = len(block.flagged) + sum(len(source.names) for source in levels.one_hot)
+    plan = TablePlan(
+        numbers, tuple(levels.means), tuple(levels.one_hot), block, decisions, np.zeros(n_flags)
+    )
+    matrix = _write(plan, gathered, levels.codes)
+    if flags == "centred" and n_flags:
+        written = matrix[:, matrix.shape[1] - n_flags :]
+        plan = replace(plan, offsets=np.average(written, axis=0, weights=weights))
+        written -= plan.offsets
+    return plan, matrix
+
+
+@dataclass
+class _FittedLevels:
+    """Columns of levels with what their training rows hold."""
+
+    one_hot: list[LevelSource] = field(default_factory=list)
+    codes: list[Codes] = field(default_factory=list)  # of each of `one_hot`
+    means: list[LevelSource] = field(default_factory=list)
+    crossed: list[FloatArray] = field(default_factory=list)  # of each of `means`, (N, targets)
+
+
+def _fit_levels(
+    decisions: Iterable[Decision],
+    columns: Mapping[str, Column],
+    targets: Targets,
+    weights: FloatArray | None,
+    seed: int,
+) -> _FittedLevels:
+    fitted = _FittedLevels()
     for decision in decisions:
         if decision.levels is None:
             continue
-        found = decision.levels.encode(columns[decision.name]).codes
-        shares = np.bincount(found, weights, minlength=len(decision.levels))
+        codes = decision.levels.encode(columns[decision.name]).codes
+        shares = np.bincount(codes, weights, minlength=len(decision.levels))
         source = LevelSource(decision.name, decision.levels, shares / shares.sum())
         if decision.use == "one-hot":
-            one_hot.append(source)
-            codes.append(found)
-            continue
-        labels, suffixes = targets()
-        fitted, values = fit_target_means(found, len(source.levels), labels, number_options.seed)
-        means.append(replace(source, means=fitted, suffixes=tuple(suffixes)))
-        crossed.append(values)
-    gathered = _gather(table, numbers, columns.__getitem__, crossed)
-    first_parts = [i == 0 for source in numbers for i in range(len(source.names))]
-    names_of_numbers = [name for source in numbers for name in source.names]
-    names_of_numbers += [name for source in means for name in source.names]
-    block = fit_numbers(
-        gathered,
-        names_of_numbers,
-        np.array(first_parts + [False] * (gathered.shape[1] - len(first_parts)), dtype=bool),
-        weights,
-        number_options,
-    )
-    n_flags = len(block.flagged) + sum(len(source.names) for source in one_hot)
-    plan = TablePlan(
-        numbers, tuple(means), tuple(one_hot), block, decisions, offsets=np.zeros(n_flags)
-    )
-    matrix = _write(plan, gathered, codes)
-    if flags == "0/1" or not n_flags:
-        return plan, matrix
-    marks = matrix[:, matrix.shape[1] - n_flags :]
-    plan = replace(plan, offsets=np.average(marks, axis=0, weights=weights))
-    marks -= plan.offsets
-    return plan, matrix
+            fitted.one_hot.append(source)
+            fitted.codes.append(codes)
+        else:
+            labels, suffixes = targets()
+            means, crossed = fit_target_means(codes, len(source.levels), labels, seed)
+            fitted.means.append(replace(source, means=means, suffixes=tuple(suffixes)))
+            fitted.crossed.append(crossed)
+    return fitted
 
 
 def apply_plan(plan: TablePlan, table: Table, read: Read) -> tuple[FloatArray, list[Novelty]]:
@@ -182,7 +200,7 @@ def apply_plan(plan: TablePlan, table: Table, read: Read) -> tuple[FloatArray, l
         n_gaps = 0 if number.had_gaps else int(np.count_nonzero(np.isnan(numbers[:, first])))
         if n_gaps:
             novelties.append(Novelty(number.name, n_gaps, None))
-        first += len(number.names)
+        first += number.width
     return _write(plan, numbers, codes), novelties
 
 
@@ -196,7 +214,7 @@ def _gather(
         numbers = table.select(names)
         check_range(numbers, names)
         return numbers
-    width = sum(len(source.names) for source in sources)
+    width = sum(source.width for source in sources)
     n_means = sum(values.shape[1] for values in means)
     gathered = np.empty((table.n_rows, width + n_means), order="F")  # written column by column
     first = 0

@@ -290,7 +290,8 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         missing_values = frozenset(self.missing_values)
 
         def read(name: str) -> Column:
-            return read_column(name, table.values(name), missing_values)
+            values = table.values(name)
+            return read_column(name, values, missing_values, table.is_category(name))
 
         return read
 

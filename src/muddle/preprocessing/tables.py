@@ -37,6 +37,12 @@ class Table:
             return self.source[:, position]
         return _frame_values(self.source[name])
 
+    def is_category(self, name: str) -> bool:
+        """Whether the frame says that a column holds levels, whatever they look like."""
+        if self.source is None or isinstance(self.source, np.ndarray):
+            return False
+        return self.source[name].dtype in (nw.Categorical, nw.Enum)
+
     def select(self, names: Sequence[str]) -> FloatArray:
         """Columns of a table of numbers, (N, len(names)); not copied where they are all of it."""
         assert self.numbers is not None
