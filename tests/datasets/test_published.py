@@ -116,6 +116,8 @@ def test_quirks_of_a_set_can_be_left_away_too(data_folder):
     seoul = load("seoul-bike-sharing-demand", "published", data_folder, without="seoul-target")
     count = load("seoul-bike-sharing-demand", data_home=data_folder).y
     np.testing.assert_allclose(seoul.y, (count - count.mean()) / count.std())
+    path = data_folder / "reference_matrices" / "seoul-bike-sharing-demand-plain-target.npz"
+    np.testing.assert_allclose(seoul.y, np.load(path)["y"], atol=1e-5)  # the authors had this too
 
 
 def test_the_papers_preset_makes_the_same_columns_of_a_clean_table(data_folder):

@@ -173,6 +173,12 @@ def test_a_number_that_became_text_is_an_error_with_the_first_bad_value(mixed, t
     assert (written == preprocessor.transform(mixed)).all()
 
 
+def test_numbers_where_there_were_dates_are_an_error_among_numbers_too(mixed):
+    preprocessor = TablePreprocessor().fit(mixed[["joined", "rooms"]])
+    with pytest.raises(ValueError, match=r"'joined' held dates in fit .* got numbers: 7 in row 0"):
+        preprocessor.transform(pd.DataFrame({"joined": [7.0], "rooms": [2.0]}))
+
+
 def test_test_rows_leave_no_trace(mixed, target):
     """Poisoned test rows change neither what is fitted nor the matrix of other rows."""
     preprocessor = TablePreprocessor().fit(mixed, target)
