@@ -144,6 +144,18 @@ def test_columns_are_found_by_name_in_any_order(mixed, target):
     assert (preprocessor.transform(pl.from_pandas(mixed)) == expected).all()
 
 
+def test_without_names_on_one_side_columns_go_by_position(mixed):
+    table = mixed[["age", "colour"]]
+    by_name = TablePreprocessor().fit(table)
+    by_position = TablePreprocessor().fit(table.to_numpy())
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        assert (by_name.transform(table.to_numpy()) == by_name.transform(table)).all()
+    with pytest.warns(UserWarning, match="X has feature names, but TablePreprocessor was fitted"):
+        assert (by_position.transform(table) == by_name.transform(table)).all()
+    with pytest.raises(ValueError, match="X has 1 features, but TablePreprocessor is expecting 2"):
+        by_position.transform(table[["age"]])
+
+
 def test_a_missing_column_is_named_with_a_near_one(mixed, target):
     preprocessor = TablePreprocessor().fit(mixed, target)
     with pytest.raises(ValueError, match=r"lacks column 'colour'.* Did you mean 'color'\?"):
@@ -378,7 +390,15 @@ def test_rows_of_weight_zero_are_not_learnt_from(mixed, target):
     alone = TablePreprocessor().fit(mixed[:50], target[:50])
     assert (weighted.transform(mixed) == alone.transform(mixed)).all()
     matrix = TablePreprocessor().fit_transform(table, target, sample_weight=weights)
-    assert matrix.shape == (60, len(weighted.get_feature_names_out()))
+    assert (matrix[:50] == TablePreprocessor().fit_transform(mixed[:50], target[:50])).all()
+    assert (matrix[50:] == weighted.transform(table[50:])).all()
+
+
+def test_refitting_without_names_forgets_the_names(mixed):
+    preprocessor = TablePreprocessor().fit(mixed[["age", "rooms"]])
+    preprocessor.fit(mixed[["age", "rooms"]].to_numpy())
+    assert not hasattr(preprocessor, "feature_names_in_")
+    assert preprocessor.get_feature_names_out().tolist() == ["x0", "x1", "x0=missing"]
 
 
 @pytest.mark.parametrize(
