@@ -1,14 +1,14 @@
 """What is to become of one column, judged by its training rows."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from muddle.preprocessing.columns import (
     NUMBER,
-    Codes,
     Column,
     Kind,
     as_dates,
@@ -61,59 +61,64 @@ class Decision:
 def decide(column: Column, options: ColumnOptions) -> Decision:
     """What becomes of a column."""
     missing = is_missing(column)
-    n_missing = int(np.count_nonzero(missing))
-    chosen = column.name in options.categorical
-    form = "levels" if chosen else guess_form(column)
+    form = "levels" if column.name in options.categorical else guess_form(column)
     kind: str = "category" if column.category else column.kind
     if column.kind == "text" and form != "levels":
         kind = f"{form} as text"
+    undecided = Decision(column.name, kind, int(np.count_nonzero(missing)))
+    if missing.all():
+        return replace(undecided, ignored="empty")
+    if form == "levels":
+        return _decide_levels(column, undecided, options)
+    number: Kind = "date" if form == "date" else "number"
+    if column.kind == "duration":
+        number = "duration"
+    marked = undecided.n_missing > 0 and options.missing_indicator
+    if _is_constant(column, number) and not marked:  # where a single value is missing is news
+        return replace(undecided, ignored="constant")
+    levels = _few_levels(column, options) if number == "number" else None
+    if levels is None:
+        return replace(undecided, number=number)
+    both = options.few_values == "both" and len(levels) > 2
+    return replace(undecided, number=number if both else None, levels=levels)
 
-    def ignore(why: str, expected: bool = False) -> Decision:
-        return Decision(column.name, kind, n_missing, ignored=why, expected=expected)
 
-    if n_missing == len(missing):
-        return ignore("empty")
-    marked = n_missing > 0 and options.missing_indicator  # then a single value still varies
-    if form == "date":
-        dates = as_dates(column)[~missing]
-        if (dates == dates[0]).all() and not marked:
-            return ignore("constant")
-        return Decision(column.name, kind, n_missing, number="date")
-    if form == "number":
-        number: Kind = "duration" if column.kind == "duration" else "number"
-        values = as_numbers(column, number)[:, None]
-        check_range(values, [column.name])
-        if find_constant(values)[0] and not marked:
-            return ignore("constant")
-        levels = _few_levels(column, options)
-        both = options.few_values == "both" and levels is not None and len(levels) > 2
-        kept = number if levels is None or both else None
-        return Decision(column.name, kind, n_missing, number=kept, levels=levels)
-
+def _decide_levels(column: Column, undecided: Decision, options: ColumnOptions) -> Decision:
     codes, keys = as_levels(column)
-    n_present = len(codes) - n_missing
+    rows = np.bincount(codes[codes >= 0], minlength=len(keys))
     levels = _find_levels(column, options)
-    n_rare = int(np.isin(codes, [i for i, key in enumerate(keys) if key in levels.rare]).sum())
-    few = len(levels.known) <= options.max_levels and n_rare <= (1 - MOSTLY) * n_present
+    n_rare = rows[rows < options.min_level_rows].sum()
+    few = len(levels.known) <= options.max_levels and n_rare <= (1 - MOSTLY) * rows.sum()
     if few or len(keys) <= options.max_levels:
-        if len(levels) < 2:
-            return ignore("constant" if len(keys) == 1 else "without a level that is in two rows")
-        return Decision(column.name, kind, n_missing, levels=levels)
+        if len(levels) > 1:
+            return replace(undecided, levels=levels)
+        why = "constant" if len(keys) == 1 else "without a level that is in two rows"
+        return replace(undecided, ignored=why)
     if options.above_limit == "drop":
-        return ignore(f"dropped with {len(keys)} levels, above max_levels", expected=True)
+        why = f"dropped with {len(keys)} levels, above max_levels"
+        return replace(undecided, ignored=why, expected=True)
     hint = ""
-    if not chosen:
-        _refuse_free_text(column.name, keys, n_present)
-        hint = _hint_at_numbers(codes, keys)
-        if n_present == len(keys) and not hint:
-            return ignore("an identifier (another text in every row)")
+    if column.name not in options.categorical:
+        _refuse_free_text(column.name, keys, rows.sum())
+        hint = _hint_at_numbers(keys, rows)
+        if len(keys) == rows.sum() and not hint:
+            return replace(undecided, ignored="an identifier (another text in every row)")
     levels = find_levels(column, min_rows=1, missing_as_mode=options.missing_level == "mode")
-    return Decision(column.name, kind, n_missing, levels=levels, use="means", hint=hint)
+    return replace(undecided, levels=levels, use="means", hint=hint)
+
+
+def _is_constant(column: Column, number: Kind) -> bool:
+    if number == "date":
+        dates = as_dates(column)[~is_missing(column)]
+        return bool((dates == dates[0]).all())
+    values = as_numbers(column, number)[:, None]
+    check_range(values, [column.name])
+    return bool(find_constant(values)[0])
 
 
 def _few_levels(column: Column, options: ColumnOptions) -> Levels | None:
     """The values of a number as levels, where the options want that and there are few of them."""
-    if options.few_values == "number" or column.kind == "duration":
+    if options.few_values == "number":
         return None
     values = as_numbers(column)
     distinct = pd.unique(values[~np.isnan(values)])
@@ -140,10 +145,9 @@ def _refuse_free_text(name: str, keys: tuple[str, ...], n_present: int) -> None:
         )
 
 
-def _hint_at_numbers(codes: Codes, keys: tuple[str, ...]) -> str:
+def _hint_at_numbers(keys: tuple[str, ...], rows: NDArray[np.intp]) -> str:
     """What to do about a column of numbers that a few words turn into text."""
     is_number = np.array([NUMBER.fullmatch(key.strip()) is not None for key in keys])
-    rows = np.bincount(codes[codes >= 0], minlength=len(keys))
     if rows[is_number].sum() < MOSTLY * rows.sum():
         return ""
     words = [key for key, number in zip(keys, is_number, strict=True) if not number]
