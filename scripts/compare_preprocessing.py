@@ -123,6 +123,7 @@ def main() -> None:
     parser.add_argument("--first-split", type=int, default=0)
     parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=list(VARIANTS))
     parser.add_argument("--half", choices=list(HALVES), default="development")
+    parser.add_argument("--datasets", nargs="+", help="some of the half; default: all")
     parser.add_argument("--depths", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--jobs", type=int, default=1)
@@ -136,6 +137,7 @@ def main() -> None:
         for depth in arguments.depths
         for dataset in sorted(built_in())[HALVES[arguments.half] :: 2]
         for variant in arguments.variants
+        if arguments.datasets is None or dataset in arguments.datasets
     ]
     work = Parallel(n_jobs=arguments.jobs, return_as="generator")
     done = []
