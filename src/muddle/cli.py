@@ -188,6 +188,7 @@ def describe_entry(entry: Entry, home: Path) -> dict[str, Any]:
 def describe_table(name: str, home: Path) -> dict[str, Any]:
     """Size of the table as `load` gives it, and what the estimators make of each column."""
     from muddle.datasets import load
+    from muddle.preprocessing import TablePreprocessor
 
     table = load(name, data_home=home)
     facts = {
@@ -196,10 +197,6 @@ def describe_table(name: str, home: Path) -> dict[str, Any]:
         "n_rows": table.meta.n_rows,
         "n_features": table.meta.n_features,
     }
-    try:
-        from muddle.preprocessing import TablePreprocessor
-    except ImportError:
-        return facts
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of ignored columns, which are described
         described = TablePreprocessor().fit(table.X, table.y).describe()

@@ -1,8 +1,7 @@
 """The same columns as `reading` gives, read at once by pandas where a file is plain.
 
-Field by field, a million rows take a minute; by the parser of pandas, seconds. But pandas also
-fills short lines and cuts long ones without a word, so whatever is not plain is left to `reading`,
-which says what is wrong.
+Field by field takes several times as long. But pandas fills short lines and cuts long ones without
+a word, so whatever is not plain is left to `reading`, which says what is wrong.
 """
 
 import io

@@ -20,7 +20,7 @@ from muddle.estimators.progress import Progress
 from muddle.preprocessing import TablePreprocessor
 from muddle.preprocessing.checks import FloatArray
 from muddle.preprocessing.splits import Rows
-from muddle.preprocessing.tables import Table, read_table
+from muddle.preprocessing.tables import Table, accept_any_table, read_table, record_columns
 from muddle.preprocessing.targets import TargetType
 from muddle.training.config import TrainConfig, preset_config
 from muddle.training.data import TrainingData
@@ -132,11 +132,8 @@ class BaseMLR(BaseEstimator, metaclass=ABCMeta):
             )
         warn_about(result)
         self.preprocessor_ = problem.preprocessor
-        self.n_features_in_ = problem.preprocessor.n_features_in_
-        if hasattr(problem.preprocessor, "feature_names_in_"):
-            self.feature_names_in_ = problem.preprocessor.feature_names_in_
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
+        named = hasattr(problem.preprocessor, "feature_names_in_")
+        record_columns(self, problem.preprocessor._names, named)
         self.nets_ = result.nets
         self.head_ = result.head
         self.penalty_ = float(result.penalty[0])
@@ -168,11 +165,7 @@ class BaseMLR(BaseEstimator, metaclass=ABCMeta):
         return hasattr(self, "nets_")
 
     def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.input_tags.string = True
-        tags.input_tags.categorical = True
-        return tags
+        return accept_any_table(super().__sklearn_tags__())
 
 
 def prediction_device(device: str) -> torch.device:

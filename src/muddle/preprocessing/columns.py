@@ -290,7 +290,7 @@ def _unusable(name: str, values: Any) -> ValueError:
         except TypeError:
             return ValueError(
                 f"column {name!r} must hold numbers, text, booleans, dates or durations, got a "
-                f"{type(value).__name__}. Leave it out with drop=[{name!r}] or turn it into such "
-                "columns."
+                f"{type(value).__name__}. Leave it out with TablePreprocessor(drop=[{name!r}]) or "
+                "turn it into such columns."
             )
     return ValueError(f"column {name!r} holds values that cannot be compared with each other.")

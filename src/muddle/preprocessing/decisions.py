@@ -140,7 +140,7 @@ def _refuse_free_text(name: str, keys: tuple[str, ...], n_present: int) -> None:
         raise ValueError(
             f"column {name!r} must hold levels, got free text ({len(keys)} different texts of "
             f"{words:.0f} words on average, e.g. {keys[0][:40]!r}). Leave it out with "
-            f"drop=[{name!r}] in TablePreprocessor, or make features of it first, e.g. with "
+            f"TablePreprocessor(drop=[{name!r}]), or make features of it first, e.g. with "
             "sklearn.feature_extraction.text.TfidfVectorizer."
         )
 

@@ -28,7 +28,12 @@ from muddle.preprocessing.reporting import (
     warn_about_ignored,
     warn_about_novelties,
 )
-from muddle.preprocessing.tables import Table, read_table
+from muddle.preprocessing.tables import (
+    Table,
+    accept_any_table,
+    read_table,
+    record_columns,
+)
 from muddle.preprocessing.targets import TargetType, target_columns
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -272,11 +277,7 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         warn_about_ignored(plan.decisions)
         self.plan_ = plan
         self._names = table.names
-        self.n_features_in_ = len(table.names)
-        if table.named:
-            self.feature_names_in_ = np.array(table.names, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
+        record_columns(self, table.names, table.named)
         return matrix
 
     def _transform_table(self, table: Table, owner: str | None = None) -> FloatArray:
@@ -375,11 +376,7 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         return hasattr(self, "plan_")
 
     def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.input_tags.string = True
-        tags.input_tags.categorical = True
-        return tags
+        return accept_any_table(super().__sklearn_tags__())
 
 
 def resolve_names(parameter: str, wanted: Iterable[Any], table: Table) -> frozenset[str]:

@@ -13,7 +13,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.utils import check_array
+from sklearn.utils import Tags, check_array
 
 from muddle.preprocessing.checks import FloatArray
 
@@ -98,6 +98,23 @@ def read_table(X: Any, owner: str, min_rows: int = 1) -> Table:
     return Table(names, True, n_rows, source=nw.from_native(X, eager_only=True))
 
 
+def record_columns(estimator: Any, names: tuple[str, ...], named: bool) -> None:
+    """Set n_features_in_ and, for a table with names, feature_names_in_, as scikit-learn does."""
+    estimator.n_features_in_ = len(names)
+    if named:
+        estimator.feature_names_in_ = np.array(names, dtype=object)
+    elif hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_
+
+
+def accept_any_table(tags: Tags) -> Tags:
+    """Tell scikit-learn that gaps, text and categories are welcome."""
+    tags.input_tags.allow_nan = True
+    tags.input_tags.string = True
+    tags.input_tags.categorical = True
+    return tags
+
+
 def _read_array(X: Any, owner: str, min_rows: int) -> Table:
     if isinstance(X, (list, tuple)) and np.asarray(X, dtype=object).ndim == 2:
         kind = np.asarray(X).dtype.kind
@@ -140,7 +157,8 @@ def _frame_values(series: Any) -> Any:
     if dtype.is_nested():
         raise ValueError(
             f"column {series.name!r} must hold numbers, text, booleans, dates or durations, got "
-            f"{dtype}. Leave it out with drop=[{series.name!r}] or turn it into such columns."
+            f"{dtype}. Leave it out with TablePreprocessor(drop=[{series.name!r}]) or turn it into "
+            "such columns."
         )
     if dtype.is_numeric():
         return series.cast(nw.Float64).to_numpy()
