@@ -3,101 +3,44 @@
     python benchmarks/core.py                 # rows x depths on the CPU (and CUDA if there is one)
     python benchmarks/core.py --rows 66 --depths 1
 
-The textbook implementation is what one would write from the paper: a J x J inverse, autograd
-through it, one net at a time. Both run on the same data, full batch, with 16 permutations and both
-noises, and score 20 % validation rows at every iteration. The time of an iteration is the median
-after a warm-up; "fit" is what a user waits for, start-up included.
+The textbook implementation (textbook.py) is what one would write from the paper: a J x J inverse,
+autograd through it, one net at a time. Both run on the same data, full batch, with 16 permutations
+and both noises, and score 20 % validation rows at every iteration. The time of an iteration is the
+median after a warm-up; "fit" is what a user waits for, start-up included.
 """
 
 import argparse
+import math
 import platform
 import statistics
 import time
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
+from textbook import fit_textbook, make_table, sync
 
 from muddle import MLRRegressor
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def make_table(n_train: int, n_features: int = 10) -> tuple[np.ndarray, np.ndarray]:
-    """Rows such that n_train of them are left for training beside 20 % validation rows."""
-    rng = np.random.default_rng(0)
-    n_rows = round(n_train / 0.8)
-    X = rng.normal(size=(n_rows, n_features))
-    return X, X[:, 0] + np.sin(X[:, 1]) + 0.5 * rng.normal(size=n_rows)
-
-
-def sync(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()
-
-
 def textbook_iterations(
     X: np.ndarray, y: np.ndarray, *, width: int, depth: int, n_iterations: int, device: str
 ) -> list[float]:
     """Seconds of each iteration of a straightforward MLR net."""
-    generator = torch.Generator(device).manual_seed(0)
-    n_validation = round(0.2 * len(X))
-    table = torch.tensor(X, dtype=torch.float32, device=device)
-    target = torch.tensor((y - y.mean()) / y.std(), dtype=torch.float32, device=device)[:, None]
-    rows, labels = table[n_validation:], target[n_validation:]
-    held_out, held_out_labels = table[:n_validation], target[:n_validation]
-    orders = [torch.randperm(len(rows), generator=generator, device=device) for _ in range(16)]
-    permuted = torch.cat([labels[order] for order in orders], dim=1)
-    sizes = [X.shape[1]] + [width] * depth
-    layers = []
-    for n_in, n_out in pairwise(sizes):
-        weight = torch.empty(n_in, n_out, device=device)
-        torch.nn.init.xavier_uniform_(weight, generator=generator)
-        layers.append((weight.requires_grad_(), torch.zeros(n_out, device=device).requires_grad_()))
-    log_penalty = torch.tensor(5.0, device=device, requires_grad=True)
-    optimizer = torch.optim.Adam([p for pair in layers for p in pair] + [log_penalty], lr=1e-3)
-    eye = torch.eye(width, device=device)
-
-    def hidden_of(features: Tensor) -> Tensor:
-        for weight, bias in layers:
-            features = torch.relu(features @ weight + bias)
-        return features
-
-    def noise(like: Tensor, scale: float) -> Tensor:
-        return scale * torch.randn(like.shape, generator=generator, device=device)
-
-    best = -float("inf")
-    kept: list[Tensor] = []
-    times = []
-    for _ in range(n_iterations):
-        sync(device)
-        start = time.perf_counter()
-        hidden = hidden_of(rows)
-        inverse = torch.linalg.inv(hidden.T @ hidden + log_penalty.exp() * eye)
-        projector = inverse @ hidden.T
-        hat = hidden @ projector
-        noisy = labels + noise(labels, 0.03)
-        structured = noise(noisy, 1.0)
-        fit = (noisy + structured - hat @ structured - hat @ noisy).square().mean().sqrt()
-        noisy_permuted = permuted + noise(permuted, 0.03)
-        structured = noise(noisy_permuted, 1.0)
-        residual = noisy_permuted + structured - hat @ structured - hat @ noisy_permuted
-        loss = fit + (labels.std() - residual.square().mean(0).sqrt()).abs().mean()
-        with torch.no_grad():
-            error = held_out_labels - hidden_of(held_out) @ (projector @ labels)
-            score = 1 - float(error.square().mean() / held_out_labels.var())
-            if score > best:
-                best, kept = score, [p.clone() for pair in layers for p in pair]
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        sync(device)
-        times.append(time.perf_counter() - start)
-    assert kept
-    return times
+    return fit_textbook(
+        X,
+        y,
+        depth=depth,
+        width=width,
+        n_iterations=n_iterations,
+        batch_size=len(X),
+        learning_rate=1e-3,
+        penalty=math.exp(5.0),
+        device=device,
+    ).seconds
 
 
 def our_iterations(

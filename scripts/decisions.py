@@ -76,7 +76,7 @@ def grid() -> pd.DataFrame:
         for seed in range(4):
             model = MLRRegressor(depth=1, loss="paper", max_iter=1, random_state=seed)
             without = model.fit(X, y).history_.penalty[0]
-            with mock.patch("muddle.training.loop.make_loss", noisy):
+            with mock.patch("muddle.training.start.make_loss", noisy):
                 within = model.fit(X, y).history_.penalty[0]
             rows.append((dataset, seed, round(float(within), 1), round(float(without), 1)))
     return pd.DataFrame(rows, columns=["dataset", "seed", "with_noise", "without"])

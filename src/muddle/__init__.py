@@ -4,14 +4,33 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from muddle.estimators.ensemble import (
+        BagMLRClassifier,
+        BagMLRRegressor,
+        EnsMLRClassifier,
+        EnsMLRRegressor,
+    )
     from muddle.estimators.single import MLRClassifier, MLRRegressor
     from muddle.preprocessing import TablePreprocessor
 
 __version__ = "0.1.0"
-__all__ = ["MLRClassifier", "MLRRegressor", "TablePreprocessor", "__version__"]
+__all__ = [
+    "BagMLRClassifier",
+    "BagMLRRegressor",
+    "EnsMLRClassifier",
+    "EnsMLRRegressor",
+    "MLRClassifier",
+    "MLRRegressor",
+    "TablePreprocessor",
+    "__version__",
+]
 
 # Imported when first used: data sets and the command line must not wait for torch.
 _HOMES = {
+    "BagMLRClassifier": "muddle.estimators.ensemble",
+    "BagMLRRegressor": "muddle.estimators.ensemble",
+    "EnsMLRClassifier": "muddle.estimators.ensemble",
+    "EnsMLRRegressor": "muddle.estimators.ensemble",
     "MLRClassifier": "muddle.estimators.single",
     "MLRRegressor": "muddle.estimators.single",
     "TablePreprocessor": "muddle.preprocessing",

@@ -39,3 +39,11 @@ class ChecksumError(MuddleError, ValueError):
 
 class DataFormatError(MuddleError, ValueError):
     """A data file cannot be read as the table it should be."""
+
+
+class NotEnoughMemoryError(MuddleError, MemoryError):
+    """Not even one net fits into the memory of the device."""
+
+
+class WorkerError(MuddleError, RuntimeError):
+    """A worker process of `n_jobs` ended before its nets were trained."""

@@ -49,11 +49,3 @@ def test_a_net_starts_the_same_alone_and_in_company():
     together, alone = make(seeds=(3, 4)), make(seeds=(4,))
     for mine, theirs in zip(together.keep([1]).parameters(), alone.parameters(), strict=True):
         assert torch.equal(mine, theirs)
-
-
-def test_copy_nets_overwrites_only_the_chosen_ones():
-    ours, theirs = make(seeds=(0, 1)), make(seeds=(2, 3))
-    ours.copy_nets(theirs, torch.tensor([1]))
-    untouched = make(seeds=(0, 1))
-    assert torch.equal(ours.weights[0][0], untouched.weights[0][0])
-    assert torch.equal(ours.weights[0][1], theirs.weights[0][1])

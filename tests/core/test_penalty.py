@@ -15,7 +15,7 @@ def test_grids_span_five_decades():
 
 
 @pytest.mark.parametrize(("n_rows", "width"), [(20, 6), (6, 20)])
-def test_one_eigendecomposition_equals_a_solve_per_penalty(n_rows, width):
+def test_residuals_on_the_grid_equal_a_solve_per_penalty(n_rows, width):
     generator = torch.Generator().manual_seed(0)
     hidden = torch.randn(3, n_rows, width, generator=generator, dtype=torch.float64)
     targets = torch.randn(3, n_rows, 5, generator=generator, dtype=torch.float64)
@@ -60,7 +60,7 @@ def test_a_net_that_overflowed_does_not_stop_the_others():
     assert together[1] == alone[0]
 
 
-def test_eigenvalues_that_round_below_zero_do_not_blow_up_the_residual():
+def test_a_gram_matrix_that_float32_cannot_factor_does_not_blow_up_the_residual():
     # One direction so large that float32 leaves eigenvalues of -50 and less where they should be 0;
     # M never makes a column longer, whatever the penalty.
     generator = torch.Generator().manual_seed(0)

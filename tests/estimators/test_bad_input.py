@@ -1,12 +1,24 @@
 """Every way to hold it wrong, and what the user is told."""
 
+import re
+from dataclasses import fields, replace
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
-from muddle import MLRClassifier, MLRRegressor
-from muddle.errors import DeviceError, TimeLimitError
+import muddle.estimators.base
+from muddle import (
+    BagMLRClassifier,
+    BagMLRRegressor,
+    EnsMLRClassifier,
+    EnsMLRRegressor,
+    MLRClassifier,
+    MLRRegressor,
+)
+from muddle.errors import DeviceError, DivergenceError, TimeLimitError
+from muddle.training.results import History, TrainResult
 
 QUICK = {"width": 16, "max_iter": 3, "random_state": 0}
 
@@ -236,6 +248,173 @@ def test_a_failed_fit_leaves_the_model_as_it_was(numbers):
     before = model.predict(X)
     with pytest.raises(ValueError, match="finite numbers"):
         model.fit(np.full((80, 4), np.inf), y)
+    with pytest.raises(ValueError, match="y must vary"):
+        model.fit(X[:, :2], np.ones(80))
+    with pytest.raises(TimeLimitError):
+        model.set_params(time_limit=1e-9).fit(X[:, :2], y)
+    assert (model.predict(X) == before).all()
+
+
+# --- ensembles
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "error", "message"),
+    [
+        (BagMLRRegressor, {"select": "tpo"}, ValueError, "Did you mean 'top'?"),
+        (BagMLRRegressor, {"n_nets": 0}, ValueError, "n_nets must be at least 1, got n_nets=0"),
+        (BagMLRRegressor, {"n_nets": 2.5}, TypeError, "n_nets must be a whole number"),
+        (BagMLRRegressor, {"top_k": 0}, ValueError, "top_k must be at least 1, got top_k=0"),
+        (
+            BagMLRRegressor,
+            {"select": "top", "n_nets": 4},
+            ValueError,
+            "got top_k=5 and 4 net(s). Lower top_k, raise n_nets",
+        ),
+        (
+            EnsMLRClassifier,
+            {"select": "top", "n_nets": 2},
+            ValueError,
+            "got top_k=5 and 4 net(s)",
+        ),
+        (EnsMLRRegressor, {"depths": ()}, ValueError, "at least one number of hidden layers"),
+        (EnsMLRRegressor, {"depths": (1, 1)}, ValueError, "distinct, got depths=(1, 1)"),
+        (EnsMLRRegressor, {"depths": (1, 2.0)}, TypeError, "depths must be a whole number"),
+        (EnsMLRRegressor, {"depths": (0, 1)}, ValueError, "depths must be at least 1"),
+        (EnsMLRRegressor, {"depths": 2}, TypeError, "such as (1, 2), got depths=2"),
+        (EnsMLRRegressor, {"depths": "12"}, TypeError, "such as (1, 2), got depths='12'"),
+        (BagMLRRegressor, {"depth": 0}, ValueError, "depth must be at least 1"),
+        (BagMLRRegressor, {"n_jobs": 0}, ValueError, "n_jobs must not be 0. Use None or 1"),
+        (BagMLRRegressor, {"n_jobs": "all"}, TypeError, "n_jobs must be a whole number"),
+        (BagMLRClassifier, {"criterion": "square"}, ValueError, "Did you mean 'squared'?"),
+        (BagMLRClassifier, {"dither": 0.03}, ValueError, "dither must be 0 in classification"),
+        (BagMLRRegressor, {"patience": 0}, ValueError, "patience must be at least 1"),
+        (BagMLRRegressor, {"precision": "half"}, ValueError, "precision must be one of"),
+    ],
+)
+def test_bad_parameters_of_ensembles_stop_before_the_data_is_looked_at(
+    make, options, error, message
+):
+    with pytest.raises(error, match=re.escape(message)):
+        fit(None, None, make, **options)
+
+
+def test_top_k_counts_only_with_select_top(numbers):
+    model = fit(*numbers, BagMLRRegressor, n_nets=2)  # top_k=5 by default
+    assert model.predict(numbers[0], select="best").shape == (80,)
+    with pytest.raises(ValueError, match=r"got top_k=5 and 2 net\(s\)"):
+        model.predict(numbers[0], select="top")
+    with pytest.raises(ValueError, match=r"got top_k=3 and 2 net\(s\)"):
+        model.predict_std(numbers[0], select="top", top_k=3)
+    with pytest.raises(ValueError, match="goes with select='top', got top_k=1 and select='all'"):
+        model.predict(numbers[0], top_k=1)
+    with pytest.raises(ValueError, match="Did you mean 'best'"):
+        model.predict(numbers[0], select="bets")
+
+
+@pytest.mark.parametrize(
+    ("nets", "error", "message"),
+    [
+        ([], ValueError, "at least one net"),
+        (slice(9, 12), ValueError, "at least one net"),
+        ([0, 3], IndexError, "between 0 and 2, got 3: the model has 3 net(s)"),
+        ([-4], IndexError, "between 0 and 2, got -4"),
+        ([1, 1], ValueError, "each net once"),
+        ([0, -3], ValueError, "each net once"),
+        ([True, False], ValueError, "one value for each of the 3 net(s), got shape (2,)"),
+        ([False] * 3, ValueError, "at least one net"),
+        ([0.5], TypeError, "indices, a slice or a boolean mask"),
+        (["a"], TypeError, "indices, a slice or a boolean mask"),
+    ],
+)
+def test_subsets_that_make_no_sense(nets, error, message, numbers):
+    model = fit(*numbers, BagMLRRegressor, n_nets=3)
+    with pytest.raises(error, match=re.escape(message)):
+        model.subset(nets)
+
+
+def drop_nets(result, kept):
+    """A result as if only these nets had had a finite loss."""
+    changed = {
+        f.name: getattr(result, f.name)[kept]
+        for f in fields(TrainResult)
+        if isinstance(getattr(result, f.name), torch.Tensor)
+    }
+    history = {f.name: getattr(result.history, f.name)[:, kept] for f in fields(History)}
+    nets = result.nets.map(lambda tensor: tensor[kept])
+    return replace(result, **changed, nets=nets, kept=kept, history=History(**history))
+
+
+def survive(monkeypatch, *kept):
+    """Let only these nets of each depth have a finite loss."""
+    train = muddle.estimators.base.spread_jobs
+
+    def spread_jobs(*args, **options):
+        return [drop_nets(r, k) for r, k in zip(train(*args, **options), kept, strict=True)]
+
+    monkeypatch.setattr("muddle.estimators.base.spread_jobs", spread_jobs)
+
+
+@pytest.mark.parametrize("make", [EnsMLRRegressor, EnsMLRClassifier])
+def test_nets_without_a_finite_loss_are_left_out_and_said(make, numbers, classes, monkeypatch):
+    X, y = numbers if make is EnsMLRRegressor else classes
+    whole = fit(X, y, make, n_nets=3).predict_nets(X)
+    survive(monkeypatch, [2], [0, 1])
+    with pytest.warns(UserWarning, match="3 of 6 nets had no finite loss and were left out") as got:
+        model = fit(X, y, make, n_nets=3)
+    assert len(got) == 1
+    assert got[0].filename == __file__
+    assert "depth" not in str(got[0].message)
+    np.testing.assert_allclose(model.predict_nets(X), whole[[2, 3, 4]], atol=1e-6)
+    assert model.leaderboard_["depth"].tolist() == [1, 2, 2]
+    assert model.leaderboard_["net"].tolist() == [0, 1, 2]
+
+
+def test_a_depth_that_loses_all_its_nets_is_named(numbers, monkeypatch):
+    X, y = numbers
+    survive(monkeypatch, [0, 1], [])
+    with pytest.warns(UserWarning, match="2 of 4 nets .* left out; none of depth 2 is left"):
+        model = fit(X, y, EnsMLRRegressor, n_nets=2)
+    assert model.predict_nets(X).shape == (2, 80)
+    assert [stack.n_nets for stack in model.nets_] == [2, 0]
+    assert model.subset([1]).predict(X).shape == (80,)
+
+
+def test_fewer_nets_than_top_k_all_answer_and_it_is_said(numbers, monkeypatch):
+    X, y = numbers
+    survive(monkeypatch, [0, 3])
+    with pytest.warns(UserWarning, match="the top 3 are the 2 that are left"):
+        model = fit(X, y, BagMLRRegressor, n_nets=4, select="top", top_k=3)
+    np.testing.assert_allclose(model.predict(X), model.predict_nets(X).mean(axis=0))
+    assert model.estimator_weights_.tolist() == [0.5, 0.5]
+
+
+def test_an_ensemble_without_any_net_is_an_error(numbers):
+    X, y = numbers
+    with pytest.raises(DivergenceError, match="none of 4 net"):
+        fit(X, y, EnsMLRRegressor, n_nets=2, penalty=1e300)
+
+
+def test_stopped_nets_and_raised_penalties_are_one_warning_each(numbers):
+    with pytest.warns(UserWarning, match=r"4 of 4 net.*stopped after .* iteration") as caught:
+        fit(*numbers, EnsMLRRegressor, n_nets=2, learning_rate=1e30, max_iter=20)
+    assert len(caught) == 1
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.normal(size=(4, 1)), 20, axis=0) * np.ones((1, 3))
+    with pytest.warns(UserWarning, match=r"penalty was raised .* in 2 of 2 net") as caught:
+        fit(X, rng.normal(size=80), BagMLRRegressor, n_nets=2, penalty=1e-30, width=64)
+    assert len(caught) == 1
+
+
+def test_an_ensemble_that_has_no_time_says_so(numbers):
+    with pytest.raises(TimeLimitError, match=r"time_limit=1e-09 s was over"):
+        fit(*numbers, EnsMLRRegressor, n_nets=2, time_limit=1e-9)
+
+
+def test_a_failed_fit_leaves_an_ensemble_as_it_was(numbers):
+    X, y = numbers
+    model = fit(X, y, EnsMLRRegressor, n_nets=2)
+    before = model.predict(X)
     with pytest.raises(ValueError, match="y must vary"):
         model.fit(X[:, :2], np.ones(80))
     with pytest.raises(TimeLimitError):

@@ -1,6 +1,8 @@
 """The scikit-learn contract and composition with scikit-learn's own tools."""
 
+import inspect
 import pickle
+from dataclasses import fields
 
 import numpy as np
 import pandas as pd
@@ -14,9 +16,26 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from muddle import MLRClassifier, MLRRegressor
+from muddle import (
+    BagMLRClassifier,
+    BagMLRRegressor,
+    EnsMLRClassifier,
+    EnsMLRRegressor,
+    MLRClassifier,
+    MLRRegressor,
+)
+from muddle.training.config import DITHER, TrainConfig
 
 QUICK = {"width": 32, "max_iter": 20, "learning_rate": 1e-2, "random_state": 0}
+TINY = QUICK | {"width": 16, "n_nets": 2}
+ALL = [
+    MLRRegressor,
+    MLRClassifier,
+    BagMLRRegressor,
+    BagMLRClassifier,
+    EnsMLRRegressor,
+    EnsMLRClassifier,
+]
 REASON = (
     "repeating a row moves every random draw (split, permutations, noise); weights are tested "
     "exactly in core/test_ridge.py, core/test_loss.py and test_single.py"
@@ -35,6 +54,11 @@ def expected_failures(estimator):
         MLRRegressor(**QUICK | {"depth": 1, "loss": "paper"}),
         MLRClassifier(**QUICK),
         MLRClassifier(**QUICK | {"depth": 1, "loss": "paper"}),
+        MLRClassifier(**QUICK | {"criterion": "squared"}),
+        BagMLRRegressor(**TINY),
+        BagMLRClassifier(**TINY),
+        EnsMLRRegressor(**TINY, select="top", top_k=3),
+        EnsMLRClassifier(**TINY, select="best"),
     ],
     expected_failed_checks=expected_failures,
     xfail_strict=True,
@@ -44,10 +68,39 @@ def test_sklearn_contract(estimator, check):
 
 
 def test_kinds_and_tags():
-    assert is_regressor(MLRRegressor())
-    assert is_classifier(MLRClassifier())
-    assert MLRRegressor().__sklearn_tags__().target_tags.multi_output
-    assert MLRClassifier().__sklearn_tags__().classifier_tags.multi_class
+    for make in ALL:
+        tags = make().__sklearn_tags__()
+        if "Regressor" in make.__name__:
+            assert is_regressor(make())
+            assert tags.target_tags.multi_output
+        else:
+            assert is_classifier(make())
+            assert tags.classifier_tags.multi_class
+        assert tags.input_tags.allow_nan
+
+
+@pytest.mark.parametrize("make", ALL)
+def test_constructors_take_keywords_with_the_defaults_of_training(make):
+    signature = inspect.signature(make)
+    assert all(p.kind is p.KEYWORD_ONLY for p in signature.parameters.values())
+    assert set(signature.parameters) == set(make().get_params())
+    settings = {f.name: f.default for f in fields(TrainConfig)}
+    for name, parameter in signature.parameters.items():
+        if name in settings and (name, make().dither) != ("dither", DITHER):
+            assert parameter.default == settings[name], name
+    assert make().dither == (DITHER if "Regressor" in make.__name__ else 0.0)
+    missing = set(settings) - set(signature.parameters) - {"task", "depth", "ties"}
+    assert missing == set()
+    with pytest.raises(TypeError, match="widht"):
+        make(widht=3)
+
+
+@pytest.mark.parametrize("make", ALL)
+def test_models_are_compared_by_identity_and_shown_by_what_was_changed(make):
+    assert make() != make()
+    assert len({make(), make()}) == 2
+    assert repr(make(width=7)) == f"{make.__name__}(width=7)"
+    assert clone(make(width=7)).width == 7
 
 
 def test_clone_and_params_round_trip():

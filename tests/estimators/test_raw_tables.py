@@ -8,7 +8,15 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from muddle import MLRClassifier, MLRRegressor, TablePreprocessor
+from muddle import (
+    BagMLRClassifier,
+    BagMLRRegressor,
+    EnsMLRClassifier,
+    EnsMLRRegressor,
+    MLRClassifier,
+    MLRRegressor,
+    TablePreprocessor,
+)
 
 pl = pytest.importorskip("polars")
 pa = pytest.importorskip("pyarrow")
@@ -46,6 +54,35 @@ def test_mixed_columns_are_learnt_from(houses):
     assert model.preprocessor_.describe().loc["district", "treatment"].endswith("of the target")
     assert model.n_features_in_ == 5
     assert model.feature_names_in_.tolist() == table.columns.tolist()
+
+
+@pytest.mark.parametrize("make", [BagMLRRegressor, EnsMLRRegressor])
+def test_ensembles_learn_from_mixed_columns(make, houses):
+    table, price = houses
+    model = make(**QUICK, n_nets=2).fit(table, price)
+    assert model.score(table, price) > 0.8
+    assert model.n_features_in_ == 5
+    assert model.predict_nets(pl.from_pandas(table)).shape == (len(model.leaderboard_), 120)
+    new = table.assign(kind="tent")
+    for ask in (model.predict, model.predict_nets, model.predict_std):
+        with pytest.warns(UserWarning, match=r"'kind': 120 new \(e.g. 'tent'\)") as caught:
+            assert np.isfinite(ask(new)).all()
+        assert len(caught) == 1
+        assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("make", [BagMLRClassifier, EnsMLRClassifier])
+def test_ensembles_tell_classes_from_mixed_columns(make, houses):
+    table, price = houses
+    labels = np.where(price > 7, "dear", np.where(price > 5, "fair", "cheap"))
+    model = make(**QUICK, n_nets=2).fit(table, labels)
+    assert model.score(table, labels) > 0.7
+    with pytest.warns(UserWarning, match="'kind': 120 new") as caught:
+        model.predict(table.assign(kind="tent"))
+    assert caught[0].filename == __file__
+    with pytest.warns(UserWarning, match="'kind': 120 new") as caught:
+        model.predict_proba(table.assign(kind="tent"))
+    assert caught[0].filename == __file__
 
 
 def test_classes_from_mixed_columns(houses):

@@ -13,7 +13,7 @@ from sklearn.linear_model import RidgeCV
 from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
 
-from muddle import MLRClassifier, MLRRegressor
+from muddle import BagMLRRegressor, MLRClassifier, MLRRegressor
 
 QUICK = {"width": 32, "max_iter": 20, "learning_rate": 1e-2, "random_state": 0}
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -207,6 +207,22 @@ def test_history_and_fitted_attributes(numbers):
     assert (model.history_.seconds > 0).all()
 
 
+def test_patience_stops_after_iterations_without_a_better_one(numbers):
+    X, y = numbers
+    patient = MLRRegressor(**QUICK | {"max_iter": 200}).fit(X, y)
+    hasty = MLRRegressor(**QUICK | {"max_iter": 200}, patience=3).fit(X, y)
+    assert hasty.n_iter_ == hasty.best_iteration_ + 3 < patient.n_iter_
+    assert len(hasty.history_) == hasty.n_iter_ + 1
+    assert hasty.history_.notna().all(axis=None)
+
+
+def test_reduced_precision_is_close(numbers):
+    X, y = numbers
+    exact = MLRRegressor(**QUICK).fit(X, y).predict(X)
+    reduced = MLRRegressor(**QUICK, precision="reduced").fit(X, y).predict(X)
+    assert np.corrcoef(exact, reduced)[0, 1] > 0.95
+
+
 def test_a_number_as_penalty_is_the_start(numbers):
     X, y = numbers
     model = MLRRegressor(**QUICK, penalty=12.5).fit(X, y)
@@ -220,15 +236,17 @@ def test_predictions_do_not_depend_on_units(numbers):
     np.testing.assert_allclose((scaled - 5) * 1e3, plain, atol=0.05 * np.std(y))
 
 
-def test_interrupted_fit_leaves_the_estimator_unfitted(numbers, monkeypatch):
+@pytest.mark.parametrize("make", [MLRRegressor, BagMLRRegressor])
+def test_interrupted_fit_leaves_the_estimator_unfitted(make, numbers, monkeypatch):
     def interrupt(*_args, **_options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("muddle.training.loop._evaluate", interrupt)
-    model = MLRRegressor(**QUICK)
+    monkeypatch.setattr("muddle.training.spread.train_jobs", interrupt)
+    model = make(**QUICK)
     with pytest.raises(KeyboardInterrupt):
         model.fit(*numbers)
     assert not model.__sklearn_is_fitted__()
+    assert set(vars(model)) == set(model.get_params())
 
 
 @needs_cuda

@@ -5,7 +5,11 @@ from sklearn import metrics
 
 from muddle.training.config import TrainConfig
 from muddle.training.data import TrainingData
-from muddle.training.scoring import auc_score, choose_scoring, r2_score
+from muddle.training.scoring import auc_score, choose_score, make_scoring, r2_score
+
+
+def choose_scoring(config, data):
+    return make_scoring(choose_score(config, data), config, data)
 
 
 def draw(n_labels, *, ties):

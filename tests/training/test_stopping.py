@@ -5,7 +5,7 @@ import torch
 
 from muddle.core.network import draw_nets
 from muddle.errors import TimeLimitError
-from muddle.training.stopping import BestNets, Deadline
+from muddle.training.stopping import BestNets, Candidate, Deadline
 
 
 def make_nets(seed):
@@ -13,16 +13,16 @@ def make_nets(seed):
     return draw_nets(2, depth=1, width=4, activation="relu", gain=1.0, generators=generators)
 
 
-def update(best, nets, scores, tie_breaks, iteration):
-    penalty = torch.full((3,), float(iteration))
-    best.update(
+def update(best, nets, scores, tie_breaks, iteration, places=(0, 1, 2)):
+    n_nets = len(places)
+    new = Candidate(
         nets,
-        penalty,
-        torch.full((3, 4, 1), float(iteration)),
+        torch.full((n_nets,), float(iteration)),
+        torch.full((n_nets, 4, 1), float(iteration)),
         torch.tensor(scores),
         torch.tensor(tie_breaks),
-        iteration,
     )
+    return best.update(new, torch.tensor(places), torch.tensor([iteration]))
 
 
 def test_only_nets_that_improved_are_replaced():
@@ -42,7 +42,6 @@ def test_equal_scores_are_decided_by_the_tie_break_then_by_age():
     update(best, make_nets(0), [1.0, 1.0, 1.0], [-0.5, -0.5, -0.5], 0)
     update(best, make_nets(1), [1.0, 1.0, 1.0], [-0.4, -0.6, -0.5], 1)
     assert best.iteration.tolist() == [1, 0, 0]
-    assert best.keep(torch.tensor([0, 2])).iteration.tolist() == [1, 0]
 
 
 def test_deadline():

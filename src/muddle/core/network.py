@@ -60,12 +60,6 @@ class StackedMLP:
         index = list(nets)
         return self.map(lambda tensor: tensor[index])
 
-    @torch.no_grad()
-    def copy_nets(self, other: "StackedMLP", nets: Tensor) -> None:
-        """Overwrite the nets with these indices by those of `other`."""
-        for mine, theirs in zip(self.parameters(), other.parameters(), strict=True):
-            mine[nets] = theirs[nets]
-
 
 def draw_nets(
     n_features: int,
@@ -75,6 +69,7 @@ def draw_nets(
     activation: Activation,
     gain: float,
     generators: Sequence[torch.Generator],
+    device: torch.device | None = None,
 ) -> StackedMLP:
     """One net per generator with Glorot-uniform weights, U(±gain·√(6/(in+out))), and zero biases.
 
@@ -84,7 +79,9 @@ def draw_nets(
     weights, biases = [], []
     for fan_in, fan_out in pairwise(sizes):
         bound = gain * (6.0 / (fan_in + fan_out)) ** 0.5
-        drawn = torch.stack([torch.rand(fan_in, fan_out, generator=g) for g in generators])
-        weights.append((2.0 * drawn - 1.0) * bound)
-        biases.append(torch.zeros(len(generators), 1, fan_out))
+        drawn = torch.empty(len(generators), fan_in, fan_out)
+        for own, generator in zip(drawn, generators, strict=True):
+            torch.rand(fan_in, fan_out, generator=generator, out=own)
+        weights.append(drawn.to(device).mul_(2.0).sub_(1.0).mul_(bound))
+        biases.append(torch.zeros(len(generators), 1, fan_out, device=device))
     return StackedMLP(tuple(weights), tuple(biases), activation)

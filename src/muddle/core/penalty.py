@@ -1,11 +1,9 @@
 """The first ridge penalty of each net: where the loss rises fastest along a grid.
 
-One symmetric eigendecomposition per net gives M Z for every penalty of the grid.
-
 Shapes: K nets, N rows, H hidden units, T target columns, G grid points.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -13,25 +11,42 @@ from torch import Tensor
 from muddle.core.loss import Source
 from muddle.core.ridge import gram_matrix, uses_dual
 
+# Nets are taken a few at a time so that their float64 hidden layers stay below this many numbers.
+MAX_NUMBERS = 2**24
+
 
 def penalty_grid(source: Source) -> Tensor:
     """Grid points, float64. PAPER: 12 points from 10⁻¹ to 10⁴; the released code has 11."""
     return torch.logspace(-1, 4, 12 if source == "paper" else 11, dtype=torch.float64)
 
 
-def residuals_on_grid(hidden: Tensor, targets: Tensor, grid: Tensor) -> Iterator[Tensor]:
-    """M Z for each penalty of the grid. hidden (K, N, H), targets (K, N, T) -> G times (K, N, T)"""
-    values, vectors = torch.linalg.eigh(gram_matrix(hidden))
-    values = values.clamp_min(0.0)[..., None]  # rounding can push a zero below zero
-    if uses_dual(hidden.shape[-2], hidden.shape[-1]):
-        rotated = vectors.mT @ targets
-        for penalty in grid.tolist():
-            yield vectors @ (rotated * (penalty / (values + penalty)))
-    else:
-        basis = hidden @ vectors
-        rotated = basis.mT @ targets
-        for penalty in grid.tolist():
-            yield targets - basis @ (rotated / (values + penalty))
+def residuals_on_grid(hidden: Tensor, targets: Tensor, grid: Tensor) -> Tensor:
+    """M Z for each penalty of the grid, float64. hidden (K, N, H), targets (K, N, T)
+
+    -> (G, K, N, T). One Cholesky factor per grid point costs less than one eigendecomposition for
+    all of them. Float64, because in float32 the Gram matrix of many rows is not positive definite
+    at the low end of the grid.
+    """
+    nets_at_once = max(1, MAX_NUMBERS // hidden[0].numel()) if hidden.is_cuda else 1
+    parts = zip(torch.split(hidden, nets_at_once), torch.split(targets, nets_at_once), strict=True)
+    return torch.cat([_residuals(a.double(), z.double(), grid) for a, z in parts], dim=1)
+
+
+def _residuals(hidden: Tensor, targets: Tensor, grid: Tensor) -> Tensor:
+    gram = gram_matrix(hidden)
+    dual = uses_dual(hidden.shape[-2], hidden.shape[-1])
+    right = targets if dual else hidden.mT @ targets
+    solutions = []
+    for penalty in grid.tolist():
+        shifted = gram.clone()
+        shifted.diagonal(dim1=-2, dim2=-1).add_(penalty)
+        lower, _ = torch.linalg.cholesky_ex(shifted)
+        half = torch.linalg.solve_triangular(lower, right, upper=False)
+        solutions.append(torch.linalg.solve_triangular(lower.mT, half, upper=True))
+    if dual:
+        return torch.stack([p * u for p, u in zip(grid.tolist(), solutions, strict=True)])
+    fitted = hidden @ torch.cat(solutions, dim=-1)  # one product for the whole grid
+    return torch.stack([targets - part for part in fitted.chunk(len(grid), dim=-1)])
 
 
 def steepest_penalty(losses: Tensor, source: Source) -> Tensor:
@@ -52,9 +67,10 @@ def first_penalty(
     source: Source,
 ) -> Tensor:
     """Penalty to start from. `loss_of` turns M Z (K, N, T) into the loss of each net (K,)."""
-    # eigh refuses the whole batch for one net that overflowed; such a net gets a hidden layer of
-    # zeros here, and training will find that its loss is not finite.
+    # A net that overflowed gets a hidden layer of zeros here; training will find that its loss is
+    # not finite.
     overflowed = ~hidden.square().sum((-2, -1)).isfinite()
     hidden = hidden.masked_fill(overflowed[:, None, None], 0.0)
-    losses = [loss_of(r) for r in residuals_on_grid(hidden, targets, penalty_grid(source))]
+    residuals = residuals_on_grid(hidden, targets, penalty_grid(source)).to(targets.dtype)
+    losses = [loss_of(residual) for residual in residuals]
     return steepest_penalty(torch.stack(losses, dim=1), source).to(hidden.dtype)

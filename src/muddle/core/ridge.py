@@ -4,18 +4,24 @@ Everything the MLR loss needs is R = M Z with M = I - H and H = A (A'A + penalty
 is the last hidden layer. One Cholesky factor per net serves all columns of Z, and the backward
 pass is closed form: no autograd through a factorisation.
 
-Shapes: K nets, N rows, H hidden units, T target columns. K is always the first axis.
+Shapes: K nets, N rows, H hidden units, T target columns, S the size of the system (N or H). K is
+always the first axis.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from muddle.core.inverse_factor import inverse_factor
+
 PENALTY_RAISE = 10.0
 MAX_RAISES = 8
+# Larger Gram matrices are computed in blocks up to the diagonal, as what is above is never read: in
+# two on CUDA, which saves a quarter of the product, in blocks of 256 on the CPU.
+GRAM_BLOCK = 256
 
 
 def uses_dual(n_rows: int, width: int) -> bool:
@@ -23,91 +29,166 @@ def uses_dual(n_rows: int, width: int) -> bool:
     return n_rows <= width
 
 
-def gram_matrix(hidden: Tensor) -> Tensor:
-    """AA' when there are few rows, A'A otherwise. hidden (K, N, H) -> (K, N, N) or (K, H, H)."""
-    if uses_dual(hidden.shape[-2], hidden.shape[-1]):
-        return hidden @ hidden.mT
-    return hidden.mT @ hidden
+def gram_matrix(hidden: Tensor, out: Tensor | None = None) -> Tensor:
+    """AA' when there are few rows, A'A otherwise; only its lower triangle is meant to be read.
 
-
-def factor_gram(gram: Tensor, penalty: Tensor) -> tuple[Tensor, Tensor]:
-    """Cholesky factor of gram + penalty * I for each net, and which nets failed.
-
-    gram (K, S, S), penalty (K,) -> factor (K, S, S), failed (K,) bool
+    hidden (K, N, H) -> (K, S, S)
     """
-    shifted = gram.clone()
-    shifted.diagonal(dim1=-2, dim2=-1).add_(penalty[:, None])
-    # cholesky would raise for one bad net and lose the healthy ones trained beside it.
-    factor, info = torch.linalg.cholesky_ex(shifted)
-    return factor, info > 0
+    few = uses_dual(hidden.shape[-2], hidden.shape[-1])
+    left, right = (hidden, hidden.mT) if few else (hidden.mT, hidden)
+    size = left.shape[-2]
+    if size < 2 * GRAM_BLOCK:
+        return torch.matmul(left, right) if out is None else torch.bmm(left, right, out=out)
+    gram = hidden.new_zeros(len(hidden), size, size) if out is None else out
+    if hidden.is_cuda:
+        half = size // 2
+        torch.bmm(left[:, :half], right[:, :, :half], out=gram[:, :half, :half])
+        torch.bmm(left[:, half:], right, out=gram[:, half:])
+        return gram
+    for net in range(len(hidden)):
+        for start in range(0, size, GRAM_BLOCK):
+            stop = min(start + GRAM_BLOCK, size)
+            torch.mm(left[net, start:stop], right[net, :, :stop], out=gram[net, start:stop, :stop])
+    return gram
 
 
 @dataclass(frozen=True)
 class Factor:
-    """A Cholesky factor per net, the penalty it was made with, and what it took to get there."""
+    """(gram + penalty I)^-1 of each net as a triangular factor, or the inverse of that factor."""
 
-    lower: Tensor  # (K, S, S)
-    penalty: Tensor  # (K,)
-    n_raises: Tensor  # (K,) how often the penalty of the net had to be raised
-    failed: Tensor  # (K,) bool: not positive definite even after MAX_RAISES
+    matrix: Tensor  # (K, S, S)
+    inverted: bool
+    penalty: Tensor  # (K,) it was made with
+    failed: Tensor  # (K,) bool: not positive definite; the matrix of such a net means nothing
+    n_raises: Tensor  # (K,) how often the penalty of the net had to be raised to get there
+
+    def solve(self, columns: Tensor) -> Tensor:
+        """(gram + penalty I)^-1 columns. (K, S, T) -> (K, S, T)"""
+        if self.inverted:
+            return self.matrix.mT @ (self.matrix @ columns)
+        half = torch.linalg.solve_triangular(self.matrix, columns, upper=False)
+        solved: Tensor = torch.linalg.solve_triangular(self.matrix.mT, half, upper=True)
+        return solved
+
+    def harmless(self) -> "Factor":
+        """The same with unit matrices for nets that failed: their gradient becomes 0, not nan."""
+        if not self.matrix.is_cuda and not bool(self.failed.any()):
+            return self
+        eye = torch.eye(self.matrix.shape[-1], dtype=self.matrix.dtype, device=self.matrix.device)
+        return replace(self, matrix=torch.where(self.failed[:, None, None], eye, self.matrix))
+
+
+def factor_gram(gram: Tensor, penalty: Tensor, out: Tensor | None = None) -> Factor:
+    """Factor gram + penalty * I of each net and say which nets failed. `gram` is overwritten.
+
+    gram (K, S, S), penalty (K,); out: where a CPU may put the triangular factor
+    """
+    gram.diagonal(dim1=-2, dim2=-1).add_(penalty[:, None])
+    n_raises = torch.zeros_like(penalty, dtype=torch.long)
+    if gram.is_cuda:
+        # Triangular solves of a batch are slow there; with the inverse they are products.
+        matrix, failed = inverse_factor(gram)
+        return Factor(matrix, True, penalty, failed, n_raises)
+    # cholesky would raise for one bad net and lose the healthy ones trained beside it.
+    if out is None:
+        matrix, info = torch.linalg.cholesky_ex(gram)
+    else:
+        info = torch.empty(len(gram), dtype=torch.int32)
+        matrix, _ = torch.linalg.cholesky_ex(gram, out=(out, info))
+    return Factor(matrix, False, penalty, info > 0, n_raises)
+
+
+def visible_penalty(gram: Tensor) -> Tensor:
+    """The least penalty that the precision can see beside the mean diagonal. (K, S, S) -> (K,)"""
+    return torch.finfo(gram.dtype).eps * gram.diagonal(dim1=-2, dim2=-1).mean(-1)
+
+
+def raise_penalty(penalty: Tensor, visible: Tensor) -> Tensor:
+    """The next penalty to try where a factorisation failed: tenfold, and visible. (K,) -> (K,)"""
+    return torch.maximum(penalty * PENALTY_RAISE, visible)
 
 
 def factor_with_recovery(gram: Tensor, penalty: Tensor) -> Factor:
     """Factor every net; one that fails gets a larger penalty and another try, up to 8 times.
 
-    The first raise goes at least to where the precision can see it (machine epsilon times the mean
-    diagonal), each raise at least tenfold. The raised penalty is part of the answer: whoever
-    trains the penalty must adopt it, count it and report it. Nets that succeed at once are not
-    touched.
+    The raised penalty is part of the answer: whoever trains the penalty must adopt it, count it and
+    report it. Nets that succeed at once are not touched, nor is `gram`.
     """
     penalty = penalty.clone()
-    visible = torch.finfo(gram.dtype).eps * gram.diagonal(dim1=-2, dim2=-1).mean(-1)
+    visible = visible_penalty(gram)
     n_raises = torch.zeros_like(penalty, dtype=torch.long)
-    lower, failed = factor_gram(gram, penalty)
+    factor = factor_gram(gram.clone(), penalty)
+    matrix, failed = factor.matrix, factor.failed
     while bool(torch.any(failed & (n_raises < MAX_RAISES))):
         nets = torch.nonzero(failed & (n_raises < MAX_RAISES)).flatten()
-        penalty[nets] = torch.maximum(penalty[nets] * PENALTY_RAISE, visible[nets])
+        penalty[nets] = raise_penalty(penalty[nets], visible[nets])
         n_raises[nets] += 1
-        lower[nets], failed[nets] = factor_gram(gram[nets], penalty[nets])
-    return Factor(lower, penalty, n_raises, failed)
+        again = factor_gram(gram[nets], penalty[nets])
+        matrix[nets], failed[nets] = again.matrix, again.failed
+    return Factor(matrix, factor.inverted, penalty, failed, n_raises)
+
+
+def apply_ridge(hidden: Tensor, targets: Tensor, factor: Factor) -> tuple[Tensor, Tensor]:
+    """R = M Z and the solution behind it.
+
+    hidden (K, N, H), targets (K, N, T)
+    -> residual (K, N, T), solved (K, N, T) in the dual and (K, H, T) in the primal
+    """
+    if uses_dual(hidden.shape[-2], hidden.shape[-1]):
+        solved = factor.solve(targets)  # U = (K + penalty I)^-1 Z
+        return factor.penalty[:, None, None] * solved, solved
+    solved = factor.solve(hidden.mT @ targets)  # W: output weights
+    return torch.baddbmm(targets, hidden, solved, alpha=-1), solved
+
+
+def ridge_gradients(
+    hidden: Tensor,
+    factor: Factor,
+    solved: Tensor,
+    residual: Tensor,
+    grad: Tensor,
+    out: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of hidden, targets and penalty from that of R: docs/method.md. Cost O(NHT).
+
+    The gradient of hidden has rank 2T: one thin product on each side, never an N x N matrix. It is
+    written to `out` (K, N, H) if given.
+    """
+    if uses_dual(hidden.shape[-2], hidden.shape[-1]):
+        v = factor.solve(grad)
+        d_targets = factor.penalty[:, None, None] * v
+        right = (torch.cat([solved, v], dim=-1).mT @ hidden).neg_()
+        left = torch.cat([d_targets, residual], dim=-1)
+        d_penalty = ((grad - d_targets) * solved).sum((-2, -1))
+    else:
+        q = -factor.solve(hidden.mT @ grad)
+        d_targets = torch.baddbmm(grad, hidden, q)  # M G, as M is symmetric
+        left = torch.cat([residual, d_targets], dim=-1)
+        right = torch.cat([q, -solved], dim=-1).mT
+        d_penalty = -(q * solved).sum((-2, -1))
+    d_hidden = left @ right if out is None else torch.bmm(left, right, out=out)
+    return d_hidden, d_targets, d_penalty
 
 
 class _RidgeResidual(torch.autograd.Function):
-    """R = M Z with the closed-form backward of docs/method.md; cost O(NHT), not O(NH²)."""
+    """apply_ridge with its closed-form backward, for use inside autograd."""
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, targets: Tensor, penalty: Tensor, lower: Tensor
+        ctx: Any, hidden: Tensor, targets: Tensor, penalty: Tensor, factor: Factor
     ) -> tuple[Tensor, Tensor]:
-        ctx.dual = uses_dual(hidden.shape[-2], hidden.shape[-1])
-        if ctx.dual:
-            solved = torch.cholesky_solve(targets, lower)  # U = (K + penalty I)^-1 Z
-            residual = penalty[:, None, None] * solved
-        else:
-            solved = torch.cholesky_solve(hidden.mT @ targets, lower)  # W: output weights
-            residual = torch.baddbmm(targets, hidden, solved, alpha=-1)
-        ctx.save_for_backward(hidden, penalty, lower, solved, residual)
+        residual, solved = apply_ridge(hidden, targets, factor)
+        ctx.factor = factor
+        ctx.save_for_backward(hidden, solved, residual)
         ctx.mark_non_differentiable(solved)
         return residual, solved
 
     @staticmethod
     def backward(
         ctx: Any, grad: Tensor, _grad_solved: Tensor
-    ) -> tuple[Tensor, Tensor | None, Tensor, None]:
-        hidden, penalty, lower, solved, residual = ctx.saved_tensors
-        # The gradient of hidden has rank 2T: one thin product on each side, never an N x N matrix.
-        if ctx.dual:
-            v = torch.cholesky_solve(grad, lower)
-            d_targets = penalty[:, None, None] * v
-            right = torch.cat([solved, v], dim=-1).mT @ hidden
-            d_hidden = torch.cat([d_targets, residual], dim=-1) @ right.neg_()
-            d_penalty = ((grad - d_targets) * solved).sum((-2, -1))
-        else:
-            q = -torch.cholesky_solve(hidden.mT @ grad, lower)
-            d_targets = torch.baddbmm(grad, hidden, q)  # M G, as M is symmetric
-            d_hidden = torch.cat([residual, d_targets], dim=-1) @ torch.cat([q, -solved], dim=-1).mT
-            d_penalty = -(q * solved).sum((-2, -1))
-        return d_hidden, d_targets if ctx.needs_input_grad[1] else None, d_penalty, None
+    ) -> tuple[Tensor, Tensor, Tensor, None]:
+        hidden, solved, residual = ctx.saved_tensors
+        return *ridge_gradients(hidden, ctx.factor, solved, residual, grad), None
 
 
 def ridge_residual(
@@ -115,11 +196,10 @@ def ridge_residual(
 ) -> tuple[Tensor, Tensor]:
     """R = M Z, differentiable in hidden, targets and penalty, and the solution behind it.
 
-    hidden (K, N, H), targets (K, N, T), penalty (K,)
-    -> residual (K, N, T), solved (K, N, T) in the dual and (K, H, T) in the primal
+    penalty (K,) is the one `factor` was made with; the rest as in apply_ridge
     """
     residual, solved = _RidgeResidual.apply(  # type: ignore[no-untyped-call]
-        hidden, targets, penalty, factor.lower
+        hidden, targets, penalty, factor
     )
     return residual, solved
 
@@ -131,21 +211,16 @@ def head_from_solution(hidden: Tensor, solved: Tensor) -> Tensor:
     return solved
 
 
-def solve_head(
-    blocks: Iterable[tuple[Tensor, Tensor]],
-    penalty: Tensor,
-    *,
-    n_rows: int,
-    dtype: torch.dtype = torch.float64,
-) -> tuple[Tensor, Factor]:
-    """Output weights from row blocks, so that the number of rows is not bounded by memory.
+def gather_system(
+    blocks: Iterable[tuple[Tensor, Tensor]], n_rows: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The ridge system of row blocks: its Gram matrix, its right side, and A in the dual.
 
-    blocks of hidden (K, B, H) and labels (K, B, C), n_rows rows in all; penalty (K,)
-    -> head (K, H, C) in `dtype`, and the factor with any raised penalty
+    blocks of hidden (K, B, H) and labels (K, B, C), n_rows rows in all. Rows are not bounded by
+    memory: in the primal only sums are kept, in the dual there are no more than H of them.
     """
-    penalty = penalty.to(dtype)
     gram: Tensor | None = None
-    moment: Tensor | None = None
+    right: Tensor | None = None
     for hidden, labels in blocks:
         hidden, labels = hidden.to(dtype), labels.to(dtype)
         if uses_dual(n_rows, hidden.shape[-1]):
@@ -154,12 +229,27 @@ def solve_head(
                     f"{n_rows} rows fit the dual system only as one block, "
                     f"got a block of {hidden.shape[-2]} rows."
                 )
-            factor = factor_with_recovery(hidden @ hidden.mT, penalty)
-            return hidden.mT @ torch.cholesky_solve(labels, factor.lower), factor
-        block_gram, block_moment = hidden.mT @ hidden, hidden.mT @ labels
+            return hidden @ hidden.mT, labels, hidden
+        block_gram, block_right = hidden.mT @ hidden, hidden.mT @ labels
         gram = block_gram if gram is None else gram.add_(block_gram)
-        moment = block_moment if moment is None else moment.add_(block_moment)
-    if gram is None or moment is None:
-        raise ValueError("solve_head needs at least one block of rows, got none.")
-    factor = factor_with_recovery(gram, penalty)
-    return torch.cholesky_solve(moment, factor.lower), factor
+        right = block_right if right is None else right.add_(block_right)
+    if gram is None or right is None:
+        raise ValueError("a head needs at least one block of rows, got none.")
+    return gram, right, None
+
+
+def solve_head(
+    blocks: Iterable[tuple[Tensor, Tensor]],
+    penalty: Tensor,
+    *,
+    n_rows: int,
+    dtype: torch.dtype = torch.float64,
+) -> tuple[Tensor, Factor]:
+    """Output weights from row blocks (see gather_system), with recovery. penalty (K,)
+
+    -> head (K, H, C) in `dtype`, and the factor with any raised penalty
+    """
+    gram, right, hidden = gather_system(blocks, n_rows, dtype)
+    factor = factor_with_recovery(gram, penalty.to(dtype))
+    solved = factor.solve(right)
+    return (solved if hidden is None else hidden.mT @ solved), factor

@@ -1,165 +1,122 @@
-"""What regressor and classifier share: parameters to settings, the fit path, the forward path."""
+"""What all estimators share: parameters to settings, the call that trains, the forward path."""
 
-import warnings
 from abc import ABCMeta, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
-import pandas as pd
 import torch
-from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
 from muddle.core.device import resolve_device
-from muddle.core.loss import Source, Task
-from muddle.estimators.progress import Progress
+from muddle.core.loss import Task
+from muddle.core.network import StackedMLP
+from muddle.estimators.parameters import NetParameters
+from muddle.estimators.problems import Problem, make_jobs
+from muddle.estimators.progress import watch
+from muddle.estimators.reports import warn_about
 from muddle.preprocessing import TablePreprocessor
 from muddle.preprocessing.checks import FloatArray
-from muddle.preprocessing.splits import Rows
-from muddle.preprocessing.tables import Table, accept_any_table, read_table, record_columns
-from muddle.preprocessing.targets import TargetType
-from muddle.training.config import TrainConfig, preset_config
-from muddle.training.data import TrainingData
-from muddle.training.loop import TrainResult, train
+from muddle.preprocessing.tables import accept_any_table, read_table, record_columns
+from muddle.training.config import TrainConfig
+from muddle.training.data import TrainJob
+from muddle.training.results import TrainResult
+from muddle.training.spread import spread_jobs
 from muddle.training.stopping import Deadline
 
 PREDICT_ROWS = 4096
 MAX_SEED = 2**31 - 1
 
-Split = Callable[[int], tuple[Rows, Rows]]
-
 
 @dataclass(frozen=True)
-class Problem:
-    """A checked learning problem, rows of weight 0 already left out."""
+class Trained:
+    """One job and its result per depth."""
 
-    preprocessor: TablePreprocessor  # fitted
-    features: FloatArray  # (N, F) finite, scaled
-    labels: FloatArray  # (N, C) standardised numbers or ±1 per class
-    weights: FloatArray | None  # (N,) positive, mean 1
-    split: Split  # seed -> training rows, validation rows
+    jobs: list[TrainJob]
+    results: list[TrainResult]
 
 
-@dataclass(frozen=True)
-class TrainingTable:
-    """What `fit` was given, checked: rows of weight 0 are left out before anything is drawn or
-    fitted, so that they are as good as absent."""
+class BaseMLR(BaseEstimator, NetParameters, metaclass=ABCMeta):
+    """Parameters are fields (parameters.py); this class turns them into a fit.
 
-    table: Table
-    target: NDArray[Any]
-    weights: FloatArray | None  # (N,) positive, mean 1; None: all the same
-
-
-def drop_zero_weights(
-    table: Table, target: NDArray[Any], weights: FloatArray | None
-) -> TrainingTable:
-    if weights is None:
-        return TrainingTable(table, target, None)
-    present = weights > 0
-    weights = weights[present]
-    same = np.ptp(weights) == 0
-    return TrainingTable(
-        table.take(present), target[present], None if same else weights / weights.mean()
-    )
-
-
-def fit_features(
-    given: TablePreprocessor | None, training: TrainingTable, target_type: TargetType
-) -> tuple[TablePreprocessor, FloatArray]:
-    """The preprocessor, given or default, fitted, and the matrix of the training rows."""
-    if given is not None and not isinstance(given, TablePreprocessor):
-        raise TypeError(
-            "preprocessor must be a TablePreprocessor or None, got a "
-            f"{type(given).__name__}. Put other transformers before the estimator in a pipeline."
-        )
-    preprocessor = TablePreprocessor() if given is None else clone(given)
-    if preprocessor.target_type == "auto":
-        preprocessor.target_type = target_type
-    features = preprocessor._fit_table(training.table, training.target, training.weights)
-    return preprocessor, features
-
-
-class BaseMLR(BaseEstimator, metaclass=ABCMeta):
-    """Parameters live in the subclasses' constructors; this class turns them into a fit."""
-
-    _task: ClassVar[Task]
+    `fit` belongs to the task (tasks.py); how many nets there are, what is stored of them and how
+    they answer to one net (single.py) or an ensemble (ensemble_base.py).
+    """
 
     @abstractmethod
-    def __init__(self) -> None: ...
+    def _depths(self) -> tuple[int, ...]:
+        """Hidden layers of the nets to train, checked."""
+
+    @abstractmethod
+    def _task(self) -> Task:
+        """Which of the two losses trains the nets."""
+
+    @abstractmethod
+    def _store(self, trained: Trained) -> None:
+        """Keep what prediction and people need."""
+
+    def _n_nets_each(self) -> int:
+        """Nets of each depth."""
+        return 1
+
+    def _n_workers(self) -> int | None:
+        """What joblib is asked for."""
+        return 1
+
+    def _wanted(self) -> int | None:
+        """The top_k of nets that answer, where that is how they are chosen."""
+        return None
 
     @classmethod
-    def preset(cls, name: str, settings: Source = "paper", **overrides: Any) -> Self:
-        """An unfitted estimator with published settings.
-
-        Parameters
-        ----------
-        name : {"mlr-1", "mlr-2", "mlr-3", "mlr-4"}
-            Number of hidden layers, with the learning rate and iterations that go with it.
-        settings : {"paper", "released"}, default="paper"
-            What the paper's text says, or what the authors' released code does, which made the
-            published tables. docs/method.md lists the differences.
-        **overrides
-            Any constructor parameter, e.g. ``random_state=0``.
-        """
-        config = preset_config(name, settings, cls._task)
+    def _from_config(cls, config: TrainConfig, **values: Any) -> Self:
+        """An unfitted estimator with the settings of a preset, and other parameters."""
         known = cls._get_param_names()
-        settings_of_preset = {f.name: getattr(config, f.name) for f in fields(config)}
-        chosen = {key: value for key, value in settings_of_preset.items() if key in known}
-        return cls(**{**chosen, **overrides})
+        settings = {f.name: getattr(config, f.name) for f in fields(config) if f.name in known}
+        return cls(**settings | values)
 
-    def _config(self) -> TrainConfig:
+    def _configs(self) -> list[TrainConfig]:
+        """Settings of each depth; bad values stop here, before any work."""
+        names = {f.name for f in fields(TrainConfig)} - {"task", "depth"}
         params = self.get_params(deep=False)
-        names = {f.name for f in fields(TrainConfig)}
-        return TrainConfig(
-            task=self._task, **{key: value for key, value in params.items() if key in names}
-        )
+        shared = {key: value for key, value in params.items() if key in names}
+        return [TrainConfig(task=self._task(), depth=d, **shared) for d in self._depths()]
 
-    def _fit_nets(
-        self, problem: Problem, deadline: Deadline, config: TrainConfig
-    ) -> tuple[TrainResult, TrainingData]:
-        """Scale, split, train and store what prediction needs."""
+    def _train(
+        self,
+        problem: Problem,
+        features: FloatArray,
+        configs: Sequence[TrainConfig],
+        deadline: Deadline,
+    ) -> Trained:
+        """Give every net its seed and rows, train, and say what went wrong on the way."""
         device = resolve_device(self.device)
-        seeds = check_random_state(self.random_state).randint(MAX_SEED, size=1).tolist()
-        data = make_training_data(problem, seeds)
-        label = f"{type(self).__name__}(depth={config.depth})"
-        with Progress(config.steps + 1, label, bool(self.verbose)) as progress:
-            result = train(
-                data, config, seeds, device=device, deadline=deadline, on_iteration=progress
+        seeds = check_random_state(self.random_state).randint(
+            MAX_SEED, size=(len(configs), self._n_nets_each())
+        )
+        jobs = make_jobs(problem, features, configs, seeds.tolist())
+        n_net_iterations = sum(len(job.seeds) * (job.config.steps + 1) for job in jobs)
+        depths = ", ".join(str(config.depth) for config in configs)
+        label = f"{type(self).__name__}(depth={depths})"
+        with watch(n_net_iterations, label, bool(self.verbose)) as reporter:
+            results = spread_jobs(
+                jobs, n_jobs=self._n_workers(), device=device, deadline=deadline, reporter=reporter
             )
-        warn_about(result)
-        self.preprocessor_ = problem.preprocessor
-        named = hasattr(problem.preprocessor, "feature_names_in_")
-        record_columns(self, problem.preprocessor._names, named)
-        self.nets_ = result.nets
-        self.head_ = result.head
-        self.penalty_ = float(result.penalty[0])
-        self.best_iteration_ = int(result.best_iteration[0])
-        self.validation_score_ = float(result.score[0])
-        self.validation_metric_ = result.score_name
-        self.n_recoveries_ = int(result.n_recoveries[0])
-        self.history_ = history_frame(result, net=0)
-        self.n_iter_ = len(self.history_) - 1
-        return result, data
+        warn_about(jobs, results, self._wanted())
+        return Trained(jobs, results)
 
-    def _output(self, X: Any) -> FloatArray:
-        """What the head says for each row, (N, C), in float64 so that the result of a row does
-        not depend on the rows beside it."""
+    def _store_preprocessor(self, preprocessor: TablePreprocessor) -> None:
+        self.preprocessor_ = preprocessor
+        record_columns(self, preprocessor._names, hasattr(preprocessor, "feature_names_in_"))
+
+    def _features(self, X: Any) -> FloatArray:
+        """New rows as the matrix that the nets take."""
         check_is_fitted(self)
         owner = type(self).__name__
-        table = self.preprocessor_._transform_table(read_table(X, owner), owner)
-        device = prediction_device(self.device)
-        nets = self.nets_.map(lambda tensor: tensor.to(device, torch.float64))
-        head = self.head_.to(device)
-        outputs = []
-        with torch.inference_mode():
-            for start in range(0, len(table), PREDICT_ROWS):
-                block = torch.from_numpy(table[start : start + PREDICT_ROWS]).to(device)
-                outputs.append((nets.hidden(block) @ head).mean(0).cpu().numpy())
-        return np.concatenate(outputs)
+        return self.preprocessor_._transform_table(read_table(X, owner), owner)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "nets_")
@@ -176,57 +133,17 @@ def prediction_device(device: str) -> torch.device:
     return resolve_device(device)
 
 
-def make_training_data(problem: Problem, seeds: Sequence[int]) -> TrainingData:
-    """Tensors for the loop; each net gets its own split from its own seed."""
-    splits = [problem.split(seed) for seed in seeds]
-    weights = problem.weights
-    return TrainingData(
-        features=torch.from_numpy(problem.features.astype(np.float32)),
-        labels=torch.from_numpy(problem.labels.astype(np.float32)),
-        weights=None if weights is None else torch.from_numpy(weights.astype(np.float32)),
-        train_rows=torch.from_numpy(np.stack([train_rows for train_rows, _ in splits])),
-        validation_rows=torch.from_numpy(np.stack([validation for _, validation in splits])),
-    )
-
-
-def history_frame(result: TrainResult, net: int) -> pd.DataFrame:
-    """One row per iteration; row 0 is the state before the first step."""
-    history = result.history
-    return pd.DataFrame(
-        {
-            "loss": history.loss[:, net].numpy(),
-            "permutation_term": history.permutation[:, net].numpy(),
-            "validation_score": history.score[:, net].numpy(),
-            "penalty": history.penalty[:, net].numpy(),
-            "seconds": history.seconds,
-        }
-    ).rename_axis("iteration")
-
-
-def warn_about(result: TrainResult) -> None:
-    """Say what training had to work around."""
-    n_nets = len(result.n_recoveries)
-    if result.n_recoveries.any():
-        warnings.warn(
-            f"the ridge penalty was raised {int(result.n_recoveries.sum())} time(s) in "
-            f"{int((result.n_recoveries > 0).sum())} of {n_nets} net(s), because a Gram matrix was "
-            "not positive definite. Start from a larger penalty to avoid this.",
-            UserWarning,
-            stacklevel=4,
-        )
-    if result.diverged.any():
-        warnings.warn(
-            f"{int(result.diverged.sum())} of {n_nets} net(s) stopped after "
-            f"{len(result.history.seconds) - 1} iteration(s) because the loss was not finite or "
-            "exceeded max_loss; the best earlier iteration is kept. Try a lower learning_rate.",
-            UserWarning,
-            stacklevel=4,
-        )
-    if result.score_name == "minus squared error":
-        warnings.warn(
-            "the validation rows hold a single class, so there is no ROC curve: iterations were "
-            "compared by squared error instead. Raise validation_fraction or add rows of the rare "
-            "class.",
-            UserWarning,
-            stacklevel=4,
-        )
+@torch.inference_mode()
+def net_output(
+    nets: StackedMLP, head: Tensor, net: int, features: FloatArray, device: torch.device
+) -> FloatArray:
+    """What the head of one net says for each row, (N, C), in float64 so that the result of a row
+    does not depend on the rows beside it; net by net and in blocks, so that memory is bounded."""
+    this = slice(net, net + 1)
+    own = nets.map(lambda tensor: tensor[this].to(device, torch.float64))
+    own_head = head[this].to(device)
+    outputs = []
+    for start in range(0, len(features), PREDICT_ROWS):
+        block = torch.from_numpy(features[start : start + PREDICT_ROWS]).to(device)
+        outputs.append((own.hidden(block) @ own_head)[0].cpu().numpy())
+    return np.concatenate(outputs)

@@ -1,30 +1,63 @@
 """MLRRegressor and MLRClassifier: one net each."""
 
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils import Tags
-from sklearn.utils.class_weight import compute_sample_weight
-from sklearn.utils.multiclass import check_classification_targets
+from numpy.typing import NDArray
 
 from muddle.core.loss import Source, Task
-from muddle.core.network import Activation
-from muddle.estimators.base import BaseMLR, Problem, drop_zero_weights, fit_features
+from muddle.estimators.base import BaseMLR, Trained, net_output, prediction_device
+from muddle.estimators.parameters import OneDepth
+from muddle.estimators.problems import ClassProblem, to_scores
+from muddle.estimators.reports import history_frame
+from muddle.estimators.tasks import ClassificationMLR, RegressionMLR, held_out_scores
 from muddle.estimators.temperature import fit_temperature, to_probabilities
-from muddle.preprocessing import TablePreprocessor
-from muddle.preprocessing.checks import MIN_ROWS, FloatArray, check_target, check_weights
-from muddle.preprocessing.scaling import fit_target_scale
-from muddle.preprocessing.splits import split_by_class, split_by_number
-from muddle.preprocessing.tables import read_table
-from muddle.training.config import DITHER, Head, Ties, TrainConfig
-from muddle.training.stopping import Deadline
-
-DEFAULT = TrainConfig()
+from muddle.preprocessing.checks import FloatArray
+from muddle.training.config import preset_config
 
 
-class MLRRegressor(RegressorMixin, BaseMLR):
+class SingleNet(BaseMLR, OneDepth):
+    """What the estimators of one net share."""
+
+    _preset_task: ClassVar[Task]
+
+    def _depths(self) -> tuple[int, ...]:
+        return (self.depth,)
+
+    @classmethod
+    def preset(cls, name: str, settings: Source = "paper", **overrides: Any) -> Self:
+        """An unfitted estimator with published settings.
+
+        Parameters
+        ----------
+        name : {"mlr-1", "mlr-2", "mlr-3", "mlr-4"}
+            Number of hidden layers, with the learning rate and iterations that go with it.
+        settings : {"paper", "released"}, default="paper"
+            What the paper's text says, or what the authors' released code does, which made the
+            published tables. docs/method.md lists the differences.
+        **overrides
+            Any constructor parameter, e.g. ``random_state=0``.
+        """
+        return cls._from_config(preset_config(name, settings, cls._preset_task), **overrides)
+
+    def _store(self, trained: Trained) -> None:
+        (result,) = trained.results
+        self.nets_ = result.nets
+        self.head_ = result.head
+        self.penalty_ = float(result.penalty[0])
+        self.best_iteration_ = int(result.best_iteration[0])
+        self.n_iter_ = int(result.n_iterations[0])
+        self.validation_score_ = float(result.score[0])
+        self.validation_metric_ = result.score_name
+        self.n_recoveries_ = int(result.n_recoveries[0])
+        self.history_ = history_frame(result, net=0)
+
+    def _output(self, features: FloatArray) -> FloatArray:
+        return net_output(self.nets_, self.head_, 0, features, prediction_device(self.device))
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class MLRRegressor(RegressionMLR, SingleNet):
     """One MLR net for regression: a wide net with a ridge output, trained on muddled labels.
 
     Takes any table: numbers are standardised, gaps filled, text and dates encoded inside; the
@@ -58,6 +91,8 @@ class MLRRegressor(RegressorMixin, BaseMLR):
         Of Adam. None: 1e-2, 1e-3, 10^-3.5, 1e-4 for depth 1, 2, 3, 4 and more.
     max_iter : int or None, default=None
         Adam steps. None: 200 up to depth 2, 400 beyond.
+    patience : int or None, default=None
+        Stop a net after so many iterations without a better validation score. None: never.
     batch_size : int, default=4096
         Rows per step; all training rows if there are no more than that.
     validation_fraction : float, default=0.2
@@ -68,6 +103,9 @@ class MLRRegressor(RegressorMixin, BaseMLR):
         iteration with its dithered labels. With more training rows than `batch_size`, iterations
         are scored with the head of their batch; "train" solves it on every training row each
         time, which takes longer.
+    precision : {"float32", "reduced"}, default="float32"
+        "reduced" computes the products of hidden layers, and nothing else, in a shorter format
+        where the device is faster at it.
     max_loss : float or None, default=None
         Stop when the fit term exceeds this. None: stop only when it is not finite.
     time_limit : float or None, default=None
@@ -113,95 +151,15 @@ class MLRRegressor(RegressorMixin, BaseMLR):
     True
     """
 
-    _task: ClassVar[Task] = "regression"
-
-    def __init__(
-        self,
-        *,
-        depth: int = DEFAULT.depth,
-        width: int = DEFAULT.width,
-        activation: Activation = DEFAULT.activation,
-        init_gain: float = DEFAULT.init_gain,
-        loss: Source = DEFAULT.loss,
-        n_permutations: int = DEFAULT.n_permutations,
-        structured_noise: float = DEFAULT.structured_noise,
-        dither: float = DITHER,
-        penalty: Source | float = DEFAULT.penalty,
-        learning_rate: float | None = DEFAULT.learning_rate,
-        max_iter: int | None = DEFAULT.max_iter,
-        batch_size: int = DEFAULT.batch_size,
-        validation_fraction: float = DEFAULT.validation_fraction,
-        head: Head = DEFAULT.head,
-        max_loss: float | None = DEFAULT.max_loss,
-        time_limit: float | None = DEFAULT.time_limit,
-        preprocessor: TablePreprocessor | None = None,
-        device: str = "auto",
-        random_state: int | np.random.RandomState | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self.depth = depth
-        self.width = width
-        self.activation = activation
-        self.init_gain = init_gain
-        self.loss = loss
-        self.n_permutations = n_permutations
-        self.structured_noise = structured_noise
-        self.dither = dither
-        self.penalty = penalty
-        self.learning_rate = learning_rate
-        self.max_iter = max_iter
-        self.batch_size = batch_size
-        self.validation_fraction = validation_fraction
-        self.head = head
-        self.max_loss = max_loss
-        self.time_limit = time_limit
-        self.preprocessor = preprocessor
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
-
-    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit to the rows of X and their targets y, (n,) or (n, outputs).
-
-        A row of weight w counts like w rows in the head and in the loss; weight 0 leaves it out.
-        """
-        config = self._config()  # bad values stop here, before any work
-        deadline = Deadline(config.time_limit)
-        table = read_table(X, type(self).__name__, MIN_ROWS)
-        target = check_target(
-            y, table.n_rows, type(self).__name__, multi_output=True, y_numeric=True
-        )
-        weights = check_weights(sample_weight, table.n_rows)
-        training = drop_zero_weights(table, target.astype(np.float64), weights)
-        columns = training.target.reshape(len(training.target), -1)
-        scale = fit_target_scale(columns, training.weights)
-        labels = scale.apply(columns)
-        ranking = labels.mean(axis=1)
-
-        def split(seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-            return split_by_number(ranking, config.validation_fraction, seed)
-
-        preprocessor, features = fit_features(self.preprocessor, training, "continuous")
-        problem = Problem(preprocessor, features, labels, training.weights, split)
-        self._fit_nets(problem, deadline, config)
-        self.target_scale_ = scale
-        self._one_output = target.ndim == 1
-        return self
+    _preset_task: ClassVar[Task] = "regression"
 
     def predict(self, X: Any) -> FloatArray:
         """Predicted targets, (n,) or (n, outputs) as y was."""
-        output = self._output(X)
-        predicted: FloatArray = self.target_scale_.undo(output)
-        return predicted[:, 0] if self._one_output else predicted
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.single_output = True
-        tags.target_tags.multi_output = True
-        return tags
+        return self._to_targets(self._output(self._features(X)))
 
 
-class MLRClassifier(ClassifierMixin, BaseMLR):
+@dataclass(kw_only=True, eq=False, repr=False)
+class MLRClassifier(ClassificationMLR, SingleNet):
     """One MLR net for classification, two classes or more, labels of any type.
 
     Each class is a column of ±1 labels (two classes share one), trained with the logistic MLR
@@ -211,9 +169,15 @@ class MLRClassifier(ClassifierMixin, BaseMLR):
     Parameters
     ----------
     depth, width, activation, init_gain, loss, n_permutations, structured_noise, penalty, \
-learning_rate, max_iter, batch_size, validation_fraction, head, max_loss, time_limit, \
-preprocessor, device, random_state, verbose
+learning_rate, max_iter, patience, batch_size, validation_fraction, head, precision, max_loss, \
+time_limit, preprocessor, device, random_state, verbose
         As in :class:`MLRRegressor`. Iterations are compared by the area under the ROC curve.
+    criterion : {"logistic", "squared"}, default="logistic"
+        The logistic loss of ±1 labels, or, as in the authors' released ensembles, the regression
+        loss of 0/1 labels; then iterations are compared by R².
+    dither : float, default=0.0
+        Standard deviation of the noise added to 0/1 labels at every iteration; only with
+        criterion="squared".
     ties : {"error", "first"}, default="error"
         Which iteration to keep among those with equal area under the curve: the one with the least
         squared error against ±1 labels, or, as in the released code, the first.
@@ -240,108 +204,26 @@ history_, n_recoveries_, n_features_in_, feature_names_in_
     True
     """
 
-    _task: ClassVar[Task] = "classification"
-
-    def __init__(
-        self,
-        *,
-        depth: int = DEFAULT.depth,
-        width: int = DEFAULT.width,
-        activation: Activation = DEFAULT.activation,
-        init_gain: float = DEFAULT.init_gain,
-        loss: Source = DEFAULT.loss,
-        n_permutations: int = DEFAULT.n_permutations,
-        structured_noise: float = DEFAULT.structured_noise,
-        penalty: Source | float = DEFAULT.penalty,
-        learning_rate: float | None = DEFAULT.learning_rate,
-        max_iter: int | None = DEFAULT.max_iter,
-        batch_size: int = DEFAULT.batch_size,
-        validation_fraction: float = DEFAULT.validation_fraction,
-        head: Head = DEFAULT.head,
-        ties: Ties = DEFAULT.ties,
-        max_loss: float | None = DEFAULT.max_loss,
-        time_limit: float | None = DEFAULT.time_limit,
-        class_weight: Any = None,
-        preprocessor: TablePreprocessor | None = None,
-        device: str = "auto",
-        random_state: int | np.random.RandomState | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self.depth = depth
-        self.width = width
-        self.activation = activation
-        self.init_gain = init_gain
-        self.loss = loss
-        self.n_permutations = n_permutations
-        self.structured_noise = structured_noise
-        self.penalty = penalty
-        self.learning_rate = learning_rate
-        self.max_iter = max_iter
-        self.batch_size = batch_size
-        self.validation_fraction = validation_fraction
-        self.head = head
-        self.ties = ties
-        self.max_loss = max_loss
-        self.time_limit = time_limit
-        self.class_weight = class_weight
-        self.preprocessor = preprocessor
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
-
-    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit to the rows of X and their labels y, (n,).
-
-        A row of weight w counts like w rows in the head and in the loss; weight 0 leaves it out.
-        """
-        config = self._config()  # bad values stop here, before any work
-        deadline = Deadline(config.time_limit)
-        table = read_table(X, type(self).__name__, MIN_ROWS)
-        target = check_target(y, table.n_rows, type(self).__name__)
-        check_classification_targets(target)
-        weights = check_weights(sample_weight, table.n_rows)
-        if self.class_weight is not None:
-            weights = (1.0 if weights is None else weights) * compute_sample_weight(
-                self.class_weight, target
-            )
-            weights = check_weights(weights, table.n_rows)
-        training = drop_zero_weights(table, target, weights)
-        classes, codes = np.unique(training.target, return_inverse=True)
-        if len(classes) < 2:
-            raise ValueError(
-                f"y must hold at least 2 classes, got 1 class: {classes.tolist()[0]!r} in every "
-                "row of weight above 0. sklearn.dummy.DummyClassifier predicts a constant."
-            )
-        hot = codes[:, None] == (np.arange(len(classes)) if len(classes) > 2 else [1])
-        labels = np.where(hot, 1.0, -1.0)
-
-        def split(seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-            return split_by_class(codes, config.validation_fraction, seed)
-
-        preprocessor, features = fit_features(self.preprocessor, training, "classes")
-        problem = Problem(preprocessor, features, labels, training.weights, split)
-        result, data = self._fit_nets(problem, deadline, config)
-        held_out = data.validation_rows[0].numpy()
-        self.temperature_ = fit_temperature(
-            result.validation_output[0].numpy(),
-            codes[held_out],
-            None if training.weights is None else training.weights[held_out],
-        )
-        self.classes_ = classes
-        return self
+    _preset_task: ClassVar[Task] = "classification"
 
     def decision_function(self, X: Any) -> FloatArray:
         """Scores before the temperature: (n,), positive for `classes_[1]`, or (n, classes)."""
-        output = self._output(X)
-        return output[:, 0] if output.shape[1] == 1 else output
+        scores = self._scores(self._features(X))
+        return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Probability of each class, (n, classes), in the order of `classes_`."""
-        return to_probabilities(self._output(X), self.temperature_)
+        return to_probabilities(self._scores(self._features(X)), self.temperature_)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each row."""
-        output = self._output(X)
-        codes = (output[:, 0] > 0).astype(int) if output.shape[1] == 1 else output.argmax(axis=1)
+        scores = self._scores(self._features(X))
+        codes = (scores[:, 0] > 0).astype(int) if scores.shape[1] == 1 else scores.argmax(axis=1)
         labels: NDArray[Any] = self.classes_[codes]
         return labels
+
+    def _fit_temperature(self, problem: ClassProblem, trained: Trained) -> float:
+        return fit_temperature(*next(held_out_scores(problem, trained)))
+
+    def _scores(self, features: FloatArray) -> FloatArray:
+        return to_scores(self._output(features), self._zero_one)

@@ -8,6 +8,7 @@ from muddle.core.network import ACTIVATIONS, Activation
 from muddle.parameters import check_choice, check_fraction, check_int, check_number
 
 Head = Literal["all", "train", "batch"]
+Precision = Literal["float32", "reduced"]
 Ties = Literal["error", "first"]
 
 MAX_PERMUTATIONS = 4096
@@ -33,9 +34,11 @@ class TrainConfig:
     penalty: Source | float = "paper"
     learning_rate: float | None = None  # None: by depth
     max_iter: int | None = None  # None: by depth
+    patience: int | None = None  # iterations without a better one before a net stops; None: never
     batch_size: int = 4096
     validation_fraction: float = 0.2
     head: Head = "all"
+    precision: Precision = "float32"
     ties: Ties = "error"
     max_loss: float | None = None  # None: only a loss that is not finite stops a net
     time_limit: float | None = None  # None: none
@@ -44,6 +47,7 @@ class TrainConfig:
         check_choice("activation", self.activation, tuple(ACTIVATIONS))
         check_choice("loss", self.loss, get_args(Source))
         check_choice("head", self.head, get_args(Head))
+        check_choice("precision", self.precision, get_args(Precision))
         check_choice("ties", self.ties, get_args(Ties))
         for name, minimum in (("depth", 1), ("width", 1), ("batch_size", 2)):
             check_int(name, getattr(self, name), minimum=minimum)
@@ -64,8 +68,9 @@ class TrainConfig:
         for name in ("learning_rate", "max_loss", "time_limit"):
             if getattr(self, name) is not None:
                 check_number(name, getattr(self, name), above=0.0)
-        if self.max_iter is not None:
-            check_int("max_iter", self.max_iter, minimum=1)
+        for name in ("max_iter", "patience"):
+            if getattr(self, name) is not None:
+                check_int(name, getattr(self, name), minimum=1)
         check_fraction("validation_fraction", self.validation_fraction)
         if self.task == "classification" and self.dither != 0:
             raise ValueError(f"dither must be 0 in classification, got dither={self.dither}.")

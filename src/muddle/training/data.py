@@ -6,8 +6,12 @@ Shapes: K nets, N rows, F features, C label columns, P permutations, B rows of a
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+from muddle.training.config import TrainConfig
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,11 @@ class TrainingData:
             return self.labels.new_ones(rows.shape)
         return self.weights[rows]
 
+    def blocks(self, rows: Tensor, n_rows: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        """Features, labels and √weights of these rows (K, R), n_rows at a time."""
+        for block in torch.split(rows, n_rows, dim=1):
+            yield self.features[block], self.labels[block], self.root_weights_of(block)
+
     def root_weights_of(self, rows: Tensor) -> Tensor | None:
         """√weights, to scale both sides of the ridge system; None when every row counts the same.
 
@@ -56,42 +65,115 @@ class TrainingData:
 
 
 @dataclass(frozen=True)
+class TrainJob:
+    """Nets of one configuration: one per seed, with the rows it trains and validates on."""
+
+    config: TrainConfig
+    data: TrainingData
+    seeds: tuple[int, ...]
+    score_name: str | None = None  # what validation rows are scored by; None: not chosen yet
+
+    def part(self, start: int, stop: int) -> "TrainJob":
+        """Only the nets start ... stop - 1."""
+        return replace(
+            self, data=self.data.keep(torch.arange(start, stop)), seeds=self.seeds[start:stop]
+        )
+
+
+@dataclass(frozen=True)
 class Batch:
     features: Tensor  # (K, B, F)
     stack: Tensor  # (K, B, 1 + P, C): labels and permuted labels
     weights: Tensor  # (K, B)
     root_weights: Tensor | None  # (K, B, 1)
 
+    def keep(self, nets: Tensor) -> "Batch":
+        root = self.root_weights
+        return Batch(
+            self.features[nets],
+            self.stack[nets],
+            self.weights[nets],
+            None if root is None else root[nets],
+        )
 
-def iterate_batches(
-    data: TrainingData,
-    stack: Tensor,
-    batch_size: int,
-    generators: Sequence[torch.Generator],
-) -> Iterator[Batch]:
+
+class Batches:
     """Batches without end: every training row when they fit, else shuffled parts of equal size.
 
     Each net shuffles with its own generator, again whenever fewer than batch_size rows are left.
-    stack (K, n_train, 1 + P, C)
+    `prepare` draws on the host for a number of iterations ahead; `at` gathers on the device.
     """
 
-    def gather(positions: Tensor) -> Batch:
-        rows = data.train_rows.gather(1, positions)
+    def __init__(
+        self,
+        data: TrainingData,
+        stack: Tensor,  # (K, n_train, 1 + P, C)
+        batch_size: int,
+        generators: Sequence[torch.Generator],
+        n_ahead: int,
+    ) -> None:
+        self._data = data
+        self._stack = stack
+        self._generators = list(generators)
+        n_nets, n_train = data.train_rows.shape
+        device = data.train_rows.device
+        self.n_rows = min(n_train, batch_size)
+        # On the host, in numpy: torch would wake all its threads for a copy of some kilobytes.
+        self._order: NDArray[np.int64] | None = None  # (K, n_train)
+        self._start = 0
+        self._drawn: list[NDArray[np.int64]] = []  # of later iterations, (K, B) each
+        self._positions = torch.zeros(n_ahead, n_nets, self.n_rows, dtype=torch.long, device=device)
+        self._whole: Batch | None = None
+        if n_train <= batch_size:
+            self._whole = self._gather(torch.arange(n_train, device=device).expand(n_nets, -1))
+
+    def prepare(self, n_iterations: int, first_slot: int = 0) -> None:
+        """Put the rows of the next iterations where `at` finds them: in slots from first_slot."""
+        if self._whole is None and n_iterations > 0:
+            self.draw(n_iterations - len(self._drawn))
+            drawn = torch.from_numpy(np.stack(self._drawn[:n_iterations]))
+            self._drawn = self._drawn[n_iterations:]
+            self._positions[first_slot : first_slot + n_iterations].copy_(drawn)
+
+    def draw(self, n_iterations: int) -> None:
+        """Draw rows for later, on the host alone."""
+        if self._whole is None:
+            self._drawn += [self._draw() for _ in range(n_iterations)]
+
+    def at(self, slot: Tensor) -> Batch:
+        """The batch of one slot (1,)."""
+        if self._whole is not None:
+            return self._whole
+        return self._gather(self._positions.index_select(0, slot).squeeze(0))
+
+    def keep(self, nets: Tensor) -> None:
+        """Go on with only the nets with these indices."""
+        chosen = nets.tolist()
+        self._data, self._stack = self._data.keep(nets), self._stack[nets]
+        self._generators = [self._generators[net] for net in chosen]
+        self._positions = self._positions[:, nets]
+        self._drawn = [drawn[chosen] for drawn in self._drawn]
+        if self._order is not None:
+            self._order = self._order[chosen]
+        if self._whole is not None:
+            self._whole = self._whole.keep(nets)
+
+    def _draw(self) -> NDArray[np.int64]:
+        """Positions among the training rows for one iteration. (K, B)"""
+        n_train = self._stack.shape[1]
+        if self._order is None or self._start + self.n_rows > n_train:
+            orders = [torch.randperm(n_train, generator=g).numpy() for g in self._generators]
+            self._order, self._start = np.stack(orders), 0
+        drawn = self._order[:, self._start : self._start + self.n_rows]
+        self._start += self.n_rows
+        return drawn
+
+    def _gather(self, positions: Tensor) -> Batch:
+        rows = self._data.train_rows.gather(1, positions)
         nets = torch.arange(len(rows), device=rows.device)[:, None]
         return Batch(
-            data.features[rows],
-            stack[nets, positions],
-            data.weights_of(rows),
-            data.root_weights_of(rows),
+            self._data.features[rows],
+            self._stack[nets, positions],
+            self._data.weights_of(rows),
+            self._data.root_weights_of(rows),
         )
-
-    n_nets, n_train = data.train_rows.shape
-    device = data.train_rows.device
-    if n_train <= batch_size:
-        batch = gather(torch.arange(n_train, device=device).expand(n_nets, -1))
-        while True:
-            yield batch
-    while True:
-        orders = torch.stack([torch.randperm(n_train, generator=g) for g in generators]).to(device)
-        for start in range(0, n_train - batch_size + 1, batch_size):
-            yield gather(orders[:, start : start + batch_size])

@@ -4,13 +4,13 @@ Shapes: K nets, N rows, C label columns; weights (K, N). Higher is better.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from muddle.core.loss import weighted_mean
-from muddle.training.config import TrainConfig
+from muddle.training.config import Ties, TrainConfig
 from muddle.training.data import TrainingData
 
 
@@ -52,34 +52,53 @@ def error_score(labels: Tensor, predicted: Tensor, weights: Tensor) -> Tensor:
     return -weighted_mean((labels - predicted).square(), weights).mean(-1)
 
 
-@dataclass(frozen=True)
-class Scoring:
-    """How iterations are compared: by score, and between equal scores by tie_break."""
-
-    name: str
-    score: Callable[[Tensor], Tensor]  # validation predictions (K, n_validation, C) -> (K,)
-    tie_break: Callable[[Tensor], Tensor]  # likewise
+_SCORES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "r2": r2_score,
+    "auc": auc_score,
+    "minus squared error": error_score,
+}
 
 
-def choose_scoring(config: TrainConfig, data: TrainingData) -> Scoring:
-    """R² or area under the ROC curve on each net's validation rows.
-
-    A few validation rows are soon ranked without a fault, at a point where the net has hardly
-    learnt; ties="error" then goes on to the least squared error. Where some net's validation rows
-    have no ROC curve, all nets are scored by squared error alone, so that they stay comparable.
-    """
+def choose_score(config: TrainConfig, data: TrainingData) -> str:
+    """R² for numbers, area under the ROC curve for classes. Where some net's validation rows have
+    no ROC curve, all nets are scored by squared error alone, so that they stay comparable."""
+    if config.task == "regression":
+        return "r2"
     labels = data.labels[data.validation_rows]
     weights = data.weights_of(data.validation_rows)
+    no_curve = bool(auc_score(labels, labels, weights).isnan().any())
+    return "minus squared error" if no_curve else "auc"
 
-    def bind(score: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-        return lambda predicted: score(labels, predicted, weights)
 
-    def first(predicted: Tensor) -> Tensor:
-        return predicted.new_zeros(len(predicted))
+@dataclass(frozen=True)
+class Scoring:
+    """How iterations are compared on each net's validation rows: by score, and between equal
+    scores by tie_break.
 
-    tie_break = bind(error_score) if config.ties == "error" else first
-    if config.task == "regression":
-        return Scoring("r2", bind(r2_score), tie_break)
-    if bool(auc_score(labels, labels, weights).isnan().any()):
-        return Scoring("minus squared error", bind(error_score), tie_break)
-    return Scoring("auc", bind(auc_score), tie_break)
+    A few validation rows are soon ranked without a fault, at a point where the net has hardly
+    learnt; ties="error" then goes on to the least squared error.
+    """
+
+    name: str
+    ties: Ties
+    labels: Tensor  # (K, n_validation, C)
+    weights: Tensor  # (K, n_validation)
+
+    def score(self, predicted: Tensor) -> Tensor:
+        """predicted (K, n_validation, C) -> (K,)"""
+        return _SCORES[self.name](self.labels, predicted, self.weights)
+
+    def tie_break(self, predicted: Tensor) -> Tensor:
+        """predicted (K, n_validation, C) -> (K,)"""
+        if self.ties == "first":
+            return predicted.new_zeros(len(predicted))
+        return error_score(self.labels, predicted, self.weights)
+
+    def keep(self, nets: Tensor) -> "Scoring":
+        """Only the nets with these indices."""
+        return replace(self, labels=self.labels[nets], weights=self.weights[nets])
+
+
+def make_scoring(name: str, config: TrainConfig, data: TrainingData) -> Scoring:
+    rows = data.validation_rows
+    return Scoring(name, config.ties, data.labels[rows], data.weights_of(rows))

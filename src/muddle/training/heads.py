@@ -1,0 +1,99 @@
+"""The heads that predict: solved in float64 once training is over.
+
+Shapes: K nets, H hidden units, C label columns, R rows.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from muddle.core.network import StackedMLP
+from muddle.core.ridge import solve_head
+from muddle.errors import DivergenceError
+from muddle.training.config import TrainConfig
+from muddle.training.data import TrainingData
+from muddle.training.stopping import BestNets
+
+BLOCK_ROWS = 4096
+# On CUDA nets are taken together as long as a float64 layer stays below this many numbers.
+MAX_NUMBERS = 2**25
+
+
+@dataclass(frozen=True)
+class Heads:
+    head: Tensor  # (K, H, C) float64
+    validation_output: Tensor  # (K, n_validation, C) by a head that never saw these rows
+    n_raises: Tensor  # (K,)
+
+
+@torch.no_grad()
+def solve_heads(best: BestNets, kept: Tensor, data: TrainingData, config: TrainConfig) -> Heads:
+    """Heads of the nets at these places (K',), on the CPU. data has the rows of all K nets."""
+    if len(kept) == 0:
+        n_labels, n_validation = data.labels.shape[1], data.validation_rows.shape[1]
+        none = torch.zeros(0, dtype=torch.float64)
+        return Heads(
+            none.view(0, config.width, n_labels),
+            none.view(0, n_validation, n_labels),
+            torch.zeros(0, dtype=torch.long),
+        )
+    block = min(max(BLOCK_ROWS, config.width), len(data.features))
+    at_once = max(1, MAX_NUMBERS // (block * config.width)) if kept.is_cuda else 1
+    parts = [
+        _solve_some(best, nets, data.keep(nets), config) for nets in torch.split(kept, at_once)
+    ]
+    heads = Heads(*map(torch.cat, zip(*parts, strict=True)))
+    if not bool(heads.head.isfinite().all()):
+        raise DivergenceError(
+            "the output layer could not be solved on all rows: some feature values are too large "
+            "even in float64. Clip or transform the features."
+        )
+    return heads
+
+
+def _solve_some(
+    best: BestNets, nets: Tensor, data: TrainingData, config: TrainConfig
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Head, validation output and raises of a few nets."""
+    precise = best.nets.map(lambda tensor: tensor[nets].double())
+    penalty = best.penalty[nets].double()
+    n_raises = torch.zeros_like(nets)
+    if config.head == "batch":
+        head = held_out_head = best.head[nets].double()
+    else:
+        head, n_raises = _solve_on(precise, data, data.train_rows, penalty, config)
+        held_out_head = head
+        if config.head == "all":
+            every_row = torch.arange(len(data.features), device=nets.device)
+            rows = every_row.expand(len(nets), -1)
+            head, n_raises = _solve_on(precise, data, rows, penalty, config)
+    validation = [
+        precise.hidden(features.double()) @ held_out_head
+        for features, _, _ in data.blocks(data.validation_rows, BLOCK_ROWS)
+    ]
+    return head.cpu(), torch.cat(validation, dim=1).cpu(), n_raises.cpu()
+
+
+def _solve_on(
+    nets: StackedMLP, data: TrainingData, rows: Tensor, penalty: Tensor, config: TrainConfig
+) -> tuple[Tensor, Tensor]:
+    """Head of clean labels on these rows (K, R), and raises of the penalty.
+
+    PAPER: the penalty belongs to the rows it was trained with; it grows with their number.
+    """
+    n_rows = rows.shape[1]
+    scaled = penalty * (n_rows / min(data.n_train, config.batch_size))
+    head, factor = solve_head(_scaled_blocks(nets, data, rows), scaled, n_rows=n_rows)
+    return head, factor.n_raises
+
+
+def _scaled_blocks(
+    nets: StackedMLP, data: TrainingData, rows: Tensor
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Hidden layer and clean labels of these rows, scaled by √weight, block by block."""
+    # The dual system wants its few rows in one piece.
+    for features, labels, root in data.blocks(rows, max(BLOCK_ROWS, nets.width)):
+        hidden, labels = nets.hidden(features.double()), labels.double()
+        yield (hidden, labels) if root is None else (hidden * root, labels * root)

@@ -1,0 +1,429 @@
+"""K nets in training: what one iteration does, and what is looked at between iterations.
+
+One iteration evaluates the nets as they are (loss, head, validation score), keeps those that
+improved, and takes one Adam step on weights and log penalty. Iteration 0 is the start. Nothing in
+an iteration waits for the device: on CUDA it is recorded once and replayed, and the host looks at
+the outcome only every `n_ahead` iterations.
+
+Shapes: K nets still in training, B rows of a batch, H hidden units, C label columns.
+"""
+
+import contextlib
+import functools
+import math
+import time
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from muddle.core.backprop import Pass
+from muddle.core.loss import LossTerms, combine, make_loss
+from muddle.core.muddling import stack_permuted
+from muddle.core.network import draw_nets
+from muddle.core.ridge import (
+    MAX_RAISES,
+    Factor,
+    apply_ridge,
+    factor_gram,
+    factor_with_recovery,
+    gather_system,
+    gram_matrix,
+    head_from_solution,
+    raise_penalty,
+    ridge_gradients,
+    uses_dual,
+    visible_penalty,
+)
+from muddle.training.config import TrainConfig
+from muddle.training.data import Batch, Batches, TrainingData
+from muddle.training.heads import solve_heads
+from muddle.training.noise import Noise
+from muddle.training.results import History, TrainResult
+from muddle.training.scoring import make_scoring
+from muddle.training.start import first_log_penalty
+from muddle.training.stopping import BestNets, Candidate, NetStatus
+
+BLOCK_ROWS = 4096
+# Noise has a stream of its own: it is drawn on the device, everything else on the CPU.
+NOISE_STREAM = 0x6D7564646C65
+# Iterations between two looks of the host at a CUDA device, fewer if their noise would fill it.
+ITERATIONS_AHEAD = 20
+NUMBERS_AHEAD = 2**22
+
+
+def iterations_ahead(device: torch.device, numbers_per_iteration: int) -> int:
+    """How many iterations to prepare at once. It depends on one net alone: its noise is drawn in
+    pieces of this length, and must not depend on its company."""
+    if device.type != "cuda":
+        return 1
+    return max(1, min(ITERATIONS_AHEAD, NUMBERS_AHEAD // numbers_per_iteration))
+
+
+@functools.cache
+def stream_of(device: torch.device, place: int) -> torch.cuda.Stream | None:
+    """The stream of the trainer at this place among those that run side by side. Always the same
+    ones: cuBLAS keeps a workspace for every stream that it has ever seen."""
+    if device.type != "cuda":
+        return None
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+class Trainer:
+    """Nets of one configuration, one per seed."""
+
+    def __init__(
+        self,
+        data: TrainingData,
+        config: TrainConfig,
+        seeds: tuple[int, ...],
+        score_name: str,
+        device: torch.device,
+        place: int = 0,
+    ) -> None:
+        self.config = config
+        self.device = device
+        self.stream = stream_of(device, place)
+        self.iteration = 0  # the next one
+        self.is_done = False
+        self.seconds: list[float] = []
+        self._graph: torch.cuda.CUDAGraph | None = None
+        with self._on_stream():
+            own = [torch.Generator().manual_seed(seed) for seed in seeds]
+            self.nets = draw_nets(
+                data.features.shape[1],
+                depth=config.depth,
+                width=config.width,
+                activation=config.activation,
+                gain=config.init_gain,
+                generators=own,
+                device=device,
+            )
+            labels = data.labels[data.train_rows]
+            stack = stack_permuted(labels, config.n_permutations, own).to(device)
+            self.data = self._all_data = data = data.to(device)
+            self.loss = make_loss(
+                config.task, config.loss, structured_noise=config.structured_noise > 0
+            )
+            self.baseline = self.loss.baseline(stack[:, :, 0], data.weights_of(data.train_rows))
+            self.scoring = make_scoring(score_name, config, data)
+            n_rows = min(data.n_train, config.batch_size)
+            shape = (n_rows, *stack.shape[2:])
+            self.n_ahead = iterations_ahead(device, math.prod(shape))
+            self.batches = Batches(data, stack, config.batch_size, own, self.n_ahead)
+            generators = [torch.Generator(device).manual_seed(s ^ NOISE_STREAM) for s in seeds]
+            scales = (config.dither, config.structured_noise)
+            self.batches.prepare(1)
+            self.counter = torch.zeros(1, dtype=torch.long, device=device)
+            self.slot = torch.zeros(1, dtype=torch.long, device=device)
+            self.log_penalty = first_log_penalty(
+                self.nets, self.batches.at(self.slot), self.baseline, config, generators
+            )
+            self.noise = Noise(scales, shape, generators, self.n_ahead)
+            self.status = NetStatus.start(len(seeds), device)
+            self.places = torch.arange(len(seeds), device=device)
+            self.best = BestNets.start(self.nets, labels.shape[2])
+            # What the iterations since the last look left behind, and what was seen before.
+            self.records = torch.full((self.n_ahead, len(seeds), 4), torch.nan, device=device)
+            self.seen: list[Tensor] = []
+            self.optimizer = self._make_optimizer()
+            self._make_buffers()
+
+    # ------------------------------------------------------------------ between iterations
+
+    def advance(self) -> None:
+        """Start the next iterations; on CUDA they are only sent, not waited for."""
+        self._started = time.perf_counter()
+        n_iterations = min(self.n_ahead, self.config.steps + 1 - self.iteration)
+        with self._on_stream():
+            self.noise.prepare()
+            # The rows of iteration 0 were drawn for the first penalty already.
+            n_drawn = 1 if self.iteration == 0 else 0
+            self.batches.prepare(n_iterations - n_drawn, first_slot=n_drawn)
+            self.slot.zero_()
+            self.records.fill_(torch.nan)
+            for _ in range(n_iterations):
+                self._run_iteration()
+                self.iteration += 1
+        self._n_sent = n_iterations
+        if self.stream is not None:  # while the device is busy
+            self.batches.draw(min(self.n_ahead, self.config.steps + 1 - self.iteration))
+
+    def look(self) -> tuple[int, float, float]:
+        """Wait for what was sent, and let nets that stopped leave.
+
+        -> net-iterations done, mean loss and mean best score of these nets
+        """
+        with self._on_stream():
+            alive = self.status.alive[self.places]
+            score = self.best.score[self.places].mean()
+            n_nets = len(self.places)
+            alive_now, best = alive.tolist(), float(score)
+            self.seen.append(self.records[: self._n_sent].to("cpu", copy=True))
+            loss = float(self.seen[-1][-1, :, 0].nanmean())
+            elapsed = time.perf_counter() - self._started
+            self.seconds += [elapsed / self._n_sent] * self._n_sent
+            n_alive = sum(alive_now)
+            if n_alive == 0 or self.iteration > self.config.steps:
+                self.is_done = True
+            # Recording the iterations anew costs more than a few nets that compute for nothing.
+            elif n_alive <= n_nets // 2 if self.device.type == "cuda" else n_alive < n_nets:
+                self._keep(torch.nonzero(alive).flatten())
+        return n_nets * self._n_sent, loss, best
+
+    def result(self) -> TrainResult:
+        """The nets that had a finite iteration, each at its best one, on the CPU."""
+        with self._on_stream():
+            kept = torch.nonzero(self.best.iteration >= 0).flatten()
+            heads = solve_heads(self.best, kept, self._all_data, self.config)
+            recorded = torch.cat(self.seen)[:, kept.cpu()]
+            loss, permutation, score, penalty = recorded.unbind(2)
+            status = self.status
+            seconds = torch.tensor(self.seconds)[:, None].expand(-1, len(kept))
+            return TrainResult(
+                nets=self.best.nets.map(lambda tensor: tensor[kept].cpu()),
+                head=heads.head,
+                penalty=self.best.penalty[kept].cpu(),
+                score=self.best.score[kept].cpu(),
+                score_name=self.scoring.name,
+                best_iteration=self.best.iteration[kept].cpu(),
+                n_iterations=status.n_iterations[kept].cpu(),
+                n_recoveries=status.n_recoveries[kept].cpu() + heads.n_raises,
+                diverged=status.diverged[kept].cpu(),
+                kept=kept.tolist(),
+                validation_output=heads.validation_output,
+                history=History(loss, permutation, score, penalty, seconds),
+            )
+
+    def _run_iteration(self) -> None:
+        if self.stream is None or self.iteration < 2:
+            self._iterate(first=self.iteration == 0, last=self.iteration == self.config.steps)
+            return
+        if self._graph is None:
+            self._graph = self._record()
+        self._graph.replay()
+
+    def _record(self) -> torch.cuda.CUDAGraph:
+        """One iteration as a graph. The first two ran as they are, so that nothing is set up for
+        the first time while recording."""
+        graph = torch.cuda.CUDAGraph()
+        # Other threads may use the device while this one records.
+        graph.capture_begin(capture_error_mode="thread_local")
+        try:
+            self._iterate()
+        except BaseException:
+            with contextlib.suppress(RuntimeError):
+                graph.capture_end()
+            raise
+        graph.capture_end()
+        return graph
+
+    def _keep(self, nets: Tensor) -> None:
+        """Go on with only the nets with these indices."""
+        old = [*self.nets.parameters(), self.log_penalty]
+        states = [self.optimizer.state[parameter] for parameter in old]
+        self._graph = None
+        self.nets = self.nets.map(lambda tensor: tensor[nets])
+        self.log_penalty = self.log_penalty[nets]
+        self.optimizer = self._make_optimizer()
+        for parameter, state in zip(
+            [*self.nets.parameters(), self.log_penalty], states, strict=True
+        ):
+            self.optimizer.state[parameter] = {
+                "step": state["step"],
+                "exp_avg": state["exp_avg"][nets],
+                "exp_avg_sq": state["exp_avg_sq"][nets],
+            }
+        self.noise.keep(nets)
+        self.batches.keep(nets)
+        self.scoring = self.scoring.keep(nets)
+        self.baseline = self.baseline[nets]
+        self.data = self.data.keep(nets)
+        self.places = self.places[nets]
+        self._make_buffers()
+
+    @contextlib.contextmanager
+    def _on_stream(self) -> Iterator[None]:
+        if self.stream is None:
+            yield
+        else:
+            with torch.cuda.stream(self.stream):
+                yield
+
+    # ------------------------------------------------------------------ one iteration
+
+    @torch.no_grad()
+    def _iterate(self, *, first: bool = False, last: bool = False) -> None:
+        batch = self.batches.at(self.slot)
+        dither, structured = self.noise.at(self.slot)
+        stack = batch.stack if dither is None else batch.stack + dither
+        # PAPER: the head of clean labels; the released code solves it with dithered labels.
+        head_labels = (stack if self.config.head == "batch" else batch.stack)[:, :, 0]
+        mixed = self.loss.mix(stack, structured).flatten(2)
+        columns = torch.cat([mixed, head_labels], dim=-1)
+        hidden = self.body.forward(self.nets, batch.features)
+        if batch.root_weights is not None:
+            hidden = torch.mul(hidden, batch.root_weights, out=self.weighted)
+            columns = columns * batch.root_weights
+
+        factor, hopeless = self._factor(hidden, first=first)
+        residual, solved = apply_ridge(hidden, columns, factor)
+        n_loss = mixed.shape[-1]
+        residual, solved, head_solved = (
+            residual[..., :n_loss],
+            solved[..., :n_loss],
+            solved[..., n_loss:],
+        )
+        alive = self.status.alive[self.places]
+        terms, scored, gradient = self._loss_gradient(
+            residual, stack, batch, alive & ~factor.failed
+        )
+        head = head_from_solution(hidden, head_solved)
+        self._keep_books(terms, alive, scored, hopeless, factor, head)
+        self.slot += 1
+        self.counter += 1
+        if last:
+            return
+        out = self.body.gradient_buffer()
+        _, _, d_penalty = ridge_gradients(hidden, factor, solved, residual, gradient, out)
+        if batch.root_weights is not None:
+            out.mul_(batch.root_weights)
+        self.body.backward(self.nets, batch.features)
+        torch.mul(d_penalty, factor.penalty, out=self.log_penalty.grad)
+        self.optimizer.step()
+
+    def _factor(self, hidden: Tensor, *, first: bool) -> tuple[Factor, Tensor]:
+        """The factor of every net, and which nets are beyond hope.
+
+        At the start, a net whose Gram matrix cannot be factored gets larger penalties until it can.
+        Later it sits out the iteration and tries again at the next one with a larger penalty, since
+        trying at once would mean to wait for the device.
+        """
+        penalty = self.log_penalty.exp()
+        gram = gram_matrix(hidden, out=self.gram)
+        if first:
+            factor = factor_with_recovery(gram, penalty)
+            raised = factor.n_raises > 0
+            self.log_penalty.copy_(torch.where(raised, factor.penalty.log(), self.log_penalty))
+            self.status.count_raises(self.places, factor.n_raises)
+            return factor.harmless(), factor.failed
+        visible = visible_penalty(gram)
+        factor = factor_gram(gram, penalty, out=self.lower)
+        failed = factor.failed
+        # A matrix that is not finite has diverged: no penalty helps it.
+        raised = failed & visible.isfinite()
+        n_in_a_row = self.status.count_raises(self.places, raised.long())
+        raised_log = raise_penalty(penalty, visible).log()
+        self.log_penalty.copy_(torch.where(raised, raised_log, self.log_penalty))
+        hopeless = failed & ((n_in_a_row > MAX_RAISES) | ~raised)
+        return factor.harmless(), hopeless
+
+    def _loss_gradient(
+        self, residual: Tensor, stack: Tensor, batch: Batch, healthy: Tensor
+    ) -> tuple[LossTerms, Tensor, Tensor]:
+        """Loss, which nets have a finite one, and its gradient by the residual."""
+        with torch.enable_grad():
+            leaf = residual.detach().requires_grad_()
+            root = batch.root_weights
+            plain = leaf if root is None else leaf / root
+            errors = self.loss.errors(plain.reshape(stack.shape), stack, batch.weights)
+            terms = combine(errors, self.baseline)
+            scored = healthy & terms.total.detach().isfinite()
+            total = torch.where(scored, terms.total, 0.0).sum()
+        (gradient,) = torch.autograd.grad(total, leaf)
+        return LossTerms(terms.fit.detach(), terms.permutation.detach()), scored, gradient
+
+    def _keep_books(
+        self,
+        terms: LossTerms,
+        alive: Tensor,
+        scored: Tensor,
+        hopeless: Tensor,
+        factor: Factor,
+        head: Tensor,
+    ) -> None:
+        """Score, keep the best, write the history, and stop who must stop."""
+        if self.config.head == "train" and self.data.n_train > self.config.batch_size:
+            # PAPER: scored with the head of all training rows; that of the batch, which is already
+            # there, chooses as well (decisions/0008).
+            head, solved = self._head_of_training_rows(factor.penalty)
+            scored_now = scored & solved
+        else:
+            scored_now = scored
+        with torch.inference_mode():
+            predicted = self._predict_validation(head)
+            score = torch.where(scored_now, self.scoring.score(predicted), torch.nan)
+            tie_break = self.scoring.tie_break(predicted)
+        new = Candidate(self.nets, factor.penalty, head, score, tie_break)
+        better = self.best.update(new, self.places, self.counter)
+        rows = torch.stack(
+            [terms.total, terms.permutation, score.to(terms.total.dtype), factor.penalty], dim=1
+        )
+        rows = torch.where(alive[:, None], rows, torch.nan)
+        self.records.index_put_((self.slot, self.places), rows)
+        broken = hopeless | ~(scored | factor.failed)
+        if self.config.max_loss is not None:
+            broken = broken | (terms.fit > self.config.max_loss)
+        self.status.update(self.places, self.counter, alive, broken, better, self.config.patience)
+
+    def _predict_validation(self, head: Tensor) -> Tensor:
+        parts = [
+            self.scorer.forward(self.nets, self.data.features[rows]) @ head
+            for rows in torch.split(self.data.validation_rows, self.scorer_rows, dim=1)
+        ]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+    def _head_of_training_rows(self, penalty: Tensor) -> tuple[Tensor, Tensor]:
+        """Head of clean labels on all training rows, and for which nets there is one."""
+        n_rows = self.data.n_train
+        blocks = (
+            (self.scorer.forward(self.nets, features), labels)
+            if root is None
+            else (self.scorer.forward(self.nets, features) * root, labels * root)
+            for features, labels, root in self.data.blocks(self.data.train_rows, self.scorer_rows)
+        )
+        gram, right, hidden = gather_system(blocks, n_rows, penalty.dtype)
+        # PAPER: the penalty belongs to the rows it was trained with; it grows with their number.
+        factor = factor_gram(gram, penalty * (n_rows / self.batches.n_rows))
+        solved = factor.harmless().solve(right)
+        return (solved if hidden is None else hidden.mT @ solved), ~factor.failed
+
+    # ------------------------------------------------------------------ setting up
+
+    def _make_optimizer(self) -> torch.optim.Adam:
+        # Unfused, Adam makes several passes over every weight and takes many times as long.
+        return torch.optim.Adam(
+            [*self.nets.parameters(), self.log_penalty],
+            lr=self.config.rate,
+            fused=True,
+            capturable=self.device.type == "cuda",
+        )
+
+    def _make_buffers(self) -> None:
+        """Memory of an iteration, used again and again."""
+        config, nets = self.config, self.nets
+        n_nets, n_rows = nets.n_nets, self.batches.n_rows
+        like = nets.biases[0]
+        self.body = Pass(nets, n_rows, config.precision, backward=True)
+        self.scorer_rows = scorer_rows(self.data, config)
+        self.scorer = Pass(nets, self.scorer_rows, config.precision, backward=False)
+        size = n_rows if uses_dual(n_rows, config.width) else config.width
+        self.gram = like.new_empty(n_nets, size, size)
+        # LAPACK writes columns.
+        self.lower = None if like.is_cuda else like.new_empty(n_nets, size, size).mT
+        self.weighted = (
+            None if self.data.weights is None else like.new_empty(n_nets, n_rows, config.width)
+        )
+        gradients = [*self.body.weight_gradients, *self.body.bias_gradients]
+        for parameter, gradient in zip(nets.parameters(), gradients, strict=True):
+            parameter.grad = gradient
+        self.log_penalty.grad = torch.zeros_like(self.log_penalty)
+
+
+def scorer_rows(data: TrainingData, config: TrainConfig) -> int:
+    """Rows that are taken through the nets at once for scores."""
+    # A head on all training rows wants its few rows in one piece when they fit the dual.
+    most = max(BLOCK_ROWS, config.width)
+    solves_head = config.head == "train" and data.n_train > config.batch_size
+    needed = max(data.validation_rows.shape[1], data.n_train if solves_head else 0)
+    return min(needed, most)

@@ -1,0 +1,367 @@
+"""Benchmarks and the script of published ensembles, each run on settings of a second."""
+
+import importlib.util
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import train_test_split
+
+from muddle.core.loss import combine, make_loss
+from muddle.core.ridge import factor_with_recovery, gram_matrix, ridge_residual
+
+ROOT = Path(__file__).resolve().parents[1]
+BENCHMARKS = ROOT / "benchmarks"
+
+
+def load(path):
+    """A script as a module; those in benchmarks/ import each other."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [str(BENCHMARKS), *sys.path])
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        module = importlib.util.module_from_spec(spec)
+        patch.setitem(sys.modules, path.stem, module)  # where dataclasses look for their types
+        spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def textbook():
+    return load(BENCHMARKS / "textbook.py")
+
+
+@pytest.fixture(scope="module")
+def speed():
+    return load(BENCHMARKS / "speed.py")
+
+
+@pytest.fixture(scope="module")
+def growth():
+    return load(BENCHMARKS / "growth.py")
+
+
+@pytest.fixture(scope="module")
+def soak():
+    return load(BENCHMARKS / "soak.py")
+
+
+@pytest.fixture
+def replicate(monkeypatch):
+    module = load(ROOT / "scripts" / "replicate_ensembles.py")
+    make_model = module.make_model
+    monkeypatch.setattr(
+        module,
+        "make_model",
+        lambda *given: make_model(*given).set_params(width=16, max_iter=3),
+    )
+    return module
+
+
+@pytest.mark.parametrize(("n_rows", "width"), [(12, 5), (5, 12)])
+def test_textbook_loss_is_the_loss_of_the_core(textbook, n_rows, width):
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.rand(n_rows, width, generator=generator)
+    labels = torch.randn(n_rows, 1, generator=generator)
+    permuted = torch.stack([labels[torch.randperm(n_rows, generator=generator), 0]] * 3, dim=1)
+    penalty = torch.tensor(0.7)
+    naive = textbook.mlr_loss(
+        hidden,
+        textbook.make_projector(hidden, penalty),
+        labels,
+        permuted,
+        labels.std(correction=0),
+        structured_noise=0.0,
+        dither=0.0,
+        generator=generator,
+    )
+
+    loss = make_loss("regression", "paper", structured_noise=False)
+    stack = torch.cat([labels, permuted], dim=1)[None, :, :, None]
+    factor = factor_with_recovery(gram_matrix(hidden[None]), penalty[None])
+    residual, _ = ridge_residual(hidden[None], stack.flatten(2), penalty[None], factor)
+    weights = torch.ones(1, n_rows)
+    errors = loss.errors(residual.reshape(stack.shape), stack, weights)
+    ours = combine(errors, loss.baseline(stack[:, :, 0], weights)).total
+    assert torch.allclose(naive, ours[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("batch_size", [64, 24])
+def test_textbook_net_learns_with_and_without_batches(textbook, batch_size):
+    X, y = textbook.make_table(64, n_features=3)
+    fit = textbook.fit_textbook(
+        X, y, depth=2, width=24, n_iterations=30, batch_size=batch_size, learning_rate=1e-2
+    )
+    scaled = torch.tensor((X - X.mean(0)) / X.std(0, ddof=1), dtype=torch.float32)
+    error = fit.predict(scaled)[:, 0].numpy() - (y - y.mean()) / y.std()
+    assert 1 - np.mean(error**2) > 0.5
+    assert fit.score > 0.4
+    assert len(fit.seconds) == 31
+    assert sum(fit.seconds) <= fit.total
+
+
+def test_textbook_head_is_solved_on_all_training_rows_when_there_are_batches(textbook):
+    X, y = textbook.make_table(64, n_features=3)
+    fit = textbook.fit_textbook(
+        X, y, depth=1, width=8, n_iterations=0, batch_size=16, penalty=0.5, seed=3
+    )
+    rows = torch.randperm(80, generator=torch.Generator().manual_seed(3))[16:].numpy()
+    table = torch.tensor((X - X.mean(0)) / X.std(0, ddof=1), dtype=torch.float32)
+    hidden = textbook.hidden_of(fit.layers, table[rows]).numpy()
+    ridge = Ridge(alpha=0.5 * 64 / 16, fit_intercept=False)
+    ridge.fit(hidden, ((y - y.mean()) / y.std())[rows])
+    np.testing.assert_allclose(fit.head[:, 0].numpy(), ridge.coef_, atol=1e-4)
+
+
+def test_textbook_starts_between_two_points_of_the_papers_grid(textbook):
+    X, y = textbook.make_table(40, n_features=3)
+    fit = textbook.fit_textbook(X, y, depth=1, width=16, n_iterations=0)
+    middles = [np.sqrt(low * high) for low, high in pairwise(np.logspace(-1, 4, 12))]
+    assert np.isclose(fit.first_penalty, middles, rtol=1e-4).sum() == 1
+
+
+@pytest.mark.parametrize("n_train", [82, 436, 1070, 7008])
+def test_table_leaves_the_wanted_training_rows(speed, textbook, n_train):
+    setting = speed.Setting(*textbook.make_table(n_train), "cpu", 10, 1024, 200, 1024)
+    assert setting.n_train == n_train
+
+
+def test_operations_by_hand(speed):
+    # 2 rows, 3 units, 1 feature, 1 permutation (3 columns), 1 validation row: dual, system of 2.
+    sizes = dict(width=3, n_features=1, n_train=2, n_validation=1, n_permutations=1)
+    layer = 2 * 2 * 3  # forward, and the gradient of the weights
+    ridge = 2 * 2 * 3 * 2 + 8 / 3 + 2 * 2 * 4 * 3 + 8 * 2 * 3 * 3 + 2 * 2 * 3
+    validation = 2 * (3 + 3)
+    expected = (2 * layer + ridge + validation) / 1e9
+    assert speed.count_gflop(1, batch_size=2, **sizes) == pytest.approx(expected)
+
+
+def test_operations_with_batches_count_the_head_of_all_rows(speed):
+    sizes = dict(width=64, n_features=5, n_validation=20, batch_size=32)
+    small = speed.count_gflop(2, n_train=32, **sizes)
+    # forward, Gram matrix and right-hand side of 80 rows, Cholesky of 64
+    head = 2 * 80 * (5 * 64 + 64**2 + 64**2 + 64) + 64**3 / 3 - 2 * 32 * 64
+    assert speed.count_gflop(2, n_train=80, **sizes) == pytest.approx(small + head / 1e9)
+
+
+def test_speed_writes_a_line_per_row_and_names_what_it_skips(speed, tmp_path, capsys, monkeypatch):
+    absent = speed.Contestant("catboost", speed.fit_catboost, requires="no_such_package")
+    monkeypatch.setattr(speed, "PEERS", (absent,))
+    out = tmp_path / "speed.csv"
+    small = ["--rows", "40", "56", "--devices", "cpu", "--nets", "2", "--width", "16"]
+    short = ["--iterations", "3", "--repeats", "1", "--textbook-nets", "3"]
+    speed.main([*small, *short, "--commit", "abc", "--out", str(out)])
+    assert "catboost skipped: needs no_such_package" in capsys.readouterr().out
+    table = pd.read_csv(out)
+    assert table.train_rows.tolist() == [40, 56]
+    assert (table.nets == 4).all()
+    assert (table[["ens_mlr_s", "ens_mlr_reduced_s"]] > 0).all(axis=None)
+    assert (table.ratio > 0).all()
+    assert table.catboost_s.isna().all()
+    assert (table.commit == "abc").all()
+    assert table[["hardware", "torch", "threads"]].notna().all(axis=None)
+
+
+def test_ratio_and_rate_are_those_of_the_seconds(speed, textbook):
+    setting = speed.Setting(*textbook.make_table(436), "cpu", 10, 64, 200, 1024)
+    seconds = {"ens_mlr": 2.0, "ens_mlr_reduced": 1.0, "textbook": 100.0, "catboost": 0.5}
+    line = speed.describe_row(setting, seconds, 4)
+    assert (line["ratio"], line["ratio_reduced"]) == (50.0, 100.0)
+    assert (line["catboost_s"], line["realmlp_s"]) == (0.5, None)
+    sizes = dict(width=64, n_features=10, n_train=436, n_validation=109, batch_size=1024)
+    gflop = 10 * sum(speed.count_gflop(depth, **sizes) for depth in (1, 2))
+    assert line["gflop_per_iteration"] == pytest.approx(gflop, abs=0.005)
+    assert line["gflop_per_s"] == pytest.approx(gflop * 200 / 2.0, abs=0.5)
+    # weights, biases and penalty of ten nets of each depth, 28 bytes each
+    n_parameters = 10 * (10 * 64 + 64 + 1) + 10 * (10 * 64 + 64**2 + 128 + 1)
+    assert line["adam_mb_per_iteration"] == pytest.approx(n_parameters * 28 / 1e6, abs=0.05)
+
+
+def test_textbook_time_counts_each_depth_for_all_its_nets(speed, textbook, monkeypatch):
+    monkeypatch.setattr(speed, "fit_ens_mlr", lambda *_, **__: None)
+    monkeypatch.setattr(speed, "time_textbook", lambda _, depth, *__: {1: 1.0, 2: 10.0}[depth])
+    setting = speed.Setting(*textbook.make_table(40), "cpu", 10, 16, 3, 1024)
+    assert speed.measure(setting, [], n_turns=2, n_textbook=3)["textbook"] == 110.0
+
+
+def test_growth_measures_each_point_in_its_own_process(growth, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(growth, "DEPTHS", (1,))
+    out = tmp_path / "growth.csv"
+    sizes = ["--nets", "1", "2", "--rows", "80", "--width", "16"]
+    growth.main(["--studies", "nets", *sizes, "--seconds", "0.01", "--out", str(out)])
+    table = pd.read_csv(out)
+    assert table.nets.tolist() == [1, 2]
+    assert (table[["rows", "width", "depth"]] == [80, 16, 1]).all(axis=None)
+    assert (table.iteration_s >= 0).all()
+    assert (table.peak_mb >= 0).all()
+    text = capsys.readouterr().out
+    assert "nets, depth 1: slope of the last step" in text
+    assert f"drawn in {tmp_path / 'growth.png'}" in text
+    (tmp_path / "growth.png").unlink()
+    growth.main(["--plot", str(out)])
+    assert (tmp_path / "growth.png").stat().st_size > 0
+
+
+def test_a_point_whose_process_fails_is_named(growth, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "false")
+    point = growth.Point(rows=80, width=16, nets=1, depth=1, device="cpu")
+    with pytest.raises(RuntimeError, match=r"rows=80.* ended with status 1"):
+        growth.measure_apart(point, 0.01)
+
+
+def test_slope_is_the_exponent_of_the_last_step(growth):
+    assert growth.last_slope([1, 10, 20], [5.0, 1.0, 4.0]) == pytest.approx(2.0)
+    assert np.isnan(growth.last_slope([1, 2], [0.0, 1.0]))
+
+
+def test_soak_passes_when_memory_stays(soak, capsys):
+    soak.main(["--fits", "3", "--after", "2", "--every", "1", "--rows", "40", "--width", "16"])
+    text = capsys.readouterr().out
+    assert text.count("resident") == 4
+    assert "since fit 2" in text
+
+
+def test_soak_ends_with_status_1_when_memory_grows(soak, monkeypatch):
+    held = iter([100.0, 110.0, 131.0])
+    monkeypatch.setattr(soak, "fit_once", lambda *_: None)
+    monkeypatch.setattr(soak, "measure_memory", lambda _: {"resident": next(held)})
+    with pytest.raises(SystemExit) as end:
+        soak.main(["--fits", "3", "--after", "2", "--every", "1"])
+    assert end.value.code == 1
+
+
+@pytest.fixture
+def matrices(tmp_path, numbers, classes):
+    """A folder of two matrices with its index, and published tables that know one of them."""
+    X, y = numbers
+    np.savez(tmp_path / "concrete-slump-test-slump.npz", X=X[:40], y=y[:40])
+    X, labels = classes
+    np.savez(tmp_path / "trees.npz", X=X[:60], y=(labels[:60] == "ash").astype(float))
+    index = {
+        "file": ["trees.npz", "concrete-slump-test-slump.npz"],
+        "original_index_name": ["classification7", "regression0"],
+        "n": [60, 40],
+    }
+    pd.DataFrame(index).to_csv(tmp_path / "index.csv", index=False)
+    spellings = ["MLR1_bagging", "Ensemble-MLR", "CATBOOST"]
+    published = pd.DataFrame({"method": spellings, "mean": [0.5, 0.6, 0.7], "std": 0.1})
+    published = published.assign(dataset_id="concrete-slump-test-3", metric="r2")
+    published.to_csv(tmp_path / "per_dataset_regression.csv", index=False)
+    published.iloc[:0].to_csv(tmp_path / "per_dataset_classification.csv", index=False)
+    return tmp_path
+
+
+def run_replication(replicate, folder, *more):
+    out, cells = folder / "out.csv", folder / "cells.csv"
+    where = ["--data", str(folder), "--published", str(folder), "--splits", "2", "--nets", "3"]
+    replicate.main([*where, "--out", str(out), "--cells", str(cells), *more])
+    return pd.read_csv(out), pd.read_csv(cells)
+
+
+def test_replication_compares_what_was_published(replicate, matrices, capsys):
+    table, cells = run_replication(replicate, matrices)
+    assert len(cells) == 2 * 7 + 2 * 7 * 2  # splits, methods, metrics
+    assert len(table) == 7 + 14
+    assert (table.splits == 2).all()
+    there = table.dropna(subset="published").set_index("method")
+    assert there.published.to_dict() == {"Bag-MLR1": 0.5, "Ens-MLR": 0.6}
+    assert (there.dataset_id == "concrete-slump-test-3").all()
+    scores = cells[(cells.method == "Ens-MLR") & (cells.metric == "r2")].score
+    assert there.loc["Ens-MLR"].difference == pytest.approx(scores.mean() - 0.6, abs=1e-4)
+    assert there.loc["Ens-MLR"].ours_std == pytest.approx(scores.std(ddof=0), abs=1e-4)
+    assert "over 2 published means" in capsys.readouterr().out
+
+
+def test_interrupted_replication_repeats_only_the_unfinished_fit(replicate, matrices, monkeypatch):
+    _, cells = run_replication(replicate, matrices)
+    path = matrices / "cells.csv"
+    path.write_text(path.read_text()[:-30])
+    run_cell, repeated = replicate.run_cell, []
+
+    def watch(cell, device):
+        repeated.append(cell.key)
+        return run_cell(cell, device)
+
+    monkeypatch.setattr(replicate, "run_cell", watch)
+    _, again = run_replication(replicate, matrices)
+    assert repeated == [tuple(cells[replicate.KEY].iloc[-1])]
+    columns = [*replicate.KEY, "method", "metric", "score"]
+    pd.testing.assert_frame_equal(again[columns], cells[columns])
+
+
+def test_other_settings_are_other_fits(replicate, matrices):
+    run_replication(replicate, matrices, "--datasets", "trees")
+    more = ["--settings", "paper", "--criterion", "logistic", "squared"]
+    table, cells = run_replication(replicate, matrices, "--datasets", "trees", *more)
+    assert len(cells) == 3 * 2 * 14
+    assert set(table.settings) == {"paper"}
+    assert set(table.criterion) == {"logistic", "squared"}
+
+
+def test_unknown_data_set_is_named(replicate, matrices):
+    with pytest.raises(SystemExit, match="no matrix of tree; there are"):
+        run_replication(replicate, matrices, "--datasets", "tree")
+
+
+def test_combined_nets_are_the_answers_of_the_estimator(replicate, matrices):
+    matrix = replicate.choose_matrices(
+        replicate.list_matrices(matrices), ["concrete-slump-test-3"]
+    )[0]
+    cell = replicate.Cell(matrix, "released", "squared", 4, 0)
+    X, X_test, y, _ = replicate.split_rows(cell)
+    model = replicate.make_model(cell, "cpu").fit(X, y)
+    depths = model.leaderboard_.depth.to_numpy()
+    answers = replicate.combine_nets(
+        replicate.predict_nets(model, cell, X_test), depths, model.validation_scores_
+    )
+    assert depths.tolist() == [1] * 4 + [2] * 4
+    expected = {
+        "Bag-MLR1": model.subset(depths == 1).predict(X_test),
+        "Bag-MLR2": model.subset(depths == 2).predict(X_test),
+        "Ens-MLR": model.predict(X_test),
+        "Best-MLR": model.predict(X_test, select="best"),
+        "Top5-MLR": model.predict(X_test, select="top", top_k=5),
+    }
+    assert answers.keys() == expected.keys()
+    for method, answer in answers.items():
+        np.testing.assert_allclose(answer, expected[method], rtol=1e-8, atol=1e-8)
+
+
+def test_outputs_of_squared_nets_are_cut_where_their_probabilities_are(replicate, matrices):
+    matrix = replicate.choose_matrices(replicate.list_matrices(matrices), ["trees"])[0]
+    cell = replicate.Cell(matrix, "released", "squared", 2, 0)
+    X, X_test, y, _ = replicate.split_rows(cell)
+    model = replicate.make_model(cell, "cpu").fit(X, y.astype(int))
+    outputs = replicate.predict_nets(model, cell, X_test)
+    probabilities = model.predict_nets(X_test)[:, :, 1]
+    assert outputs.shape == probabilities.shape == (4, 12)
+    np.testing.assert_array_equal(outputs > 0.5, probabilities > 0.5)
+    scaled = (2 * outputs - 1) / model.temperature_[:, None]
+    np.testing.assert_allclose(probabilities, 1 / (1 + np.exp(-scaled)), atol=1e-6)
+
+
+def test_released_split_is_not_stratified_and_scaled_on_all_rows(replicate, matrices):
+    matrix = replicate.choose_matrices(replicate.list_matrices(matrices), ["trees"])[0]
+    cell = replicate.Cell(matrix, "released", "squared", 2, 3)
+    X, X_test, y, y_test = replicate.split_rows(cell)
+    stored = np.load(matrix.path)
+    expected = train_test_split(stored["y"], train_size=0.8, random_state=3)
+    np.testing.assert_array_equal(y, expected[0])
+    np.testing.assert_array_equal(y_test, expected[1])
+    every = np.concatenate([X, X_test])
+    np.testing.assert_allclose(every.mean(axis=0), 0, atol=1e-9)
+    np.testing.assert_allclose(every.std(axis=0), 1)
+
+
+def test_smallest_matrices_are_ten_and_eleven(replicate, reference_matrices):
+    chosen = replicate.choose_matrices(replicate.list_matrices(reference_matrices), None)
+    numbers = [m for m in chosen if m.task == "regression"]
+    classes = [m for m in chosen if m.task == "classification"]
+    assert (len(numbers), max(m.n_rows for m in numbers)) == (10, 1338)
+    assert (len(classes), max(m.n_rows for m in classes)) == (11, 1056)
+    ids = {m.dataset_id for m in chosen}
+    assert {"concrete-slump-test-1", "breast-cancer-ljubljana"} <= ids
