@@ -112,10 +112,12 @@ def fit_textbook(
     n_permutations: int = PAPER.n_permutations,
     dither: float = DITHER,
     structured_noise: float = PAPER.structured_noise,
+    score_all_rows: bool = True,
     device: str = "cpu",
     seed: int = 0,
 ) -> TextbookFit:
-    """Train one net as the paper says."""
+    """Train one net as the paper says. score_all_rows=False: with more training rows than a batch
+    holds, iterations are scored with the head of their batch, as the released code does."""
     sync(device)
     begin = time.perf_counter()
     generator = torch.Generator(device).manual_seed(seed)
@@ -173,7 +175,7 @@ def fit_textbook(
         projector = make_projector(hidden, log_penalty.exp())
         loss = loss_of(hidden, projector, structured_noise)
         with torch.no_grad():
-            if len(batch) < len(rows):
+            if score_all_rows and len(batch) < len(rows):
                 ratio = len(rows) / len(batch)
                 every = hidden_of(layers, features)
                 head = invert_gram(every, log_penalty.exp() * ratio) @ (every.T @ labels)

@@ -126,7 +126,7 @@ def test_textbook_starts_between_two_points_of_the_papers_grid(textbook):
 
 @pytest.mark.parametrize("n_train", [82, 436, 1070, 7008])
 def test_table_leaves_the_wanted_training_rows(speed, textbook, n_train):
-    setting = speed.Setting(*textbook.make_table(n_train), "cpu", 10, 1024, 200, 1024)
+    setting = speed.Setting(*textbook.make_table(n_train), "cpu", 10, 1024, 200, 1024, "train")
     assert setting.n_train == n_train
 
 
@@ -167,7 +167,7 @@ def test_speed_writes_a_line_per_row_and_names_what_it_skips(speed, tmp_path, ca
 
 
 def test_ratio_and_rate_are_those_of_the_seconds(speed, textbook):
-    setting = speed.Setting(*textbook.make_table(436), "cpu", 10, 64, 200, 1024)
+    setting = speed.Setting(*textbook.make_table(436), "cpu", 10, 64, 200, 1024, "train")
     seconds = {"ens_mlr": 2.0, "ens_mlr_reduced": 1.0, "textbook": 100.0, "catboost": 0.5}
     line = speed.describe_row(setting, seconds, 4)
     assert (line["ratio"], line["ratio_reduced"]) == (50.0, 100.0)
@@ -184,7 +184,7 @@ def test_ratio_and_rate_are_those_of_the_seconds(speed, textbook):
 def test_textbook_time_counts_each_depth_for_all_its_nets(speed, textbook, monkeypatch):
     monkeypatch.setattr(speed, "fit_ens_mlr", lambda *_, **__: None)
     monkeypatch.setattr(speed, "time_textbook", lambda _, depth, *__: {1: 1.0, 2: 10.0}[depth])
-    setting = speed.Setting(*textbook.make_table(40), "cpu", 10, 16, 3, 1024)
+    setting = speed.Setting(*textbook.make_table(40), "cpu", 10, 16, 3, 1024, "train")
     assert speed.measure(setting, [], n_turns=2, n_textbook=3)["textbook"] == 110.0
 
 

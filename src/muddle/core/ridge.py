@@ -36,20 +36,27 @@ def gram_matrix(hidden: Tensor, out: Tensor | None = None) -> Tensor:
     """
     few = uses_dual(hidden.shape[-2], hidden.shape[-1])
     left, right = (hidden, hidden.mT) if few else (hidden.mT, hidden)
-    size = left.shape[-2]
+    return _lower_product(left, right, out)
+
+
+def _lower_product(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
+    """left @ right, symmetric, up to the diagonal at least. (K, S, N), (K, N, S) -> (K, S, S)"""
+    n_nets, size, _ = left.shape
     if size < 2 * GRAM_BLOCK:
         return torch.matmul(left, right) if out is None else torch.bmm(left, right, out=out)
-    gram = hidden.new_zeros(len(hidden), size, size) if out is None else out
-    if hidden.is_cuda:
+    product = left.new_zeros(n_nets, size, size) if out is None else out
+    if left.is_cuda:
         half = size // 2
-        torch.bmm(left[:, :half], right[:, :, :half], out=gram[:, :half, :half])
-        torch.bmm(left[:, half:], right, out=gram[:, half:])
-        return gram
-    for net in range(len(hidden)):
+        torch.bmm(left[:, :half], right[:, :, :half], out=product[:, :half, :half])
+        torch.bmm(left[:, half:], right, out=product[:, half:])
+        return product
+    for net in range(n_nets):
         for start in range(0, size, GRAM_BLOCK):
             stop = min(start + GRAM_BLOCK, size)
-            torch.mm(left[net, start:stop], right[net, :, :stop], out=gram[net, start:stop, :stop])
-    return gram
+            torch.mm(
+                left[net, start:stop], right[net, :, :stop], out=product[net, start:stop, :stop]
+            )
+    return product
 
 
 @dataclass(frozen=True)
@@ -128,6 +135,14 @@ def factor_with_recovery(gram: Tensor, penalty: Tensor) -> Factor:
     return Factor(matrix, factor.inverted, penalty, failed, n_raises)
 
 
+def project(hidden: Tensor, columns: Tensor) -> Tensor:
+    """A' times a few columns, in the order of factors that is fast: (Z'A)'. (K, N, T) -> (K, H, T)
+
+    For one column A'z takes 25 times as long on a CPU.
+    """
+    return (columns.mT @ hidden).mT
+
+
 def apply_ridge(hidden: Tensor, targets: Tensor, factor: Factor) -> tuple[Tensor, Tensor]:
     """R = M Z and the solution behind it.
 
@@ -137,7 +152,7 @@ def apply_ridge(hidden: Tensor, targets: Tensor, factor: Factor) -> tuple[Tensor
     if uses_dual(hidden.shape[-2], hidden.shape[-1]):
         solved = factor.solve(targets)  # U = (K + penalty I)^-1 Z
         return factor.penalty[:, None, None] * solved, solved
-    solved = factor.solve(hidden.mT @ targets)  # W: output weights
+    solved = factor.solve(project(hidden, targets))  # W: output weights
     return torch.baddbmm(targets, hidden, solved, alpha=-1), solved
 
 
@@ -161,7 +176,7 @@ def ridge_gradients(
         left = torch.cat([d_targets, residual], dim=-1)
         d_penalty = ((grad - d_targets) * solved).sum((-2, -1))
     else:
-        q = -factor.solve(hidden.mT @ grad)
+        q = -factor.solve(project(hidden, grad))
         d_targets = torch.baddbmm(grad, hidden, q)  # M G, as M is symmetric
         left = torch.cat([residual, d_targets], dim=-1)
         right = torch.cat([q, -solved], dim=-1).mT
@@ -207,7 +222,7 @@ def ridge_residual(
 def head_from_solution(hidden: Tensor, solved: Tensor) -> Tensor:
     """Output weights (K, H, C) from the columns of a solution: A'U in the dual, W itself else."""
     if uses_dual(hidden.shape[-2], hidden.shape[-1]):
-        return hidden.mT @ solved
+        return project(hidden, solved)
     return solved
 
 
@@ -229,8 +244,8 @@ def gather_system(
                     f"{n_rows} rows fit the dual system only as one block, "
                     f"got a block of {hidden.shape[-2]} rows."
                 )
-            return hidden @ hidden.mT, labels, hidden
-        block_gram, block_right = hidden.mT @ hidden, hidden.mT @ labels
+            return gram_matrix(hidden), labels, hidden
+        block_gram, block_right = _lower_product(hidden.mT, hidden), project(hidden, labels)
         gram = block_gram if gram is None else gram.add_(block_gram)
         right = block_right if right is None else right.add_(block_right)
     if gram is None or right is None:
@@ -252,4 +267,4 @@ def solve_head(
     gram, right, hidden = gather_system(blocks, n_rows, dtype)
     factor = factor_with_recovery(gram, penalty.to(dtype))
     solved = factor.solve(right)
-    return (solved if hidden is None else hidden.mT @ solved), factor
+    return (solved if hidden is None else project(hidden, solved)), factor

@@ -30,6 +30,7 @@ from muddle.core.ridge import (
     gather_system,
     gram_matrix,
     head_from_solution,
+    project,
     raise_penalty,
     ridge_gradients,
     uses_dual,
@@ -386,7 +387,7 @@ class Trainer:
         # PAPER: the penalty belongs to the rows it was trained with; it grows with their number.
         factor = factor_gram(gram, penalty * (n_rows / self.batches.n_rows))
         solved = factor.harmless().solve(right)
-        return (solved if hidden is None else hidden.mT @ solved), ~factor.failed
+        return (solved if hidden is None else project(hidden, solved)), ~factor.failed
 
     # ------------------------------------------------------------------ setting up
 
