@@ -3,13 +3,13 @@
 Shapes: K nets, N rows, H hidden units, T target columns, G grid points.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 
 from muddle.core.loss import Source
-from muddle.core.ridge import gram_matrix, uses_dual
+from muddle.core.ridge import gram_matrix, project, uses_dual
 
 # Nets are taken a few at a time so that their float64 hidden layers stay below this many numbers.
 MAX_NUMBERS = 2**24
@@ -20,33 +20,35 @@ def penalty_grid(source: Source) -> Tensor:
     return torch.logspace(-1, 4, 12 if source == "paper" else 11, dtype=torch.float64)
 
 
-def residuals_on_grid(hidden: Tensor, targets: Tensor, grid: Tensor) -> Tensor:
-    """M Z for each penalty of the grid, float64. hidden (K, N, H), targets (K, N, T)
+def residuals_on_grid(hidden: Tensor, targets: Tensor, grid: Tensor) -> Iterator[Tensor]:
+    """M Z for each penalty of the grid. hidden (K, N, H), targets (K, N, T) -> G times (K, N, T)
 
-    -> (G, K, N, T). One Cholesky factor per grid point costs less than one eigendecomposition for
-    all of them. Float64, because in float32 the Gram matrix of many rows is not positive definite
-    at the low end of the grid.
+    One Cholesky factor per grid point costs less than one eigendecomposition for all of them. In
+    float64, because in float32 the Gram matrix of many rows is not positive definite at the low
+    end of the grid.
     """
-    nets_at_once = max(1, MAX_NUMBERS // hidden[0].numel()) if hidden.is_cuda else 1
-    parts = zip(torch.split(hidden, nets_at_once), torch.split(targets, nets_at_once), strict=True)
-    return torch.cat([_residuals(a.double(), z.double(), grid) for a, z in parts], dim=1)
-
-
-def _residuals(hidden: Tensor, targets: Tensor, grid: Tensor) -> Tensor:
-    gram = gram_matrix(hidden)
     dual = uses_dual(hidden.shape[-2], hidden.shape[-1])
-    right = targets if dual else hidden.mT @ targets
-    solutions = []
+    at_once = max(1, MAX_NUMBERS // hidden[0].numel()) if hidden.is_cuda else 1
+    systems = []
+    for part, columns in zip(
+        torch.split(hidden, at_once), torch.split(targets, at_once), strict=True
+    ):
+        precise, right = part.double(), columns.double()
+        systems.append((gram_matrix(precise), right if dual else project(precise, right)))
     for penalty in grid.tolist():
-        shifted = gram.clone()
-        shifted.diagonal(dim1=-2, dim2=-1).add_(penalty)
-        lower, _ = torch.linalg.cholesky_ex(shifted)
-        half = torch.linalg.solve_triangular(lower, right, upper=False)
-        solutions.append(torch.linalg.solve_triangular(lower.mT, half, upper=True))
-    if dual:
-        return torch.stack([p * u for p, u in zip(grid.tolist(), solutions, strict=True)])
-    fitted = hidden @ torch.cat(solutions, dim=-1)  # one product for the whole grid
-    return torch.stack([targets - part for part in fitted.chunk(len(grid), dim=-1)])
+        solved = torch.cat([_solve(gram, right, penalty) for gram, right in systems])
+        solved = solved.to(targets.dtype)
+        yield solved.mul_(penalty) if dual else torch.baddbmm(targets, hidden, solved, alpha=-1)
+
+
+def _solve(gram: Tensor, right: Tensor, penalty: float) -> Tensor:
+    """(gram + penalty I)^-1 right. (K, S, S), (K, S, T) -> (K, S, T)"""
+    shifted = gram.clone()
+    shifted.diagonal(dim1=-2, dim2=-1).add_(penalty)
+    lower, _ = torch.linalg.cholesky_ex(shifted)
+    half = torch.linalg.solve_triangular(lower, right, upper=False)
+    solved: Tensor = torch.linalg.solve_triangular(lower.mT, half, upper=True)
+    return solved
 
 
 def steepest_penalty(losses: Tensor, source: Source) -> Tensor:
@@ -71,6 +73,6 @@ def first_penalty(
     # not finite.
     overflowed = ~hidden.square().sum((-2, -1)).isfinite()
     hidden = hidden.masked_fill(overflowed[:, None, None], 0.0)
-    residuals = residuals_on_grid(hidden, targets, penalty_grid(source)).to(targets.dtype)
+    residuals = residuals_on_grid(hidden, targets, penalty_grid(source))
     losses = [loss_of(residual) for residual in residuals]
     return steepest_penalty(torch.stack(losses, dim=1), source).to(hidden.dtype)

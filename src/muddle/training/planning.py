@@ -57,7 +57,7 @@ def bytes_per_net(job: TrainJob, device: torch.device) -> int:
     layers += data.weights is not None
     shuffled = data.n_train > config.batch_size
     permuted = (2 if shuffled else 3) * data.n_train * n_columns  # one stays, others are on the way
-    start = 2 * n_weights + 4 * n_rows * width
+    start = 2 * n_weights + 5 * n_rows * width + 4 * size**2 + 2 * (size + 4 * n_rows) * n_columns
     iteration = (
         (6 if on_cuda else 5) * n_weights  # value, gradient, two moments, best; a graph's copy
         + layers * n_rows * width
@@ -79,7 +79,7 @@ def shared_bytes(job: TrainJob, device: torch.device) -> int:
     config, data = job.config, job.data
     n_rows, n_features = data.features.shape
     block = min(max(4096, config.width), n_rows)
-    precise = DOUBLE * (3 * block * config.width + 6 * config.width**2)
+    precise = DOUBLE * (3 * block * config.width + 5 * min(n_rows, config.width) ** 2)
     if device.type != "cuda":
         return precise
     at_once = max(1, min(len(job.seeds), MAX_NUMBERS // (block * config.width)))
