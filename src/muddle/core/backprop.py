@@ -9,6 +9,7 @@ Shapes: K nets, N rows, F features, H hidden units.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -65,45 +66,81 @@ _SLOPES: dict[Activation, _Slope] = {
 }
 
 
+class ReducedWeights:
+    """bfloat16 copies of all weights but those of the first layer, for products on the CPU."""
+
+    def __init__(self, nets: StackedMLP) -> None:
+        self.copies = [
+            torch.empty_like(weight, dtype=torch.bfloat16) for weight in nets.weights[1:]
+        ]
+
+    def refresh(self, nets: StackedMLP) -> None:
+        for copy, weight in zip(self.copies, nets.weights[1:], strict=True):
+            copy.copy_(weight)
+
+
 class Pass:
     """One way through the hidden layers and back, for up to `n_rows` rows at a time.
 
-    precision "reduced" multiplies hidden layers by weights with bfloat16 operands on the CPU and
-    TF32 operands on CUDA; the first product, of the features, is always full.
+    precision "reduced" multiplies hidden layers by weights with TF32 operands on CUDA and, given
+    `reduced` copies of the weights, with bfloat16 operands on the CPU; the first product, of the
+    features, is always full.
     """
 
-    def __init__(self, nets: StackedMLP, n_rows: int, precision: Precision, *, backward: bool):
+    def __init__(
+        self,
+        nets: StackedMLP,
+        n_rows: int,
+        precision: Precision,
+        *,
+        backward: bool,
+        reduced: ReducedWeights | None = None,
+    ) -> None:
         like = nets.biases[0]
         self._slope = _SLOPES[nets.activation]
-        self._reduced = precision == "reduced"
-        self._scratch: dict[tuple[str, tuple[int, ...]], Tensor] = {}
+        self._setting: Literal["highest", "high"] = "high" if precision == "reduced" else "highest"
+        self._reduced = reduced
         shapes = [(nets.n_nets, n_rows, weight.shape[-1]) for weight in nets.weights]
         depth = len(shapes)
+        self._entered: list[Tensor] = []
         if backward:
             self._layers = [like.new_empty(shape) for shape in shapes]
-            self._entered = (
-                [like.new_empty(shape) for shape in shapes] if self._slope.keeps_input else []
-            )
+            if self._slope.keeps_input:
+                self._entered = [like.new_empty(shape) for shape in shapes]
             self._gradients = [like.new_empty(shape) for shape in shapes[-2:]]
             self.weight_gradients = [torch.empty_like(weight) for weight in nets.weights]
             self.bias_gradients = [torch.empty_like(bias) for bias in nets.biases]
         else:  # every second layer can share its memory
             pair = [like.new_empty(shape) for shape in shapes[-2:]]
             self._layers = [pair[layer % len(pair)] for layer in range(depth)]
-            self._entered = []
+        if reduced is not None and depth > 1:
+            half = torch.bfloat16
+            kept = depth - 1 if backward else 1
+            inputs = [like.new_empty(shapes[0], dtype=half) for _ in range(kept)]
+            self._inputs = [inputs[layer % kept] for layer in range(depth - 1)]
+            self._product = like.new_empty(shapes[0], dtype=half)
+            if backward:
+                self._half_gradient = like.new_empty(shapes[0], dtype=half)
+                self._weight_product = torch.empty_like(reduced.copies[0])
 
     def forward(self, nets: StackedMLP, features: Tensor) -> Tensor:
         """Last hidden layer; valid until the next call. features (K, N, F) -> (K, N, H)"""
         n_rows = features.shape[1]
         layer = features
         for index, (weight, bias) in enumerate(zip(nets.weights, nets.biases, strict=True)):
-            out = self._rows_of(self._layers[index], n_rows)
-            if index == 0 or not self._reduced:
+            out = _rows_of(self._layers[index], n_rows)
+            if index == 0:
                 torch.baddbmm(bias, layer, weight, out=out)
+            elif self._reduced is None:
+                with product_precision(self._setting):
+                    torch.baddbmm(bias, layer, weight, out=out)
             else:
-                self._multiply(layer, weight, out).add_(bias)
+                entering = _rows_of(self._inputs[index - 1], n_rows).copy_(layer)
+                product = _rows_of(self._product, n_rows)
+                torch.bmm(entering, self._reduced.copies[index - 1], out=product)
+                torch.add(product, bias, out=out)
             if self._entered:
-                self._rows_of(self._entered[index], n_rows).copy_(out)
+                _rows_of(self._entered[index], n_rows).copy_(out)
             layer = self._slope.apply(out)
         return layer
 
@@ -121,47 +158,34 @@ class Pass:
             kept = self._entered[index] if self._entered else self._layers[index]
             gradient = self._slope.backward(gradient, kept)
             torch.sum(gradient, dim=1, keepdim=True, out=self.bias_gradients[index])
-            out = self.weight_gradients[index]
             if index == 0:
-                _multiply_transposed(features, gradient, out)
+                _multiply_transposed(features, gradient, self.weight_gradients[0])
                 return
-            before = self._layers[index - 1]
-            other = self._gradients[0] if gradient is self._gradients[-1] else self._gradients[-1]
-            if self._reduced:
-                self._multiply(before.mT, gradient, out)
-                gradient = self._multiply(gradient, nets.weights[index].mT, other)
-            else:
-                torch.bmm(before.mT, gradient, out=out)
-                gradient = torch.bmm(gradient, nets.weights[index].mT, out=other)
+            before = self._gradients[0] if gradient is self._gradients[-1] else self._gradients[-1]
+            self._multiply_back(index, nets.weights[index], gradient, before)
+            gradient = before
 
-    @staticmethod
-    def _rows_of(buffer: Tensor, n_rows: int) -> Tensor:
-        # A shorter last block takes the front of the memory, so that it is contiguous.
-        if buffer.shape[1] == n_rows:
-            return buffer
-        shape = (buffer.shape[0], n_rows, buffer.shape[2])
-        return buffer.view(-1)[: shape[0] * shape[1] * shape[2]].view(shape)
+    def _multiply_back(self, index: int, weight: Tensor, gradient: Tensor, before: Tensor) -> None:
+        """Gradient of a layer's weights, and of the layer before it, from the layer's own."""
+        out = self.weight_gradients[index]
+        if self._reduced is None:
+            with product_precision(self._setting):
+                torch.bmm(self._layers[index - 1].mT, gradient, out=out)
+                torch.bmm(gradient, weight.mT, out=before)
+            return
+        half = self._half_gradient.copy_(gradient)
+        torch.bmm(self._inputs[index - 1].mT, half, out=self._weight_product)
+        out.copy_(self._weight_product)
+        torch.bmm(half, self._reduced.copies[index - 1].mT, out=self._product)
+        before.copy_(self._product)
 
-    def _multiply(self, left: Tensor, right: Tensor, out: Tensor) -> Tensor:
-        """left @ right in reduced precision."""
-        if out.is_cuda:
-            with product_precision("high"):
-                return torch.bmm(left, right, out=out)
-        product = self._cast_buffer("product", out)
-        torch.bmm(self._cast("left", left), self._cast("right", right), out=product)
-        return out.copy_(product)
 
-    def _cast(self, name: str, tensor: Tensor) -> Tensor:
-        # Transposed views keep their memory order, so that casting is a plain pass.
-        if tensor.stride(-1) != 1:
-            return self._cast(name, tensor.mT).mT
-        return self._cast_buffer(name, tensor).copy_(tensor)
-
-    def _cast_buffer(self, name: str, like: Tensor) -> Tensor:
-        key = (name, tuple(like.shape))
-        if key not in self._scratch:
-            self._scratch[key] = torch.empty(like.shape, dtype=torch.bfloat16)
-        return self._scratch[key]
+def _rows_of(buffer: Tensor, n_rows: int) -> Tensor:
+    """A shorter last block takes the front of the memory, so that it is contiguous."""
+    if buffer.shape[1] == n_rows:
+        return buffer
+    shape = (buffer.shape[0], n_rows, buffer.shape[2])
+    return buffer.view(-1)[: shape[0] * shape[1] * shape[2]].view(shape)
 
 
 def _multiply_transposed(features: Tensor, gradient: Tensor, out: Tensor) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from muddle.core.backprop import Pass
+from muddle.core.backprop import Pass, ReducedWeights
 from muddle.core.loss import LossTerms, combine, make_loss
 from muddle.core.muddling import stack_permuted
 from muddle.core.network import draw_nets
@@ -262,6 +262,8 @@ class Trainer:
         head_labels = (stack if self.config.head == "batch" else batch.stack)[:, :, 0]
         mixed = self.loss.mix(stack, structured).flatten(2)
         columns = torch.cat([mixed, head_labels], dim=-1)
+        if self.reduced is not None:
+            self.reduced.refresh(self.nets)
         hidden = self.body.forward(self.nets, batch.features)
         if batch.root_weights is not None:
             hidden = torch.mul(hidden, batch.root_weights, out=self.weighted)
@@ -405,9 +407,13 @@ class Trainer:
         config, nets = self.config, self.nets
         n_nets, n_rows = nets.n_nets, self.batches.n_rows
         like = nets.biases[0]
-        self.body = Pass(nets, n_rows, config.precision, backward=True)
+        on_cpu_reduced = config.precision == "reduced" and not like.is_cuda
+        self.reduced = ReducedWeights(nets) if on_cpu_reduced else None
+        self.body = Pass(nets, n_rows, config.precision, backward=True, reduced=self.reduced)
         self.scorer_rows = scorer_rows(self.data, config)
-        self.scorer = Pass(nets, self.scorer_rows, config.precision, backward=False)
+        self.scorer = Pass(
+            nets, self.scorer_rows, config.precision, backward=False, reduced=self.reduced
+        )
         size = n_rows if uses_dual(n_rows, config.width) else config.width
         self.gram = like.new_empty(n_nets, size, size)
         # LAPACK writes columns.
