@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from muddle.core.device import resolve_device
+from muddle.core.device import _left_in_group, available_memory, resolve_device
+from muddle.core.precision import product_precision
 from muddle.errors import DeviceError
 
 without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
@@ -24,3 +25,47 @@ def test_unknown_devices_are_refused():
         resolve_device("gpu")
     with pytest.raises(DeviceError, match="CPU or CUDA"):
         resolve_device("mps")
+
+
+def test_free_memory_is_known_and_below_what_the_machine_has():
+    free = available_memory(torch.device("cpu"))
+    assert free is not None
+    assert 2**20 < free < 2**50
+
+
+def write_group(folder, limit, used, cached):
+    (folder / "memory.max").write_text(f"{limit}\n")
+    (folder / "memory.current").write_text(f"{used}\n")
+    (folder / "memory.stat").write_text(f"anon 5\ninactive_file {cached}\n")
+
+
+def test_a_container_has_what_its_limit_leaves(tmp_path):
+    write_group(tmp_path, 1000, 700, 200)
+    assert _left_in_group(tmp_path) == 500
+    write_group(tmp_path, "max", 700, 200)
+    assert _left_in_group(tmp_path) is None
+    assert _left_in_group(tmp_path / "absent") is None
+
+
+def test_the_smaller_of_machine_and_container_counts(monkeypatch):
+    monkeypatch.setattr("muddle.core.device._free_memory", lambda: 900)
+    monkeypatch.setattr("muddle.core.device._left_in_group", lambda: 400)
+    assert available_memory(torch.device("cpu")) == 400
+    monkeypatch.setattr("muddle.core.device._left_in_group", lambda: None)
+    assert available_memory(torch.device("cpu")) == 900
+    monkeypatch.setattr("muddle.core.device._free_memory", lambda: None)
+    assert available_memory(torch.device("cpu")) is None
+
+
+@pytest.mark.parametrize("setting", ["highest", "medium"])
+def test_product_precision_is_put_back_also_after_an_error(setting):
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(setting)
+    try:
+        with pytest.raises(KeyError), product_precision("high"):
+            {}[torch.get_float32_matmul_precision()]
+        assert torch.get_float32_matmul_precision() == setting
+        with product_precision("high"):
+            assert torch.get_float32_matmul_precision() == "high"
+    finally:
+        torch.set_float32_matmul_precision(before)

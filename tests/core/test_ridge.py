@@ -5,11 +5,15 @@ import pytest
 import torch
 from sklearn.linear_model import Ridge
 
+from muddle.core.inverse_factor import inverse_factor
 from muddle.core.ridge import (
     MAX_RAISES,
+    Factor,
+    factor_gram,
     factor_with_recovery,
     gram_matrix,
     head_from_solution,
+    raise_penalty,
     ridge_residual,
     solve_head,
     uses_dual,
@@ -172,3 +176,45 @@ def test_a_hopeless_net_is_reported_as_failed_and_spares_the_others():
     assert factor.failed.tolist() == [True, False]
     assert factor.n_raises.tolist() == [MAX_RAISES, 0]
     assert ridge_residual(hidden, targets, factor.penalty, factor)[0][1].isfinite().all()
+
+
+@pytest.mark.parametrize("shape", [(2, 700, 520), (2, 520, 700), (1, 600, 600)])
+def test_a_large_gram_matrix_is_right_where_it_is_read(shape):
+    hidden, _, _ = draw(*shape)
+    size = min(shape[1:])
+    whole = hidden @ hidden.mT if shape[1] <= shape[2] else hidden.mT @ hidden
+    for out in (None, torch.full((shape[0], size, size), torch.nan, dtype=hidden.dtype)):
+        torch.testing.assert_close(gram_matrix(hidden, out).tril(), whole.tril())
+
+
+def test_the_inverted_factor_solves_as_the_triangular_one():
+    hidden, targets, penalty = draw(2, 30, 40)
+    factor = factor_with_recovery(gram_matrix(hidden), penalty)
+    inverse, failed = inverse_factor(gram_matrix(hidden) + penalty[:, None, None] * torch.eye(30))
+    inverted = Factor(inverse, True, penalty, failed, factor.n_raises)
+    torch.testing.assert_close(inverted.solve(targets), factor.solve(targets), rtol=0, atol=1e-9)
+
+
+def test_a_failed_net_becomes_harmless_and_the_others_stay():
+    hidden, targets, penalty = singular_and_healthy()
+    factor = factor_gram(gram_matrix(hidden), penalty)
+    assert factor.failed.tolist() == [True, False]
+    harmless = factor.harmless()
+    assert torch.equal(harmless.matrix[0], torch.eye(6))
+    assert torch.equal(harmless.matrix[1], factor.matrix[1])
+    assert harmless.solve(targets).isfinite().all()
+    healthy = factor_gram(gram_matrix(hidden)[1:], penalty[1:])
+    assert healthy.harmless() is healthy
+
+
+def test_a_raised_penalty_is_tenfold_and_visible():
+    raised = raise_penalty(torch.tensor([1e-3, 1e-12]), torch.tensor([1e-6, 1e-6]))
+    assert raised.tolist() == pytest.approx([1e-2, 1e-6])
+
+
+def test_the_factor_can_be_put_where_memory_is():
+    hidden, _, penalty = draw(2, 6, 9)
+    out = torch.full((2, 6, 6), torch.nan, dtype=hidden.dtype).mT
+    placed = factor_gram(gram_matrix(hidden), penalty, out=out)
+    assert placed.matrix.data_ptr() == out.data_ptr()
+    assert torch.equal(placed.matrix, factor_gram(gram_matrix(hidden), penalty).matrix)
