@@ -465,7 +465,7 @@ def test_the_squared_criterion_separates_two_classes(make):
     few = {} if make is MLRClassifier else {"n_nets": 3}
     model = make(**QUICK, **few, criterion="squared").fit(X, y)
     probabilities = model.predict_proba(X_test)
-    assert roc_auc_score(y_test, probabilities[:, 1]) > 0.98
+    assert roc_auc_score(y_test, probabilities[:, 1]) > 0.97
     assert (model.classes_[probabilities.argmax(axis=1)] == model.predict(X_test)).all()
     if make is MLRClassifier:
         scores = model.decision_function(X_test)

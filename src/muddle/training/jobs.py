@@ -73,6 +73,9 @@ def train_jobs(
                 continue
             for share, result in zip(wave, results, strict=True):
                 parts[share.job].append((share.n_nets, result))
+    if device.type == "cuda":
+        # Memory of recorded iterations is of use to nobody else until it is given back.
+        torch.cuda.empty_cache()
     merged = [merge_results([r for _, r in own], [n for n, _ in own]) for own in parts]
     if not any(result.n_nets for result in merged):
         raise DivergenceError(

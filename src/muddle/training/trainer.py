@@ -12,6 +12,7 @@ import contextlib
 import functools
 import math
 import time
+import warnings
 from collections.abc import Iterator
 
 import torch
@@ -213,7 +214,9 @@ class Trainer:
         try:
             self._iterate()
         except BaseException:
-            with contextlib.suppress(RuntimeError):
+            # Recording must end before anything else can be done; that it is broken is known.
+            with contextlib.suppress(RuntimeError), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
                 graph.capture_end()
             raise
         graph.capture_end()
