@@ -1,4 +1,4 @@
-"""MLR nets beside scikit-learn's own models on data that ships with scikit-learn.
+"""MLR, one net and a bag of ten, beside scikit-learn's own models on data that ships with scikit-learn.
 
 Five-fold cross-validation with the same folds for every model, default parameters everywhere.
 Prints a table and writes demo.png: the comparison, and how one net learnt.
@@ -30,12 +30,12 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from muddle import MLRClassifier, MLRRegressor
+from muddle import BagMLRClassifier, BagMLRRegressor, MLRClassifier, MLRRegressor
 
 PICTURE = Path("demo.png")
 REGRESSORS = {
     "muddle MLR-1": MLRRegressor(depth=1, random_state=0),
-    "muddle MLR-2": MLRRegressor(depth=2, random_state=0),
+    "muddle Bag-MLR-1": BagMLRRegressor(depth=1, random_state=0),
     "linear": make_pipeline(StandardScaler(), RidgeCV(np.logspace(-3, 3, 13))),
     "random forest": RandomForestRegressor(random_state=0),
     "gradient boosting": HistGradientBoostingRegressor(random_state=0),
@@ -45,7 +45,7 @@ REGRESSORS = {
 }
 CLASSIFIERS = {
     "muddle MLR-1": MLRClassifier(depth=1, random_state=0),
-    "muddle MLR-2": MLRClassifier(depth=2, random_state=0),
+    "muddle Bag-MLR-1": BagMLRClassifier(depth=1, random_state=0),
     "linear": make_pipeline(StandardScaler(), LogisticRegression()),
     "random forest": RandomForestClassifier(random_state=0),
     "gradient boosting": HistGradientBoostingClassifier(random_state=0),

@@ -8,6 +8,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+ENSEMBLES = (ROOT / "docs" / "ensembles.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
@@ -17,8 +18,13 @@ def test_readme_block_runs(block, capsys):
     assert capsys.readouterr().out.strip()
 
 
+@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", ENSEMBLES, flags=re.DOTALL))
+def test_blocks_on_ensembles_run(block):
+    exec(compile(block, "docs/ensembles.md", "exec"), {})
+
+
 def test_readme_has_blocks_and_its_make_targets_exist():
-    assert len(BLOCKS) == 5
+    assert len(BLOCKS) == 6
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
     named = set(re.findall(r"\bmake ([a-z-]+)", README))
     assert {"demo", "test"} <= named <= targets
@@ -30,6 +36,7 @@ def test_readme_has_blocks_and_its_make_targets_exist():
         "README.md",
         "docs/method.md",
         "docs/tables.md",
+        "docs/ensembles.md",
         "docs/datasets.md",
         "docs/cli.md",
         "CONTRIBUTING.md",

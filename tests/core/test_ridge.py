@@ -14,8 +14,9 @@ from muddle.core.ridge import (
     gram_matrix,
     head_from_solution,
     raise_penalty,
+    gather_system,
     ridge_residual,
-    solve_head,
+    solve_system,
     uses_dual,
 )
 
@@ -28,6 +29,10 @@ def draw(n_nets, n_rows, width, n_columns=4, dtype=torch.float64):
     targets = torch.randn(n_nets, n_rows, n_columns, generator=generator, dtype=dtype)
     penalty = torch.linspace(0.5, 2.0, n_nets, dtype=dtype)
     return hidden, targets, penalty
+
+
+def solve_head(blocks, penalty, *, n_rows):
+    return solve_system(gather_system(blocks, n_rows, torch.float64), penalty)
 
 
 def residual_of(hidden, targets, penalty):

@@ -253,18 +253,14 @@ def gather_system(
     return gram, right, None
 
 
-def solve_head(
-    blocks: Iterable[tuple[Tensor, Tensor]],
-    penalty: Tensor,
-    *,
-    n_rows: int,
-    dtype: torch.dtype = torch.float64,
+def solve_system(
+    system: tuple[Tensor, Tensor, Tensor | None], penalty: Tensor
 ) -> tuple[Tensor, Factor]:
-    """Output weights from row blocks (see gather_system), with recovery. penalty (K,)
+    """Output weights from what gather_system gives, with recovery. penalty (K,)
 
-    -> head (K, H, C) in `dtype`, and the factor with any raised penalty
+    -> head (K, H, C), and the factor with any raised penalty
     """
-    gram, right, hidden = gather_system(blocks, n_rows, dtype)
-    factor = factor_with_recovery(gram, penalty.to(dtype))
+    gram, right, hidden = system
+    factor = factor_with_recovery(gram, penalty.to(gram.dtype))
     solved = factor.solve(right)
     return (solved if hidden is None else project(hidden, solved)), factor

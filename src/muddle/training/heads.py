@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from muddle.core.network import StackedMLP
-from muddle.core.ridge import solve_head
+from muddle.core.ridge import gather_system, solve_system, uses_dual
 from muddle.errors import DivergenceError
 from muddle.training.config import TrainConfig
 from muddle.training.data import TrainingData
@@ -58,17 +58,19 @@ def _solve_some(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Head, validation output and raises of a few nets."""
     precise = best.nets.map(lambda tensor: tensor[nets].double())
-    penalty = best.penalty[nets].double()
-    n_raises = torch.zeros_like(nets)
     if config.head == "batch":
+        n_raises = torch.zeros_like(nets)
         head = held_out_head = best.head[nets].double()
     else:
-        head, n_raises = _solve_on(precise, data, data.train_rows, penalty, config)
-        held_out_head = head
+        penalty = best.penalty[nets].double()
+        # PAPER: the penalty belongs to the rows it was trained with; it grows with their number.
+        penalty_per_row = penalty / min(data.n_train, config.batch_size)
+        system = _gather(precise, data, data.train_rows, data.n_train)
+        held_out_head, n_raises = _solve(system, penalty_per_row * data.n_train)
+        head = held_out_head
         if config.head == "all":
-            every_row = torch.arange(len(data.features), device=nets.device)
-            rows = every_row.expand(len(nets), -1)
-            head, n_raises = _solve_on(precise, data, rows, penalty, config)
+            system = _gather_all(precise, data, system)
+            head, n_raises = _solve(system, penalty_per_row * len(data.features))
     validation = [
         precise.hidden(features.double()) @ held_out_head
         for features, _, _ in data.blocks(data.validation_rows, BLOCK_ROWS)
@@ -76,16 +78,29 @@ def _solve_some(
     return head.cpu(), torch.cat(validation, dim=1).cpu(), n_raises.cpu()
 
 
-def _solve_on(
-    nets: StackedMLP, data: TrainingData, rows: Tensor, penalty: Tensor, config: TrainConfig
-) -> tuple[Tensor, Tensor]:
-    """Head of clean labels on these rows (K, R), and raises of the penalty.
+System = tuple[Tensor, Tensor, Tensor | None]  # as gather_system gives it
 
-    PAPER: the penalty belongs to the rows it was trained with; it grows with their number.
-    """
-    n_rows = rows.shape[1]
-    scaled = penalty * (n_rows / min(data.n_train, config.batch_size))
-    head, factor = solve_head(_scaled_blocks(nets, data, rows), scaled, n_rows=n_rows)
+
+def _gather(nets: StackedMLP, data: TrainingData, rows: Tensor, n_rows: int) -> System:
+    """The ridge system of these rows (K, R), which are all of n_rows or a part of them."""
+    return gather_system(_scaled_blocks(nets, data, rows), n_rows, torch.float64)
+
+
+def _gather_all(nets: StackedMLP, data: TrainingData, training: System) -> System:
+    """The ridge system of all rows, from that of the training rows where sums can be continued."""
+    n_rows = len(data.features)
+    n_validation = data.validation_rows.shape[1]
+    if uses_dual(data.n_train, nets.width) or data.n_train + n_validation != n_rows:
+        rows = torch.arange(n_rows, device=data.features.device).expand(nets.n_nets, -1)
+        return _gather(nets, data, rows, n_rows)
+    gram, right, _ = training
+    more_gram, more_right, _ = _gather(nets, data, data.validation_rows, n_rows)
+    return gram.add_(more_gram), right.add_(more_right), None
+
+
+def _solve(system: System, penalty: Tensor) -> tuple[Tensor, Tensor]:
+    """Head and raises of the penalty."""
+    head, factor = solve_system(system, penalty)
     return head, factor.n_raises
 
 
