@@ -32,15 +32,19 @@ test: check ## checks and the fast tests
 test-slow: $(READY) ## the tests that take minutes
 	$(BIN)/pytest -m slow
 
-bench: $(READY) ## speed of the core and of the preprocessing, each against a baseline
+bench: $(READY) ## speed of ensembles, of one net and of the preprocessing, each against a baseline
+	$(BIN)/python benchmarks/speed.py --rows 82 436
 	$(BIN)/python benchmarks/core.py
 	$(BIN)/python benchmarks/preprocessing.py
 
 replicate: $(READY) ## MLR-1 and MLR-2 beside the published R² on the three study data sets
 	$(BIN)/python scripts/replicate_depth.py
 
+replicate-ensembles: $(READY) ## Bag-, Ens-, Best- and Top5-MLR beside the published tables (for a GPU)
+	$(BIN)/python scripts/replicate_ensembles.py
+
 clean: ## remove .venv and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis demo.png
 
-.PHONY: help install demo check fix test test-slow bench replicate clean
+.PHONY: help install demo check fix test test-slow bench replicate replicate-ensembles clean
 .DEFAULT_GOAL := help

@@ -1,4 +1,4 @@
-"""MLR, one net and a bag of ten, beside scikit-learn's own models on data that ships with scikit-learn.
+"""MLR, one net and a bag of ten, beside scikit-learn's own models on data that ships with it.
 
 Five-fold cross-validation with the same folds for every model, default parameters everywhere.
 Prints a table and writes demo.png: the comparison, and how one net learnt.

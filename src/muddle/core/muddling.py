@@ -17,13 +17,13 @@ def stack_permuted(
 
     A permutation moves whole rows of labels, so several outputs keep their dependence.
     """
-    n_rows = labels.shape[1]
-    stacks = []
-    for own, generator in zip(labels, generators, strict=True):
-        orders = [torch.randperm(n_rows, generator=generator) for _ in range(n_permutations)]
-        identity = torch.arange(n_rows)
-        stacks.append(own[torch.stack([identity, *orders], dim=1)])  # (N, 1 + P, C)
-    return torch.stack(stacks)
+    n_nets, n_rows, n_columns = labels.shape
+    stack = labels.new_empty(n_nets, n_rows, 1 + n_permutations, n_columns)
+    stack[:, :, 0] = labels
+    for own, muddled, generator in zip(labels, stack, generators, strict=True):
+        for permutation in range(1, 1 + n_permutations):
+            muddled[:, permutation] = own[torch.randperm(n_rows, generator=generator)]
+    return stack
 
 
 def draw_noise(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from muddle.core.backprop import Pass
 from muddle.core.network import StackedMLP
 from muddle.core.ridge import gather_system, solve_system, uses_dual
 from muddle.errors import DivergenceError
@@ -57,7 +58,7 @@ def _solve_some(
     best: BestNets, nets: Tensor, data: TrainingData, config: TrainConfig
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Head, validation output and raises of a few nets."""
-    precise = best.nets.map(lambda tensor: tensor[nets].double())
+    forward = _Forward(best.nets.map(lambda tensor: tensor[nets].double()), data)
     if config.head == "batch":
         n_raises = torch.zeros_like(nets)
         head = held_out_head = best.head[nets].double()
@@ -65,36 +66,50 @@ def _solve_some(
         penalty = best.penalty[nets].double()
         # PAPER: the penalty belongs to the rows it was trained with; it grows with their number.
         penalty_per_row = penalty / min(data.n_train, config.batch_size)
-        system = _gather(precise, data, data.train_rows, data.n_train)
+        system = _gather(forward, data, data.train_rows, data.n_train)
         held_out_head, n_raises = _solve(system, penalty_per_row * data.n_train)
         head = held_out_head
         if config.head == "all":
-            system = _gather_all(precise, data, system)
+            system = _gather_all(forward, data, system)
             head, n_raises = _solve(system, penalty_per_row * len(data.features))
     validation = [
-        precise.hidden(features.double()) @ held_out_head
-        for features, _, _ in data.blocks(data.validation_rows, BLOCK_ROWS)
+        forward(features) @ held_out_head
+        for features, _, _ in data.blocks(data.validation_rows, forward.n_rows)
     ]
     return head.cpu(), torch.cat(validation, dim=1).cpu(), n_raises.cpu()
+
+
+class _Forward:
+    """Hidden layers in float64, block by block in the same memory."""
+
+    def __init__(self, nets: StackedMLP, data: TrainingData) -> None:
+        self.nets = nets
+        # The dual system wants its few rows in one piece.
+        self.n_rows = min(max(BLOCK_ROWS, nets.width), len(data.features))
+        self._pass = Pass(nets, self.n_rows, "float32", backward=False)
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """Valid until the next call."""
+        return self._pass.forward(self.nets, features.double())
 
 
 System = tuple[Tensor, Tensor, Tensor | None]  # as gather_system gives it
 
 
-def _gather(nets: StackedMLP, data: TrainingData, rows: Tensor, n_rows: int) -> System:
+def _gather(forward: _Forward, data: TrainingData, rows: Tensor, n_rows: int) -> System:
     """The ridge system of these rows (K, R), which are all of n_rows or a part of them."""
-    return gather_system(_scaled_blocks(nets, data, rows), n_rows, torch.float64)
+    return gather_system(_scaled_blocks(forward, data, rows), n_rows, torch.float64)
 
 
-def _gather_all(nets: StackedMLP, data: TrainingData, training: System) -> System:
+def _gather_all(forward: _Forward, data: TrainingData, training: System) -> System:
     """The ridge system of all rows, from that of the training rows where sums can be continued."""
     n_rows = len(data.features)
     n_validation = data.validation_rows.shape[1]
-    if uses_dual(data.n_train, nets.width) or data.n_train + n_validation != n_rows:
-        rows = torch.arange(n_rows, device=data.features.device).expand(nets.n_nets, -1)
-        return _gather(nets, data, rows, n_rows)
+    if uses_dual(data.n_train, forward.nets.width) or data.n_train + n_validation != n_rows:
+        rows = torch.arange(n_rows, device=data.features.device)
+        return _gather(forward, data, rows.expand(forward.nets.n_nets, -1), n_rows)
     gram, right, _ = training
-    more_gram, more_right, _ = _gather(nets, data, data.validation_rows, n_rows)
+    more_gram, more_right, _ = _gather(forward, data, data.validation_rows, n_rows)
     return gram.add_(more_gram), right.add_(more_right), None
 
 
@@ -105,10 +120,9 @@ def _solve(system: System, penalty: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _scaled_blocks(
-    nets: StackedMLP, data: TrainingData, rows: Tensor
+    forward: _Forward, data: TrainingData, rows: Tensor
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Hidden layer and clean labels of these rows, scaled by √weight, block by block."""
-    # The dual system wants its few rows in one piece.
-    for features, labels, root in data.blocks(rows, max(BLOCK_ROWS, nets.width)):
-        hidden, labels = nets.hidden(features.double()), labels.double()
+    for features, labels, root in data.blocks(rows, forward.n_rows):
+        hidden, labels = forward(features), labels.double()
         yield (hidden, labels) if root is None else (hidden * root, labels * root)

@@ -23,8 +23,9 @@ FLOAT, DOUBLE = 4, 8
 USABLE = 0.8
 # A CPU gains nothing from more nets side by side than this.
 MOST_ON_CPU = 2 * 2**30
-# cuBLAS and cuSOLVER keep workspaces for each stream.
+# Libraries keep workspaces: cuBLAS for each stream, a CPU's for each thread.
 CUDA_WORKSPACE = 2**27
+CPU_WORKSPACE = 2**26
 
 
 @dataclass(frozen=True)
@@ -56,14 +57,14 @@ def bytes_per_net(job: TrainJob, device: torch.device) -> int:
     layers = depth * (2 if config.activation == "mish" else 1) + min(depth, 2)
     layers += data.weights is not None
     shuffled = data.n_train > config.batch_size
-    permuted = (2 if shuffled else 3) * data.n_train * n_columns  # one stays, others are on the way
+    permuted = (2 - shuffled + on_cuda) * data.n_train * n_columns  # a whole batch is a copy
     start = 2 * n_weights + 5 * n_rows * width + 4 * size**2 + 2 * (size + 4 * n_rows) * n_columns
     iteration = (
-        (6 if on_cuda else 5) * n_weights  # value, gradient, two moments, best; a graph's copy
+        6 * n_weights  # value, gradient, two moments, best, and the copy that is returned
         + layers * n_rows * width
         + min(depth, 2) * scorer_rows(data, config) * width
         + (12 if on_cuda else 2) * size**2
-        + n_rows * (2 * n_features + 16 * n_columns)  # a batch, its solutions and gradients
+        + n_rows * (2 * n_features + 24 * n_columns)  # a batch, its solutions and gradients
         + 6 * width * n_columns
         + 2 * iterations_ahead(device, n_rows * n_columns) * n_rows * n_columns  # noise
         + n_validation * (n_features + 4 * n_labels)
@@ -81,7 +82,7 @@ def shared_bytes(job: TrainJob, device: torch.device) -> int:
     block = min(max(4096, config.width), n_rows)
     precise = DOUBLE * (3 * block * config.width + 5 * min(n_rows, config.width) ** 2)
     if device.type != "cuda":
-        return precise
+        return CPU_WORKSPACE + precise
     at_once = max(1, min(len(job.seeds), MAX_NUMBERS // (block * config.width)))
     table = FLOAT * n_rows * (n_features + data.labels.shape[1])
     return CUDA_WORKSPACE + table + at_once * precise
