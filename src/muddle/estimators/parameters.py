@@ -11,9 +11,10 @@ import numpy as np
 
 from muddle.core.loss import Source
 from muddle.core.network import Activation
+from muddle.core.precision import Precision
 from muddle.parameters import check_int
 from muddle.preprocessing import TablePreprocessor
-from muddle.training.config import DITHER, Head, Precision, Ties, TrainConfig
+from muddle.training.config import DITHER, Head, Ties, TrainConfig
 
 Criterion = Literal["logistic", "squared"]
 Select = Literal["all", "best", "top"]

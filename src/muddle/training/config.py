@@ -5,10 +5,10 @@ from typing import Literal, get_args
 
 from muddle.core.loss import Source, Task
 from muddle.core.network import ACTIVATIONS, Activation
+from muddle.core.precision import Precision
 from muddle.parameters import check_choice, check_fraction, check_int, check_number
 
 Head = Literal["all", "train", "batch"]
-Precision = Literal["float32", "reduced"]
 Ties = Literal["error", "first"]
 
 MAX_PERMUTATIONS = 4096

@@ -44,6 +44,12 @@ class Share:
 Wave = tuple[Share, ...]  # trained side by side
 
 
+def count_weights(job: TrainJob) -> int:
+    """Weights and biases of one net."""
+    width, depth = job.config.width, job.config.depth
+    return job.data.features.shape[1] * width + (depth - 1) * width**2 + depth * width
+
+
 def bytes_per_net(job: TrainJob, device: torch.device) -> int:
     """Memory that each net of a job adds at the peak, rather too much than too little."""
     config, data = job.config, job.data
@@ -53,7 +59,7 @@ def bytes_per_net(job: TrainJob, device: torch.device) -> int:
     n_validation, n_labels = data.validation_rows.shape[1], data.labels.shape[1]
     size = n_rows if uses_dual(n_rows, width) else width
     n_columns = (1 + config.n_permutations) * n_labels
-    n_weights = n_features * width + (depth - 1) * width**2 + depth * width
+    n_weights = count_weights(job)
     layers = depth * (2 if config.activation == "mish" else 1) + min(depth, 2)
     layers += data.weights is not None
     shuffled = data.n_train > config.batch_size
@@ -80,7 +86,8 @@ def shared_bytes(job: TrainJob, device: torch.device) -> int:
     config, data = job.config, job.data
     n_rows, n_features = data.features.shape
     block = min(max(4096, config.width), n_rows)
-    precise = DOUBLE * (3 * block * config.width + 5 * min(n_rows, config.width) ** 2)
+    size = min(n_rows, config.width)
+    precise = DOUBLE * (count_weights(job) + 3 * block * config.width + 5 * size**2)
     if device.type != "cuda":
         return CPU_WORKSPACE + precise
     at_once = max(1, min(len(job.seeds), MAX_NUMBERS // (block * config.width)))
