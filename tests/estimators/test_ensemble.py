@@ -105,9 +105,20 @@ def test_each_depth_has_its_own_learning_rate_and_iterations():
     assert [config.steps for config in configs] == [200, 200, 400]
 
 
-def test_nets_differ_in_split_start_and_prediction(numbers):
+def test_nets_differ_in_split_start_and_prediction(numbers, monkeypatch):
     X, y = numbers
+    given = []
+    train = muddle.estimators.base.spread_jobs
+
+    def spy(jobs, **options):
+        given.extend(jobs)
+        return train(jobs, **options)
+
+    monkeypatch.setattr("muddle.estimators.base.spread_jobs", spy)
     bag = BagMLRRegressor(**QUICK, n_nets=3).fit(X, y)
+    (job,) = given
+    assert len({tuple(rows) for rows in job.data.validation_rows.tolist()}) == 3
+    assert len(set(bag.nets_[0].weights[0][:, 0, 0].tolist())) == 3
     assert len(set(bag.validation_scores_)) == 3
     assert len(np.unique(bag.predict_nets(X)[:, 0])) == 3
 
@@ -312,6 +323,8 @@ def test_with_patience_every_net_has_a_history_of_its_own_length(numbers):
     assert (model.leaderboard_["n_iterations"] == model.leaderboard_["best_iteration"] + 3).all()
     assert model.history_.notna().all(axis=None)
     assert model.n_iter_ == lengths.max() - 1
+    for net in range(4):
+        assert model.subset([net]).n_iter_ == lengths[net] - 1
 
 
 def test_an_unfitted_ensemble_has_no_weights():

@@ -11,10 +11,18 @@ import torch
 from muddle.errors import DivergenceError, NotEnoughMemoryError
 from muddle.training import jobs as jobs_module
 from muddle.training import planning
+from muddle.training import trainer as trainer_module
 from muddle.training.config import TrainConfig
 from muddle.training.data import TrainingData, TrainJob
 from muddle.training.jobs import is_out_of_memory, train_jobs
-from muddle.training.planning import Share, bytes_per_net, halve, plan_waves, shared_bytes
+from muddle.training.planning import (
+    Share,
+    bytes_per_net,
+    halve,
+    net_cost,
+    plan_waves,
+    shared_bytes,
+)
 from muddle.training.results import merge_results
 from muddle.training.stopping import Deadline, NetStatus
 from muddle.training.trainer import Trainer, iterations_ahead
@@ -108,6 +116,19 @@ def test_groups_of_unequal_length_are_merged_with_gaps():
     assert torch.equal(merged.history.loss[:, 2:], long.history.loss)
     assert torch.equal(merged.nets.weights[1][:2], short.nets.weights[1])
     assert merged.n_iterations.tolist() == [3, 3, 8, 8]
+
+
+def test_a_net_that_is_lost_in_one_group_leaves_the_others_their_places(monkeypatch):
+    job = make_job(replace(SMALL, head="train"), n_nets=4)
+    data = job.data
+    features = torch.cat([data.features, torch.full((1, 4), 1e25)])
+    labels = torch.cat([data.labels, torch.zeros(1, 1)])
+    train_rows = data.train_rows.clone()
+    train_rows[0, 0] = 40  # the poisoned row, in no other net
+    data = replace(data, features=features, labels=labels, train_rows=train_rows)
+    monkeypatch.setattr(planning, "MOST_ON_CPU", shared_bytes(job, CPU) + 2 * one(job))
+    (result,) = fit(replace(job, data=data))
+    assert result.kept == [1, 2, 3]
 
 
 # ---------------------------------------------------------------------------- memory
@@ -247,8 +268,9 @@ def test_nothing_of_a_fit_stays_in_memory():
 # ---------------------------------------------------------------------------- stopping
 
 
-def test_patience_stops_each_net_on_its_own_and_keeps_its_best():
-    config = replace(SMALL, max_iter=60, learning_rate=0.05)
+@pytest.mark.parametrize("batch_size", [4096, 10])
+def test_patience_stops_each_net_on_its_own_and_keeps_its_best(batch_size):
+    config = replace(SMALL, max_iter=60, learning_rate=0.05, batch_size=batch_size)
     (free,) = fit(make_job(config))
     (patient,) = fit(make_job(replace(config, patience=4)))
     assert len(set(patient.n_iterations.tolist())) > 1
@@ -264,6 +286,13 @@ def test_patience_stops_each_net_on_its_own_and_keeps_its_best():
                 break
         assert int(patient.n_iterations[net]) == stop
         assert int(patient.best_iteration[net]) == best
+        # Whoever left before it, a net goes on as it would have.
+        torch.testing.assert_close(
+            patient.history.loss[: stop + 1, net],
+            free.history.loss[: stop + 1, net],
+            rtol=1e-3,
+            atol=1e-4,
+        )
     assert not patient.diverged.any()
     assert len(patient.history.loss) == int(patient.n_iterations.max()) + 1
 
@@ -304,7 +333,24 @@ def test_a_net_that_cannot_be_factored_sits_out_and_comes_back():
     assert float(result.history.penalty[-1, 0]) > 1.0
 
 
-def test_a_net_beyond_help_is_given_up_after_eight_raises():
+def test_a_net_beyond_help_is_given_up_after_eight_raises(monkeypatch):
+    factor_gram = trainer_module.factor_gram
+
+    def never_for_net_0(gram, penalty, out=None):
+        factor = factor_gram(gram, penalty, out)
+        failed = factor.failed.clone()
+        failed[0] |= len(failed) == 2
+        return replace(factor, failed=failed)
+
+    monkeypatch.setattr(trainer_module, "factor_gram", never_for_net_0)
+    (result,) = fit(make_job(replace(SMALL, max_iter=20), n_nets=2))
+    assert result.diverged.tolist() == [True, False]
+    assert result.n_iterations.tolist() == [9, 20]  # the ninth failure is the last
+    assert result.history.score[1:10, 0].isnan().all()
+    assert int(result.best_iteration[0]) == 0
+
+
+def test_raises_are_counted_in_all_and_in_a_row():
     status = NetStatus.start(2, CPU)
     places = torch.arange(2)
     for n_raises in range(1, 4):
@@ -323,6 +369,17 @@ def test_the_time_of_later_groups_is_kept_for_them(monkeypatch):
     assert steps.min() > 0.2 * steps.max()
     assert Deadline(None).part(0.5).limit is None
     assert 4.9 < Deadline(10.0).part(0.5).limit <= 5.0
+    later = Deadline(10.0)
+    later.start -= 4.0
+    assert 2.9 < later.part(0.5).limit <= 3.0  # of what is left, not of all
+    later.start -= 100.0
+    assert later.part(0.5).limit == 0.0
+
+
+def test_time_is_shared_out_by_iterations_and_depth():
+    cost = net_cost(make_job())
+    assert net_cost(make_job(replace(SMALL, max_iter=16))) == pytest.approx(2 * cost)
+    assert net_cost(make_job(replace(SMALL, depth=4))) > 1.5 * cost
 
 
 def test_one_score_for_all_nets_also_when_they_are_divided():

@@ -6,15 +6,17 @@ from itertools import pairwise
 import pytest
 import torch
 
+from muddle.core.loss import combine, make_loss
 from muddle.core.muddling import stack_permuted
 from muddle.core.network import draw_nets
 from muddle.core.penalty import penalty_grid, residuals_on_grid, steepest_penalty
+from muddle.core.ridge import factor_with_recovery, gram_matrix, ridge_residual
 from muddle.errors import DivergenceError, TimeLimitError
 from muddle.training.config import TrainConfig
 from muddle.training.data import Batches, TrainingData, TrainJob
 from muddle.training.jobs import train_jobs
 from muddle.training.stopping import Deadline
-from muddle.training.trainer import NOISE_STREAM
+from muddle.training.trainer import NOISE_STREAM, Trainer
 
 CPU = torch.device("cpu")
 SMALL = TrainConfig(depth=2, width=24, max_iter=8, n_permutations=3, dither=0.03)
@@ -119,6 +121,41 @@ def test_first_loss_is_the_formula_with_the_parts_that_are_on(
     assert (permutation == 0.0) == (n_permutations == 0)
 
 
+@pytest.mark.parametrize("width", [8, 64])  # primal and dual
+@pytest.mark.parametrize("weighted", [False, True])
+def test_an_iteration_steps_along_the_gradient_of_its_loss(width, weighted):
+    config = replace(SMALL, width=width, loss="paper", dither=0.0, structured_noise=0.0)
+    data = make_data(weights=torch.linspace(0.2, 3.0, 40) if weighted else None)
+    trainer = Trainer(data, config, SEEDS, "r2", CPU)
+    nets = trainer.nets.map(lambda tensor: tensor.clone().requires_grad_())
+    log_penalty = trainer.log_penalty.clone().requires_grad_()
+    batch = trainer.batches.at(trainer.slot)
+    trainer.advance()
+
+    root = data.weights_of(data.train_rows).sqrt()[..., None]
+    hidden, penalty = nets.hidden(batch.features) * root, log_penalty.exp()
+    factor = factor_with_recovery(gram_matrix(hidden.detach()), penalty.detach())
+    residual, _ = ridge_residual(hidden, batch.stack.flatten(2) * root, penalty, factor)
+    loss = make_loss("regression", "paper", structured_noise=False)
+    plain = (residual / root).reshape(batch.stack.shape)
+    errors = loss.errors(plain, batch.stack, batch.weights)
+    leaves = [*nets.parameters(), log_penalty]
+    total = combine(errors, trainer.baseline).total.sum()
+    stepped = [*trainer.nets.parameters(), trainer.log_penalty]
+    for ours, theirs in zip(stepped, torch.autograd.grad(total, leaves), strict=True):
+        torch.testing.assert_close(ours.grad, theirs, rtol=1e-3, atol=1e-5)
+
+
+def test_the_first_step_is_taken_on_the_rows_that_chose_the_penalty():
+    trainer = Trainer(make_data(), replace(SMALL, batch_size=10), SEEDS, "r2", CPU)
+    chose = trainer.batches.at(trainer.slot).features
+    first = torch.zeros(1, dtype=torch.long)
+    trainer.advance()
+    assert torch.equal(trainer.batches.at(first).features, chose)
+    trainer.advance()
+    assert not torch.equal(trainer.batches.at(first).features, chose)
+
+
 def test_a_lower_loss_is_found():
     result = fit(make_data(), replace(SMALL, max_iter=60, structured_noise=0.0))
     assert (result.history.loss[-1] < 0.9 * result.history.loss[0]).all()
@@ -157,14 +194,18 @@ def test_history_has_a_row_per_iteration_and_the_start():
 
 
 @pytest.mark.parametrize("batch_size", [4096, 10])
-def test_head_on_all_rows_is_the_ridge_of_all_rows(batch_size):
-    data = make_data()
-    config = replace(SMALL, head="all", batch_size=batch_size)
+@pytest.mark.parametrize("width", [24, 36, 64])  # primal, of all rows only, dual
+@pytest.mark.parametrize("weighted", [False, True])
+def test_head_on_all_rows_is_the_ridge_of_all_rows(batch_size, width, weighted):
+    weights = torch.linspace(0.2, 3.0, 40) if weighted else torch.ones(40)
+    data = make_data(weights=weights if weighted else None)
+    config = replace(SMALL, head="all", batch_size=batch_size, width=width)
     result = fit(data, config)
     hidden = result.nets.map(torch.Tensor.double).hidden(data.features.double())
     scale = 40 / min(batch_size, data.n_train)
-    gram = hidden.mT @ hidden + (scale * result.penalty.double())[:, None, None] * torch.eye(24)
-    expected = torch.linalg.solve(gram, hidden.mT @ data.labels.double())
+    penalty = (scale * result.penalty.double())[:, None, None] * torch.eye(width)
+    scaled = hidden.mT * weights.sqrt().double().square()  # √weights are float32
+    expected = torch.linalg.solve(scaled @ hidden + penalty, scaled @ data.labels.double())
     torch.testing.assert_close(result.head, expected, rtol=1e-8, atol=1e-8)
 
 

@@ -169,7 +169,8 @@ class Ensemble(BaseMLR, EnsembleParameters):
         return pick_nets(self.validation_scores_, chosen, top_k)
 
     def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = super().__getstate__()
+        # A copy: scikit-learn gives the dictionary of the estimator itself.
+        state: dict[str, Any] = dict(super().__getstate__())
         if "nets_" in state:
             state["nets_"] = tuple(stack.map(own_memory) for stack in state["nets_"])
             state["head_"] = tuple(map(own_memory, state["head_"]))

@@ -109,7 +109,8 @@ class MLRRegressor(RegressionMLR, SingleNet):
     max_loss : float or None, default=None
         Stop when the fit term exceeds this. None: stop only when it is not finite.
     time_limit : float or None, default=None
-        Seconds for the whole fit; training stops after the iteration that reaches it.
+        Seconds for the whole fit; training stops after the iteration that reaches it (on CUDA up
+        to nineteen iterations later, as the clock is looked at every twenty).
     preprocessor : TablePreprocessor or None, default=None
         How the table becomes features, unfitted. None: ``TablePreprocessor()``.
     device : str, default="auto"

@@ -53,7 +53,7 @@ def train_jobs(
     any job had a finite iteration.
     """
     reporter = reporter or Silent()
-    jobs = [choose_score_of(job) for job in jobs]
+    jobs = choose_scores(jobs)
     waves = plan_waves(jobs, device, memory_share)
     if sum(len(wave) for wave in waves) > len(jobs):
         _say_groups(jobs, waves, device, reporter)
@@ -62,7 +62,8 @@ def train_jobs(
         while waves:
             wave = waves.pop(0)
             try:
-                results = _train_wave(jobs, wave, waves, device, deadline, reporter)
+                is_first = not any(parts)
+                results = _train_wave(jobs, wave, waves, device, deadline, reporter, is_first)
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
@@ -93,6 +94,18 @@ def choose_score_of(job: TrainJob) -> TrainJob:
     return replace(job, score_name=choose_score(job.config, job.data))
 
 
+def choose_scores(jobs: Sequence[TrainJob]) -> list[TrainJob]:
+    """All jobs with their scores chosen: if nets of one have no ROC curve, none is scored by it, as
+    nets of different jobs are compared with each other."""
+    chosen = [choose_score_of(job) for job in jobs]
+    if all(job.score_name != "minus squared error" for job in chosen):
+        return chosen
+    return [
+        replace(job, score_name="minus squared error") if job.score_name == "auc" else job
+        for job in chosen
+    ]
+
+
 def _train_wave(
     jobs: Sequence[TrainJob],
     wave: Wave,
@@ -100,8 +113,10 @@ def _train_wave(
     device: torch.device,
     deadline: Deadline,
     reporter: Reporter,
+    is_first: bool,
 ) -> list[TrainResult]:
-    """Nets side by side, iteration by iteration, until all are done or their time is over."""
+    """Nets side by side, iteration by iteration, until all are done or their time is over. After
+    nets that are trained already, one iteration is done in any case."""
     own_deadline = deadline
     if later:
         costs = [sum(s.n_nets * net_cost(jobs[s.job]) for s in each) for each in (wave, *later)]
@@ -117,7 +132,7 @@ def _train_wave(
     while True:
         for trainer in running:
             reporter.advance(*trainer.look())
-        if running is trainers:
+        if is_first and running is trainers:
             deadline.check_first_iteration()
         running = [trainer for trainer in running if not trainer.is_done]
         if not running or own_deadline.is_over():

@@ -127,7 +127,7 @@ def plan_waves(
     for index, job in enumerate(jobs):
         shared, per_net = shared_bytes(job, device), bytes_per_net(job, device)
         if shared + per_net > budget:
-            raise NotEnoughMemoryError(explain_need(job, device, shared + per_net, available))
+            raise NotEnoughMemoryError(explain_need(job, device, shared + per_net, budget))
         n_fit = max(1, int(min(len(job.seeds), (budget_per_wave - shared) // per_net)))
         n_groups = math.ceil(len(job.seeds) / n_fit)
         edges = [round(group * len(job.seeds) / n_groups) for group in range(n_groups + 1)]
@@ -146,11 +146,11 @@ def halve(wave: Wave) -> list[Wave] | None:
     return [(Share(share.job, share.start, middle),), (Share(share.job, middle, share.stop),)]
 
 
-def explain_need(job: TrainJob, device: torch.device, needed: int, available: int | None) -> str:
+def explain_need(job: TrainJob, device: torch.device, needed: int, usable: float | None) -> str:
     """Why not even one net fits, and what to lower."""
     config, data = job.config, job.data
     n_rows = min(data.n_train, config.batch_size)
-    has = "" if available is None else f", of which {available / 2**30:.2g} GiB are free"
+    has = "" if usable is None else f", where {usable / 2**30:.2g} GiB can be used"
     largest = {
         "width": config.width**2 * config.depth + n_rows * config.width,
         "batch_size": n_rows * config.width * config.depth,

@@ -16,9 +16,10 @@ import torch
 
 from muddle.core.device import resolve_device
 from muddle.core.network import StackedMLP
+from muddle.core.precision import product_precision
 from muddle.errors import DivergenceError, WorkerError
 from muddle.training.data import TrainJob
-from muddle.training.jobs import Reporter, choose_score_of, train_jobs
+from muddle.training.jobs import Reporter, choose_scores, train_jobs
 from muddle.training.results import History, TrainResult, merge_results
 from muddle.training.stopping import Deadline
 
@@ -41,12 +42,13 @@ def spread_jobs(
         return train_jobs(jobs, device=device, deadline=deadline, reporter=reporter)
     if reporter is not None:
         reporter.say(f"{n_nets} nets are spread over {n_workers} workers")
-    shares = divide_jobs([choose_score_of(job) for job in jobs], n_workers)
+    shares = divide_jobs(choose_scores(jobs), n_workers)
     tasks = [
         WorkerTask(worker, tuple(part for _, part in share), str(device), send(deadline), n_workers)
         for worker, share in enumerate(shares)
     ]
-    with torch_threads(torch.get_num_threads()):  # threads as workers may change our own
+    # Threads as workers may change our own settings, and each other's.
+    with torch_threads(torch.get_num_threads()), product_precision("highest"):
         answers = _run(tasks, reporter)
     return _merge(jobs, shares, answers)
 

@@ -11,6 +11,7 @@ Shapes: K nets still in training, B rows of a batch, H hidden units, C label col
 import contextlib
 import functools
 import math
+import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -63,9 +64,10 @@ def iterations_ahead(device: torch.device, numbers_per_iteration: int) -> int:
 
 
 @functools.cache
-def stream_of(device: torch.device, place: int) -> torch.cuda.Stream | None:
+def stream_of(device: torch.device, place: int, thread: int) -> torch.cuda.Stream | None:
     """The stream of the trainer at this place among those that run side by side. Always the same
-    ones: cuBLAS keeps a workspace for every stream that it has ever seen."""
+    ones: cuBLAS keeps a workspace for every stream that it has ever seen. Threads have their own:
+    what one sends while another records would be recorded."""
     if device.type != "cuda":
         return None
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -85,7 +87,7 @@ class Trainer:
     ) -> None:
         self.config = config
         self.device = device
-        self.stream = stream_of(device, place)
+        self.stream = stream_of(device, place, threading.get_ident())
         self.iteration = 0  # the next one
         self.is_done = False
         self.seconds: list[float] = []
@@ -317,7 +319,7 @@ class Trainer:
         factor = factor_gram(gram, penalty, out=self.lower)
         failed = factor.failed
         # A matrix that is not finite has diverged: no penalty helps it.
-        raised = failed & visible.isfinite()
+        raised = failed & visible.isfinite() & self.status.alive[self.places]
         n_in_a_row = self.status.count_raises(self.places, raised.long())
         raised_log = raise_penalty(penalty, visible).log()
         self.log_penalty.copy_(torch.where(raised, raised_log, self.log_penalty))
@@ -362,14 +364,15 @@ class Trainer:
             tie_break = self.scoring.tie_break(predicted)
         new = Candidate(self.nets, factor.penalty, head, score, tie_break)
         better = self.best.update(new, self.places, self.counter)
-        rows = torch.stack(
-            [terms.total, terms.permutation, score.to(terms.total.dtype), factor.penalty], dim=1
-        )
+        measured = torch.stack([terms.total, terms.permutation, score.to(terms.total.dtype)], dim=1)
+        # A net that sits out has a loss by the factor that made it harmless, which means nothing.
+        measured = torch.where(factor.failed[:, None], torch.nan, measured)
+        rows = torch.cat([measured, factor.penalty[:, None]], dim=1)
         rows = torch.where(alive[:, None], rows, torch.nan)
         self.records.index_put_((self.slot, self.places), rows)
         broken = hopeless | ~(scored | factor.failed)
         if self.config.max_loss is not None:
-            broken = broken | (terms.fit > self.config.max_loss)
+            broken = broken | (scored & (terms.fit > self.config.max_loss))
         self.status.update(self.places, self.counter, alive, broken, better, self.config.patience)
 
     def _predict_validation(self, head: Tensor) -> Tensor:
