@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -69,3 +72,22 @@ def test_product_precision_is_put_back_also_after_an_error(setting):
             assert torch.get_float32_matmul_precision() == "high"
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def test_precision_set_per_backend_is_set_aside_and_put_back():
+    # In a process of its own: torch does not forget that this way of setting it was used.
+    code = """
+import torch
+from muddle.core.precision import product_precision
+cuda, cpu = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
+cuda.fp32_precision, cpu.fp32_precision = "tf32", "bf16"
+with product_precision("highest"):
+    assert (cuda.fp32_precision, cpu.fp32_precision) == ("ieee", "ieee")
+    with product_precision("high"):
+        assert cuda.fp32_precision == "tf32"
+    assert (cuda.fp32_precision, cpu.fp32_precision) == ("ieee", "ieee")
+assert (cuda.fp32_precision, cpu.fp32_precision) == ("tf32", "bf16")
+"""
+    if not hasattr(torch.backends.cuda.matmul, "fp32_precision"):
+        pytest.skip("this torch has one setting for all backends")
+    subprocess.run([sys.executable, "-c", code], check=True)
