@@ -174,7 +174,7 @@ def plot(table: pd.DataFrame, path: Path) -> str:
     import matplotlib
 
     matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
 
     studies = list(dict.fromkeys(table.study))
     figure, axes = pyplot.subplots(
@@ -202,6 +202,7 @@ def plot(table: pd.DataFrame, path: Path) -> str:
             values = np.array([part[study].min(), part[study].max()])
             axis.plot(values, end[name] * values / values[1], "k:", label="slope 1")
             axis.set(xscale="log", yscale="log", xlabel=study)
+            axis.xaxis.set_minor_formatter(ticker.NullFormatter())  # these would overlap
         seconds.set_ylabel("seconds")
         memory.set_ylabel("peak memory, MB")
         base = part.iloc[0]
