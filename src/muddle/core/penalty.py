@@ -23,9 +23,8 @@ def penalty_grid(source: Source) -> Tensor:
 def residuals_on_grid(hidden: Tensor, targets: Tensor, grid: Tensor) -> Iterator[Tensor]:
     """M Z for each penalty of the grid. hidden (K, N, H), targets (K, N, T) -> G times (K, N, T)
 
-    One Cholesky factor per grid point costs less than one eigendecomposition for all of them. In
-    float64, because in float32 the Gram matrix of many rows is not positive definite at the low
-    end of the grid.
+    One Cholesky factor per grid point, in float64, because in float32 the Gram matrix of many rows
+    is not positive definite at the low end of the grid (decisions/0012).
     """
     dual = uses_dual(hidden.shape[-2], hidden.shape[-1])
     at_once = max(1, MAX_NUMBERS // hidden[0].numel()) if hidden.is_cuda else 1
