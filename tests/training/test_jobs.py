@@ -131,6 +131,12 @@ def test_a_net_that_is_lost_in_one_group_leaves_the_others_their_places(monkeypa
     assert result.kept == [1, 2, 3]
 
 
+def test_merged_nets_are_named_by_their_place_among_all_that_were_asked_for():
+    (result,) = fit(make_job(n_nets=2))
+    merged = merge_results([replace(result, kept=[0, 2]), replace(result, kept=[1, 3])], [3, 4])
+    assert merged.kept == [0, 2, 4, 6]
+
+
 # ---------------------------------------------------------------------------- memory
 
 
@@ -241,6 +247,15 @@ def test_running_out_of_memory_halves_the_group_and_changes_nothing(error, short
     assert_same(halved, free)
     assert len(watcher.said) == 3  # six nets, then twice three of them
     assert "ran out with 6 nets side by side" in watcher.said[0]
+
+
+def test_nets_keep_their_order_when_an_early_group_is_halved(short_of_memory, monkeypatch):
+    job = make_job()
+    (free,) = fit(job)
+    monkeypatch.setattr(planning, "MOST_ON_CPU", shared_bytes(job, CPU) + 3 * one(job))
+    short_of_memory(2, MemoryError())
+    (halved,) = fit(job)
+    assert_same(halved, free)
 
 
 def test_one_net_that_runs_out_of_memory_is_an_error(short_of_memory):
