@@ -250,10 +250,10 @@ def test_running_out_of_memory_halves_the_group_and_changes_nothing(error, short
 
 
 def test_nets_keep_their_order_when_an_early_group_is_halved(short_of_memory, monkeypatch):
-    job = make_job()
+    job = make_job(n_nets=7)
     (free,) = fit(job)
-    monkeypatch.setattr(planning, "MOST_ON_CPU", shared_bytes(job, CPU) + 3 * one(job))
-    short_of_memory(2, MemoryError())
+    monkeypatch.setattr(planning, "MOST_ON_CPU", shared_bytes(job, CPU) + 4 * one(job))
+    short_of_memory(3, MemoryError())  # the first group has four nets, the second three
     (halved,) = fit(job)
     assert_same(halved, free)
 
