@@ -287,7 +287,7 @@ def test_a_failed_fit_leaves_the_model_as_it_was(numbers):
         (BagMLRRegressor, {"n_jobs": 0}, ValueError, "n_jobs must not be 0. Use None or 1"),
         (BagMLRRegressor, {"n_jobs": "all"}, TypeError, "n_jobs must be a whole number"),
         (BagMLRClassifier, {"criterion": "square"}, ValueError, "Did you mean 'squared'?"),
-        (BagMLRClassifier, {"dither": 0.03}, ValueError, "dither must be 0 in classification"),
+        (BagMLRClassifier, {"dither": 0.03}, ValueError, "dither must be 0 with the logistic loss"),
         (BagMLRRegressor, {"patience": 0}, ValueError, "patience must be at least 1"),
         (BagMLRRegressor, {"precision": "half"}, ValueError, "precision must be one of"),
     ],

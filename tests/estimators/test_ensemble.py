@@ -486,7 +486,7 @@ def test_the_squared_criterion_separates_two_classes(make):
 
 
 def test_dither_belongs_to_the_squared_criterion(classes):
-    with pytest.raises(ValueError, match=r"dither must be 0 in classification, got dither=0\.03"):
+    with pytest.raises(ValueError, match=r"with the logistic loss, got dither=0\.03"):
         MLRClassifier(**QUICK, dither=0.03).fit(*classes)
 
 

@@ -29,7 +29,7 @@ from muddle.training.config import TrainConfig, preset_config
         ({"time_limit": "10"}, "time_limit must be a number"),
         ({"validation_fraction": 20}, r"\(0, 1\), got validation_fraction=20. Did you mean 0.2"),
         ({"validation_fraction": 0}, r"must lie in \(0, 1\)"),
-        ({"task": "classification", "dither": 0.1}, "dither must be 0 in classification"),
+        ({"task": "classification", "dither": 0.1}, "dither must be 0 with the logistic loss"),
     ],
 )
 def test_bad_values_say_what_must_hold_and_what_came(parameters, message):

@@ -73,7 +73,10 @@ class TrainConfig:
                 check_int(name, getattr(self, name), minimum=1)
         check_fraction("validation_fraction", self.validation_fraction)
         if self.task == "classification" and self.dither != 0:
-            raise ValueError(f"dither must be 0 in classification, got dither={self.dither}.")
+            raise ValueError(
+                f"dither must be 0 with the logistic loss, got dither={self.dither}. Set it to 0 "
+                "or use criterion='squared'."
+            )
 
     @property
     def steps(self) -> int:

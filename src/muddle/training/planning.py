@@ -150,7 +150,7 @@ def explain_need(job: TrainJob, device: torch.device, needed: int, usable: float
     """Why not even one net fits, and what to lower."""
     config, data = job.config, job.data
     n_rows = min(data.n_train, config.batch_size)
-    has = "" if usable is None else f", where {usable / 2**30:.2g} GiB can be used"
+    has = "" if usable is None else f", where {usable / 2**30:,.1f} GiB can be used"
     largest = {
         "width": config.width**2 * config.depth + n_rows * config.width,
         "batch_size": n_rows * config.width * config.depth,
@@ -160,5 +160,5 @@ def explain_need(job: TrainJob, device: torch.device, needed: int, usable: float
     lower_what = f"Lower {lower[0]} or {lower[1]}."
     return (
         f"one net of depth {config.depth} and width {config.width} on {n_rows} rows at a time "
-        f"needs {needed / 2**30:.2g} GiB of memory on {device}{has}. {lower_what}"
+        f"needs {needed / 2**30:,.1f} GiB of memory on {device}{has}. {lower_what}"
     )
