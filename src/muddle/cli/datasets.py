@@ -1,32 +1,15 @@
-"""The command line: reads arguments, makes one call into the package, prints what comes back."""
-
-# typer reads the annotations as text, so that this module can be imported without typer.
-from __future__ import annotations
+"""muddle datasets: list, fetch, show."""
 
 import json
-import sys
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from muddle import __version__
-from muddle.errors import MuddleError
+import typer
+from rich.table import Table
 
-try:
-    import typer
-    from rich.console import Console
-    from rich.table import Table
-    from typer.core import TyperGroup
-except ImportError as error:
-    missing_package: str | None = (error.name or "typer").partition(".")[0]
-else:
-    missing_package = None
-    DataHome = Annotated[
-        Path | None,
-        typer.Option(help="Folder of the data. Default: $MUDDLE_DATA, else ~/.cache/muddle."),
-    ]
-    AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+from muddle.cli.output import AsJson, DataHome, make_console, print_json, print_table
 
 if TYPE_CHECKING:
     from muddle.datasets.catalogue import Entry
@@ -42,60 +25,6 @@ LABELS = {
     "n_features": "columns",
 }
 STATE_STYLES = {"present": "green", "fetched": "green", "by hand": "yellow", "failed": "red"}
-
-
-def main() -> None:
-    """Entry point of the command `muddle`."""
-    if missing_package:
-        sys.exit(f"Error: muddle needs the package {missing_package}: pip install 'muddle[cli]'.")
-    make_app()(prog_name="muddle")
-
-
-def make_app() -> typer.Typer:
-    """All commands. A new one is a function below and a line here."""
-    options: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False}
-    app = typer.Typer(cls=make_group(), no_args_is_help=True, **options)
-    app.callback()(read_global_options)
-    datasets = typer.Typer(**options)
-    datasets.callback(invoke_without_command=True)(list_datasets)
-    datasets.command("fetch")(fetch_datasets)
-    datasets.command("show")(show_dataset)
-    app.add_typer(datasets, name="datasets")
-    return app
-
-
-def make_group() -> type[TyperGroup]:
-    class OneLineErrors(TyperGroup):
-        """Shows errors a user can act on as one line; with --debug they pass."""
-
-        def invoke(self, ctx: Any) -> Any:
-            try:
-                return super().invoke(ctx)
-            except BrokenPipeError:  # e.g. `muddle datasets | head`, which typer ends quietly
-                raise
-            except (MuddleError, ValueError, OSError) as error:
-                if ctx.params.get("debug"):
-                    raise
-                typer.echo(f"Error: {' '.join(str(error).splitlines())}", err=True)
-                raise typer.Exit(1) from error
-
-    return OneLineErrors
-
-
-def print_version(asked: bool) -> None:
-    if asked:
-        typer.echo(f"muddle {__version__}")
-        raise typer.Exit()
-
-
-def read_global_options(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=print_version, help="Print the version."),
-    ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
-) -> None:
-    """Learn from small tables."""
 
 
 def list_datasets(
@@ -154,7 +83,7 @@ def show_dataset(
         print_facts(facts)
 
 
-def describe_entry(entry: Entry, home: Path) -> dict[str, Any]:
+def describe_entry(entry: "Entry", home: Path) -> dict[str, Any]:
     """All facts of a data set, and of its table where the file is there."""
     from muddle.datasets.files import locate
     from muddle.datasets.published import QUIRKS
@@ -204,10 +133,6 @@ def describe_table(name: str, home: Path) -> dict[str, Any]:
     return {**facts, "columns": json.loads(columns)}
 
 
-def print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
-
-
 def print_facts(facts: Mapping[str, Any]) -> None:
     """Facts that are there, one per line; columns as a table below."""
     grid = Table.grid(padding=(0, 2))
@@ -226,34 +151,3 @@ def print_facts(facts: Mapping[str, Any]) -> None:
     if facts.get("columns"):
         console.print()
         print_table(list(facts["columns"][0]), facts["columns"])
-
-
-def print_table(columns: list[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    rows = list(rows)
-    for column in columns:
-        numeric = any(is_number(row[column]) for row in rows)
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(format_cell(row[column]) for column in columns))
-    make_console().print(table)
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def format_cell(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def make_console() -> Console:
-    """A console that prints text as it is, and never cuts a line that goes to a file or pipe."""
-    console = Console(markup=False, emoji=False, highlight=False)
-    if not console.is_terminal:
-        console.width = 10_000
-    return console

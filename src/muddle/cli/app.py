@@ -1,0 +1,58 @@
+"""All commands of `muddle`. A new one is a function in one of the modules here and a line below."""
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from muddle import __version__
+from muddle.cli import datasets
+from muddle.errors import MuddleError
+
+OPTIONS: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False}
+
+
+class OneLineErrors(TyperGroup):
+    """Shows errors a user can act on as one line; with --debug they pass."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # e.g. `muddle datasets | head`, which typer ends quietly
+            raise
+        except (MuddleError, ValueError, OSError) as error:
+            if ctx.params.get("debug"):
+                raise
+            typer.echo(f"Error: {' '.join(str(error).splitlines())}", err=True)
+            raise typer.Exit(1) from error
+
+
+def make_app() -> typer.Typer:
+    app = typer.Typer(cls=OneLineErrors, no_args_is_help=True, **OPTIONS)
+    app.callback()(read_global_options)
+    app.add_typer(make_datasets(), name="datasets")
+    return app
+
+
+def make_datasets() -> typer.Typer:
+    group = typer.Typer(**OPTIONS)
+    group.callback(invoke_without_command=True)(datasets.list_datasets)
+    group.command("fetch")(datasets.fetch_datasets)
+    group.command("show")(datasets.show_dataset)
+    return group
+
+
+def print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"muddle {__version__}")
+        raise typer.Exit()
+
+
+def read_global_options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=print_version, help="Print the version."),
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Learn from small tables."""
