@@ -25,6 +25,10 @@ class UnknownDatasetError(MuddleError, ValueError):
     """No data set of that name."""
 
 
+class UnknownMethodError(MuddleError, ValueError):
+    """No method of that name in the benchmark."""
+
+
 class MissingDataError(MuddleError, FileNotFoundError):
     """A data file is not there and cannot be downloaded."""
 

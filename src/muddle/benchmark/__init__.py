@@ -1,0 +1,1 @@
+"""The benchmark: every method on every data set, on the same splits."""

@@ -1,0 +1,169 @@
+"""What a record says of the machine, the packages and the memory a cell took."""
+
+import contextlib
+import ctypes
+import gc
+import importlib.metadata
+import os
+import platform
+import resource
+import subprocess
+import sys
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from muddle import __version__
+
+MB = 1e6
+BUILT_ON_TORCH = {"fastai", "pytabkit"}
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+    "RAYON_NUM_THREADS",
+    "POLARS_MAX_THREADS",
+    "LOKY_MAX_CPU_COUNT",
+)
+_STATUS = Path("/proc/self/status")
+_CLEAR = Path("/proc/self/clear_refs")
+
+
+@cache
+def describe_machine(device: str = "cpu") -> str:
+    """Processor, cores, memory and, where it is used, the GPU."""
+    gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    n_cores = os.cpu_count() or 1  # the machine's; joblib's count is what a worker may use
+    parts = [_processor(), f"{n_cores} core{'s' if n_cores > 1 else ''}", f"{gib:.0f} GiB"]
+    if device == "cuda":
+        import torch
+
+        parts.append(torch.cuda.get_device_name())
+    return ", ".join(parts)
+
+
+def count_cores() -> int:
+    """Cores that this process may use."""
+    import joblib
+
+    return int(joblib.cpu_count())
+
+
+def describe_versions(packages: Iterable[str]) -> str:
+    """Versions of these packages, of muddle and of Python, sorted by name."""
+    names = {"numpy", "sklearn", *packages}
+    versions = {name: _version(name) for name in names}
+    versions |= {"muddle": __version__, "python": platform.python_version()}
+    return "; ".join(f"{_title(name)} {versions[name]}" for name in sorted(versions, key=_title))
+
+
+def packages_of(model: Any, packages: Iterable[str]) -> set[str]:
+    """Packages whose version matters to a model: those its method names, and its own."""
+    module = type(model).__module__
+    found = {module.partition(".")[0], *packages}
+    if module.startswith("muddle.estimators") or found & BUILT_ON_TORCH:
+        found.add("torch")
+    return found - {"muddle", "__main__", "builtins"}
+
+
+class Peaks(NamedTuple):
+    """Most memory taken, in MB; on the device None where it was not used."""
+
+    here: float
+    on_device: float | None
+
+    def or_higher(self, other: "Peaks") -> "Peaks":
+        devices = [peak for peak in (self.on_device, other.on_device) if peak is not None]
+        return Peaks(max(self.here, other.here), max(devices, default=None))
+
+
+class MemoryMeter:
+    """Growth of memory from the moment it is made, in MB; programs a method starts do not count."""
+
+    def __init__(self, device: str) -> None:
+        gc.collect()
+        _give_back_memory()
+        self._on_cuda = device == "cuda"
+        self._base = _resident()
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget the peak so far, not the level at the start."""
+        if _CLEAR.exists():
+            with contextlib.suppress(OSError):  # then the peak is the process's, not the cell's
+                _CLEAR.write_text("5")
+        if self._on_cuda and "torch" in sys.modules:
+            sys.modules["torch"].cuda.reset_peak_memory_stats()
+
+    def read(self) -> Peaks:
+        on_device = None
+        if self._on_cuda and "torch" in sys.modules:
+            on_device = round(sys.modules["torch"].cuda.max_memory_allocated() / MB, 3)
+        return Peaks(round(max(0.0, _peak() - self._base) / MB, 3), on_device)
+
+
+def _resident() -> float:
+    return _read_status("VmRSS") or _peak()
+
+
+def _peak() -> float:
+    """Highest resident memory so far, in bytes."""
+    peak = _read_status("VmHWM")
+    if peak is not None:
+        return peak
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return used * (1.0 if sys.platform == "darwin" else 1024.0)
+
+
+def _read_status(name: str) -> float | None:
+    try:
+        lines = _STATUS.read_text().splitlines()
+    except OSError:  # not Linux
+        return None
+    return next((1024.0 * int(line.split()[1]) for line in lines if line.startswith(name)), None)
+
+
+def _give_back_memory() -> None:
+    # What glibc keeps of earlier cells would hide how much this one takes.
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+@cache
+def _version(name: str) -> str:
+    if name.startswith("R:"):
+        return _version_in_r(name.removeprefix("R:"))
+    for distribution in _distributions().get(name, []):
+        return importlib.metadata.version(distribution)
+    return str(getattr(sys.modules.get(name), "__version__", "unknown"))
+
+
+@cache
+def _distributions() -> Any:
+    return importlib.metadata.packages_distributions()
+
+
+def _version_in_r(package: str) -> str:
+    question = f"cat(as.character(packageVersion('{package}')), R.version.string)"
+    answer = subprocess.run(["Rscript", "-e", question], capture_output=True, text=True)
+    version, _, of_r = answer.stdout.partition(" ")
+    return f"{version} ({of_r.partition(' (')[0]})" if version else "unknown"
+
+
+def _title(name: str) -> str:
+    return {"sklearn": "scikit-learn"}.get(name, name.removeprefix("R:"))
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(models, "") or platform.processor() or platform.machine()
