@@ -6,7 +6,7 @@ import typer
 from typer.core import TyperGroup
 
 from muddle import __version__
-from muddle.cli import datasets
+from muddle.cli import benchmark, datasets
 from muddle.errors import MuddleError
 
 OPTIONS: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False}
@@ -31,6 +31,9 @@ def make_app() -> typer.Typer:
     app = typer.Typer(cls=OneLineErrors, no_args_is_help=True, **OPTIONS)
     app.callback()(read_global_options)
     app.add_typer(make_datasets(), name="datasets")
+    app.command("methods")(benchmark.list_methods)
+    app.add_typer(make_benchmark(), name="benchmark")
+    app.command("report")(benchmark.write_page)
     return app
 
 
@@ -39,6 +42,20 @@ def make_datasets() -> typer.Typer:
     group.callback(invoke_without_command=True)(datasets.list_datasets)
     group.command("fetch")(datasets.fetch_datasets)
     group.command("show")(datasets.show_dataset)
+    return group
+
+
+def make_benchmark() -> typer.Typer:
+    group = typer.Typer(
+        help="Compare methods on the same splits of the same data sets.",
+        no_args_is_help=True,
+        **OPTIONS,
+    )
+    group.command("run")(benchmark.run_cells)
+    group.command("status")(benchmark.show_status)
+    group.command("export")(benchmark.export_records)
+    group.command("import")(benchmark.import_records)
+    group.command("rank")(benchmark.rank_records)
     return group
 
 

@@ -43,9 +43,9 @@ def format_cell(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def make_console() -> Console:
+def make_console(stderr: bool = False) -> Console:
     """A console that prints text as it is, and never cuts a line that goes to a file or pipe."""
-    console = Console(markup=False, emoji=False, highlight=False)
+    console = Console(stderr=stderr, markup=False, emoji=False, highlight=False)
     if not console.is_terminal:
         console.width = 10_000
     return console
