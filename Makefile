@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 21
 
 install: $(READY) ## make .venv with the package and its development tools
 
@@ -36,6 +36,21 @@ bench: $(READY) ## speed of ensembles, of one net and of the preprocessing, each
 	$(BIN)/python benchmarks/speed.py --rows 82 436
 	$(BIN)/python benchmarks/core.py
 	$(BIN)/python benchmarks/preprocessing.py
+	$(BIN)/python benchmarks/runner.py
+
+smoke: $(READY) ## two data sets, five methods, one split of the benchmark, and its report (2 minutes)
+	$(BIN)/muddle benchmark run --suite smoke --jobs 2 --threads 1
+	$(BIN)/muddle report runs/smoke --output runs/smoke.html
+
+report: $(READY) ## report.html from the benchmark's records in results/
+	$(BIN)/muddle report results/benchmark_published.csv.gz --output report.html \
+	  --title "muddle: the paper's benchmark, data sets up to 2000 rows" \
+	  --command "muddle benchmark run --suite all --max-rows 2000 --time-limit 300" \
+	  --command "muddle benchmark export runs/all results/benchmark_published.csv.gz" \
+	  --command "make report"
+
+install-peers: $(READY) ## into .venv, the packages the benchmark compares with (CatBoost, XGBoost, ...)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,benchmark,ray]'
 
 replicate: $(READY) ## MLR-1 and MLR-2 beside the published R² on the three study data sets
 	$(BIN)/python scripts/replicate_depth.py
@@ -44,7 +59,7 @@ replicate-ensembles: $(READY) ## Bag-, Ens-, Best- and Top5-MLR beside the publi
 	$(BIN)/python scripts/replicate_ensembles.py
 
 clean: ## remove .venv and caches
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis demo.png
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis demo.png report.html report_tables
 
-.PHONY: help install demo check fix test test-slow bench replicate replicate-ensembles clean
+.PHONY: help install install-peers demo check fix test test-slow bench smoke report replicate replicate-ensembles clean
 .DEFAULT_GOAL := help
