@@ -12,6 +12,7 @@ import torch
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import train_test_split
 
+from muddle.benchmark import backends, children, sweep
 from muddle.core.loss import combine, make_loss
 from muddle.core.ridge import factor_with_recovery, gram_matrix, ridge_residual
 
@@ -48,6 +49,11 @@ def growth():
 @pytest.fixture(scope="module")
 def soak():
     return load(BENCHMARKS / "soak.py")
+
+
+@pytest.fixture(scope="module")
+def runner():
+    return load(BENCHMARKS / "runner.py")
 
 
 @pytest.fixture
@@ -232,6 +238,41 @@ def test_soak_ends_with_status_1_when_memory_grows(soak, monkeypatch):
     with pytest.raises(SystemExit) as end:
         soak.main(["--fits", "3", "--after", "2", "--every", "1"])
     assert end.value.code == 1
+
+
+@pytest.fixture
+def one_worker(monkeypatch):
+    """Runs share a worker process, as starting one takes seconds."""
+    for module in (backends, sweep):
+        monkeypatch.setattr(module, "stop_children", lambda: None)
+    yield
+    children.stop_children()
+
+
+def test_runner_and_loop_are_timed_on_the_same_cells(runner, one_worker, tmp_path, capsys):
+    out = tmp_path / "runner.csv"
+    records = ["--methods", "4", "--datasets", "4", "--splits", "2"]
+    runner.main(["--cells", "3", "--repeats", "1", *records, "--out", str(out)])
+    table = pd.read_csv(out).set_index("what")
+    assert table.loc[["plain loop", "runner", "runner, all there before"], "items"].eq(3).all()
+    assert table.loc[["read_table", "rank_methods, R²", "write_report"], "items"].eq(32).all()
+    assert (table["seconds"] > 0).all()
+    assert "The runner adds" in capsys.readouterr().out
+
+
+def test_time_of_a_cell_is_without_the_start_of_the_runner(runner, tmp_path, monkeypatch):
+    seconds = {"loop": 1.0, "start": 2.0, "runner": 4.0, "again": 0.5}
+    monkeypatch.setattr(runner, "best_seconds", lambda *_: seconds)
+    rows = {row["what"]: row for row in runner.measure_cells(tmp_path, 5, 1)}
+    assert rows["plain loop"]["ms_per_cell"] == 200
+    assert rows["runner"]["ms_per_cell"] == 500  # two seconds for the four cells after the first
+    assert rows["runner, all there before"]["ms_per_cell"] == 100
+
+
+def test_a_runner_with_other_scores_than_the_loop_is_not_timed(runner, tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "run_cells", lambda *_: [0.0, 0.0])
+    with pytest.raises(AssertionError, match="the same scores"):
+        runner.measure_cells(tmp_path, 2, 1)
 
 
 @pytest.fixture

@@ -6,10 +6,14 @@ import typer
 from typer.core import TyperGroup
 
 from muddle import __version__
-from muddle.cli import benchmark, datasets
+from muddle.cli import benchmark, datasets, methods, ranking
 from muddle.errors import MuddleError
 
-OPTIONS: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False}
+OPTIONS: dict[str, Any] = {
+    "add_completion": False,
+    "pretty_exceptions_enable": False,
+    "rich_markup_mode": "markdown",
+}
 
 
 class OneLineErrors(TyperGroup):
@@ -31,9 +35,9 @@ def make_app() -> typer.Typer:
     app = typer.Typer(cls=OneLineErrors, no_args_is_help=True, **OPTIONS)
     app.callback()(read_global_options)
     app.add_typer(make_datasets(), name="datasets")
-    app.command("methods")(benchmark.list_methods)
+    app.command("methods")(methods.list_methods)
     app.add_typer(make_benchmark(), name="benchmark")
-    app.command("report")(benchmark.write_page)
+    app.command("report")(ranking.write_page)
     return app
 
 
@@ -55,7 +59,7 @@ def make_benchmark() -> typer.Typer:
     group.command("status")(benchmark.show_status)
     group.command("export")(benchmark.export_records)
     group.command("import")(benchmark.import_records)
-    group.command("rank")(benchmark.rank_records)
+    group.command("rank")(ranking.rank_records)
     return group
 
 
@@ -72,4 +76,4 @@ def read_global_options(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Learn from small tables."""
+    """Learn from small tables: data sets, methods, and which of them is better."""

@@ -1,195 +1,209 @@
-"""muddle methods and muddle benchmark: run, status, export, import, rank."""
+"""muddle benchmark: run, status, export, import."""
 
-import json
-from enum import StrEnum
+import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from muddle.cli.output import AsJson, DataHome, make_console, print_json, print_table
+from muddle.cli.choices import PLUGIN_HELP, Backend, Device, Folder, Plugins, Recipe, Retry
+from muddle.cli.output import (
+    DATA_HOME_HELP,
+    AsJson,
+    count,
+    print_json,
+    print_table,
+    warn,
+    warn_damaged,
+)
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from muddle.benchmark.store import Damage
+    from muddle.benchmark.survey import Survey
 
 INTERRUPTED = 130  # what a shell expects after Ctrl-C
+STATES = ("ok", "failed", "timeout", "skipped", "stale")
+LONGEST_REASON = 160  # characters that are shown; --json has all
+
+WHAT, HOW, WHERE = "What to run", "How", "Where"  # panels of the help
 
 
-class Task(StrEnum):
-    """What a data set asks for."""
-
-    regression = "regression"
-    classification = "classification"
-
-
-class Recipe(StrEnum):
-    """How a table is prepared."""
-
-    published = "published"
-    clean = "clean"
-
-
-class Backend(StrEnum):
-    """What spreads the cells over processes or machines."""
-
-    loky = "loky"
-    dask = "dask"
-    ray = "ray"
-
-
-class Device(StrEnum):
-    """Where methods that can use a GPU run."""
-
-    cpu = "cpu"
-    cuda = "cuda"
-
-
-class Retry(StrEnum):
-    """Records that are run again."""
-
-    skipped = "skipped"
-    failed = "failed"
-    timeout = "timeout"
-    stale = "stale"
-
-
-class Choose(StrEnum):
-    """On what the best member of a family is chosen."""
-
-    test = "test"
-    other_splits = "other-splits"
-
-
-class Members(StrEnum):
-    """Who stands for a family."""
-
-    all = "all"
-    published = "published"
-
-
-Plugins = Annotated[
-    list[str] | None,
-    typer.Option("--plugin", help="A .py file or module with METHODS of your own. Repeatable."),
-]
-Folder = Annotated[Path, typer.Argument(help="Folder with the records of a run.")]
-Source = Annotated[
-    Path, typer.Argument(metavar="SOURCE", help="An exported table, or a folder of records.")
-]
-
-
-def list_methods(
-    task: Annotated[Task | None, typer.Option(help="Only those that can do it.")] = None,
-    plugins: Plugins = None,
-    as_json: AsJson = False,
-) -> None:
-    """List the methods of the benchmark, and what those need that cannot run here."""
-    from muddle.benchmark.cells import known_methods, name_plugins
-    from muddle.benchmark.methods import missing_package
-
-    rows = []
-    for method in known_methods(name_plugins(plugins or ())).values():
-        if task is not None and task not in method.tasks:
-            continue
-        missing = missing_package(method)
-        rows.append(
-            {
-                "method": method.name,
-                "family": method.family,
-                "tasks": "both" if len(method.tasks) == 2 else method.tasks[0],
-                "state": "ready" if missing is None else f"skipped: {missing}",
-                "what it is": method.title,
-            }
+def read_splits(text: str) -> int | list[int]:
+    """What "10" (how many), "0-4" or "3,7" stand for."""
+    if re.fullmatch(r"\d+", text):
+        return int(text)
+    parts = [re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip()) for part in text.split(",")]
+    ranges = [range(int(part[1]), int(part[2] or part[1]) + 1) for part in parts if part]
+    if len(ranges) < len(parts) or not all(ranges):
+        raise typer.BadParameter(
+            "--splits must be how many (10: those from 0 to 9), a range (0-4) or a list (3,7), "
+            f"got {text!r}."
         )
-    if as_json:
-        print_json([{key.replace(" ", "_"): value for key, value in row.items()} for row in rows])
-    else:
-        print_table(list(rows[0]), rows)
+    return [number for numbers in ranges for number in numbers]
 
 
 def run_cells(
+    context: typer.Context,
     suite: Annotated[
         str | None,
-        typer.Option(help="smoke, regression, classification or all (the paper's data sets)."),
+        typer.Option(
+            metavar="NAME",
+            help="smoke (under two minutes), regression, classification or all (the paper's data "
+            "sets).",
+            rich_help_panel=WHAT,
+        ),
     ] = None,
     datasets: Annotated[
         list[str] | None,
-        typer.Option("--dataset", help="A data set, instead of the suite's. Repeatable."),
+        typer.Option(
+            "--dataset",
+            metavar="ID",
+            help="A data set, instead of the suite's. Repeatable.",
+            rich_help_panel=WHAT,
+        ),
     ] = None,
     methods: Annotated[
         list[str] | None,
-        typer.Option("--method", help="A method or family, instead of all. Repeatable."),
+        typer.Option(
+            "--method",
+            metavar="NAME",
+            help="A method or family of `muddle methods`, instead of all. Repeatable.",
+            rich_help_panel=WHAT,
+        ),
     ] = None,
     splits: Annotated[
-        int | None, typer.Option(help="How many splits: 10 means 0 to 9. Default: 10, smoke 1.")
+        str | None,
+        typer.Option(
+            metavar="SPLITS",
+            help="How many (10: those from 0 to 9), or which: 0-4, or 3,7. Default: 10, smoke 1.",
+            rich_help_panel=WHAT,
+        ),
     ] = None,
     recipe: Annotated[
         Recipe,
-        typer.Option(help="published: the authors' matrices; clean: the raw columns."),
+        typer.Option(
+            help="published: the authors' matrices; clean: the raw columns, also of your tables.",
+            rich_help_panel=WHAT,
+        ),
     ] = Recipe.published,
     max_rows: Annotated[
-        int | None, typer.Option(help="Leave out data sets with more rows.")
+        int | None,
+        typer.Option(metavar="N", help="Leave out data sets with more rows.", rich_help_panel=WHAT),
     ] = None,
-    folder: Annotated[
-        Path | None,
-        typer.Option("--folder", "-f", help="Where records are kept. Default: runs/SUITE."),
+    plugins: Annotated[
+        list[str] | None,
+        typer.Option("--plugin", metavar="FILE", help=PLUGIN_HELP, rich_help_panel=WHAT),
+    ] = None,
+    retry: Annotated[
+        list[Retry] | None,
+        typer.Option(
+            metavar="STATE",
+            help="Run these again: failed, timeout, or stale (the method's settings have changed). "
+            "Repeatable.",
+            rich_help_panel=WHAT,
+        ),
     ] = None,
     time_limit: Annotated[
         float | None,
-        typer.Option(help="Seconds for a cell's fit and predictions; past it, timed out."),
+        typer.Option(
+            metavar="SECONDS",
+            help="For a cell's fit and predictions; past it, the cell is recorded as timed out.",
+            rich_help_panel=HOW,
+        ),
     ] = None,
     jobs: Annotated[
         int | None,
         typer.Option(
-            "--jobs", "-j", help="Cells at a time. Default: 1, on a cluster as many as workers."
+            "--jobs",
+            "-j",
+            metavar="N",
+            help="Cells at a time. Default: 1, or as many as a cluster has workers.",
+            rich_help_panel=HOW,
         ),
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(help="Threads per cell. Default: cores divided by jobs.")
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Threads per cell. Default: cores divided by jobs.",
+            rich_help_panel=HOW,
+        ),
     ] = None,
     device: Annotated[
-        Device, typer.Option(help="Where methods that can use a GPU run.")
+        Device,
+        typer.Option(help="For methods that can use a GPU.", rich_help_panel=HOW),
     ] = Device.cpu,
     backend: Annotated[
-        Backend, typer.Option(help="loky: processes here; dask, ray: also a cluster.")
+        Backend,
+        typer.Option(help="loky: processes here; dask, ray: also a cluster.", rich_help_panel=HOW),
     ] = Backend.loky,
     address: Annotated[
         str | None,
-        typer.Option(help="A running cluster, as tcp://host:8786 (dask) or ray://host:10001."),
+        typer.Option(
+            metavar="URL",
+            help="A running cluster, as tcp://host:8786 (dask) or ray://host:10001.",
+            rich_help_panel=HOW,
+        ),
     ] = None,
-    plugins: Plugins = None,
-    retry: Annotated[
-        list[Retry] | None,
-        typer.Option(help="Run again: failed, timeout, stale (changed settings). Repeatable."),
+    debug: Annotated[
+        bool,
+        typer.Option(
+            "--debug",
+            help="In this process, without a time limit; the first error is shown whole.",
+            rich_help_panel=HOW,
+        ),
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="No progress.", rich_help_panel=HOW)
+    ] = False,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--folder",
+            "-f",
+            help="Of the records. Default: runs/SUITE, or runs/own without a suite.",
+            rich_help_panel=WHERE,
+        ),
     ] = None,
     resume: Annotated[
         bool,
-        typer.Option("--resume/--fresh", help="Go on with the folder; --fresh wants a new one."),
+        typer.Option(
+            "--resume/--fresh",
+            help="Go on with the folder, or refuse one that holds files.",
+            rich_help_panel=WHERE,
+        ),
     ] = True,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="In this process; the first error is raised.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
-    data_home: DataHome = None,
+    data_home: Annotated[
+        Path | None, typer.Option(help=DATA_HOME_HELP, rich_help_panel=WHERE)
+    ] = None,
 ) -> None:
     """Run a suite, or go on with one: cells that have a record are not run again.
 
-    A cell is one method on one split of one data set. Every method sees the same splits. Stop it at
-    any time with Ctrl-C; the same command goes on.
+    A cell is one method on one split of one data set; every method sees the same splits. A method
+    that fails, hangs or lacks a package gets a record that says so, and the run goes on. Stop it
+    at any time with Ctrl-C: the same command goes on.
 
-    Example: muddle benchmark run --suite smoke
+    Examples:
+
+    - `muddle benchmark run --suite smoke`
+    - `muddle benchmark run --suite regression --max-rows 2000 --jobs 2 --time-limit 600`
+    - `muddle benchmark run --suite all --splits 0-4 --folder runs/mine`, and 5-9 elsewhere
+    - `muddle benchmark run --dataset houses --recipe clean --method MLR --method catboost`
     """
     from muddle.benchmark.progress import make_reporter
     from muddle.benchmark.store import Store
-    from muddle.benchmark.suites import build_cells
+    from muddle.benchmark.suites import SUITES, build_cells
     from muddle.benchmark.sweep import run_benchmark
 
+    if debug:
+        context.find_root().params["debug"] = True  # where errors are shown
+    if suite is None and not datasets:
+        raise ValueError(f"name a suite (--suite {', '.join(SUITES)}) or data sets (--dataset ID).")
     cells = build_cells(
         suite,
         datasets=datasets,
         methods=methods,
-        splits=splits,
+        splits=None if splits is None else read_splits(splits),
         recipe=recipe.value,
         max_rows=max_rows,
         plugins=plugins or (),
@@ -218,48 +232,108 @@ def run_cells(
             reporter=make_reporter(quiet=quiet),
         )
     except KeyboardInterrupt:
-        typer.echo("Stopped; what is finished is kept. The same command goes on.", err=True)
+        if quiet:  # otherwise the progress has said so
+            typer.echo("Stopped. What is finished is kept: the same command goes on.", err=True)
         raise typer.Exit(INTERRUPTED) from None
-    typer.echo(f"{summary}, in {folder}")
-    typer.echo(f"Next: muddle benchmark rank {folder}; muddle report {folder}")
+    if not summary.n_planned:
+        typer.echo(f"Nothing to do: {folder} has a record of each of the {len(cells)} cells.")
+    elif quiet:  # otherwise the progress has ended with the counts
+        typer.echo(f"{summary}, in {folder}")
+    if summary.counts.get("failed") or summary.counts.get("timeout"):
+        typer.echo(f"Why cells have no score: muddle benchmark status {folder}")
+    typer.echo(f"Next: muddle benchmark rank {folder}, or muddle report {folder}")
 
 
-def show_status(folder: Folder, plugins: Plugins = None, as_json: AsJson = False) -> None:
-    """How far a run is: records per method, reasons of failures, damaged files."""
+def show_status(
+    folder: Folder,
+    plugins: Plugins = None,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help="Do not look for stale records, which takes the seconds that the methods' "
+            "packages need to start.",
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say how far a run is: records per method, why cells failed, files that are damaged.
+
+    missing: cells that other methods have a record of, and this one not yet. stale: the method's
+    settings have changed since; `muddle benchmark run --retry stale` runs those cells again.
+    """
     from muddle.benchmark.store import Store
     from muddle.benchmark.survey import survey_cells
 
     store = Store(require_folder(folder))
-    survey = survey_cells(None, store, plugins=plugins or ())
-    states = ("ok", "failed", "timeout", "skipped", "stale")
-    counts: dict[str, dict[str, int]] = {}
-    reasons: dict[tuple[str, str], int] = {}
-    for cell, state in survey.states.items():
-        counts.setdefault(cell.method, dict.fromkeys(states, 0))[state] += 1
-        reason = survey.records[cell].reason
-        if reason:
-            reasons[cell.method, reason] = reasons.get((cell.method, reason), 0) + 1
-    rows = [{"method": method, **found} for method, found in counts.items()]
-    why = [{"method": m, "cells": n, "reason": reason} for (m, reason), n in reasons.items()]
+    survey = survey_cells(None, store, plugins=plugins or (), fingerprints=not quick)
+    rows, reasons = count_states(survey), count_reasons(survey)
     if as_json:
         damaged = [str(damage) for damage in survey.damaged]
-        print_json({"methods": rows, "reasons": why, "damaged": damaged})
+        print_json({"methods": rows, "reasons": reasons, "damaged": damaged})
         return
-    if not rows:
-        typer.echo(f"no records in {folder}")
-    else:
-        print_table(list(rows[0]), rows)
-    if why:
-        typer.echo()
-        print_table(list(why[0]), why)
     warn_damaged(survey.damaged)
+    if not rows:
+        typer.echo(f"There are no records in {folder}.")
+        return
+    print_table(list(rows[0]), rows)
+    typer.echo(f"\n{count(len(survey.states), 'record')}: {describe_counts(rows)}")
+    if reasons:
+        typer.echo("\nWhy cells have no score:")
+        shown = [{**row, "reason": shorten(row["reason"])} for row in reasons]
+        print_table(list(shown[0]), shown, wrap=["reason"])
+
+
+def count_states(survey: "Survey") -> list[dict[str, Any]]:
+    """One row per method: its cells by state, and those that only others have."""
+    pairs: dict[Any, set[Any]] = {}  # of each recipe and task
+    begun: dict[str, set[Any]] = {}  # recipes and tasks of each method
+    counts: dict[str, dict[str, int]] = {}
+    for cell, state in survey.states.items():
+        group = (cell.recipe, cell.task)
+        pairs.setdefault(group, set()).add((cell.dataset, cell.split))
+        begun.setdefault(cell.method, set()).add(group)
+        counts.setdefault(cell.method, dict.fromkeys(STATES, 0))[state] += 1
+    return [
+        {
+            "method": method,
+            **found,
+            "missing": sum(len(pairs[group]) for group in begun[method]) - sum(found.values()),
+        }
+        for method, found in sorted(counts.items())
+    ]
+
+
+def describe_counts(rows: list[dict[str, Any]]) -> str:
+    """Such as "40 ok, 2 failed, 8 missing"."""
+    totals = {state: sum(row[state] for row in rows) for state in (*STATES, "missing")}
+    return ", ".join(f"{n} {state}" for state, n in totals.items() if n)
+
+
+def count_reasons(survey: "Survey") -> list[dict[str, Any]]:
+    """Why cells have no score; reasons that differ only in their numbers are one, told by the
+    first of them."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for cell, record in survey.records.items():
+        if record.reason:
+            key = (cell.method, re.sub(r"\d+", "#", record.reason))
+            first = {"method": cell.method, "cells": 0, "reason": record.reason}
+            found.setdefault(key, first)["cells"] += 1
+    return list(found.values())
+
+
+def shorten(reason: str) -> str:
+    return reason if len(reason) <= LONGEST_REASON else f"{reason[: LONGEST_REASON - 1]}…"
 
 
 def export_records(
     folder: Folder,
     out: Annotated[Path, typer.Argument(metavar="TABLE", help="The .csv or .csv.gz to write.")],
 ) -> None:
-    """Write all records as one table, for rank, report and other machines."""
+    """Write all records as one table, for rank, report and other machines.
+
+    Example: `muddle benchmark export runs/smoke smoke.csv.gz`
+    """
     from muddle.benchmark.store import Store
     from muddle.benchmark.tables import export_table
 
@@ -269,162 +343,39 @@ def export_records(
         warn(f"records of {what} come from more than one configuration")
     for what in exported.unpaired:
         warn(f"{what}: not all methods were tested on the same rows")
-    typer.echo(f"{exported.n_records} records in {out}")
+    typer.echo(f"{count(exported.n_records, 'record')} in {out}")
 
 
 def import_records(
-    table: Annotated[Path, typer.Argument(help="An exported table.")],
-    folder: Annotated[Path, typer.Argument(help="Folder that takes the records.")],
+    table: Annotated[Path, typer.Argument(metavar="TABLE", help="An exported table.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Takes the records; made where there is none.")
+    ],
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace records that are there already.")
     ] = False,
 ) -> None:
-    """Take the records of an exported table into a folder; a result beats a failure."""
+    """Take the records of an exported table into a folder.
+
+    A record that is there already stays, unless it has no score and the new one has; with
+    --replace it stays only if it has a score and the new one has none.
+
+    Example: `muddle benchmark import from-the-other-machine.csv.gz runs/all`
+    """
     from muddle.benchmark.store import Store
     from muddle.benchmark.tables import import_table
 
     imported = import_table(table, Store(folder), replace=replace)
     for conflict in imported.conflicts:
         warn(f"kept, though of another configuration: {conflict}")
-    typer.echo(
-        f"{imported.n_added} added, {imported.n_replaced} replaced, "
-        f"{imported.n_unchanged} the same, {imported.n_kept} kept as they were"
-    )
-
-
-def rank_records(
-    source: Source,
-    metric: Annotated[
-        str | None,
-        typer.Option(help="r2, accuracy, auc, log_loss or brier. Default: r2 and accuracy."),
-    ] = None,
-    families: Annotated[
-        bool, typer.Option("--families", help="Classes of methods, each by its best member.")
-    ] = False,
-    members: Annotated[
-        Members, typer.Option(help="With --families: published takes the paper's methods only.")
-    ] = Members.all,
-    choose: Annotated[
-        Choose,
-        typer.Option(help="With --families: test is the paper's way, which flatters."),
-    ] = Choose.test,
-    recipe: Annotated[
-        Recipe | None, typer.Option(help="Which records, where there are both.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write a .csv or .tex instead.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Rank methods: Friedman rank, mean, P90 to P98, PMA, win rate, time. Needs no torch."""
-    from muddle.ranking import METRICS, list_metrics, rank_families, rank_methods, score_pairs
-    from muddle.ranking.tables import MAIN_METRICS, find_metric
-
-    table = read_source(source, recipe)
-    if metric is None:
-        present = set(list_metrics(table))
-        chosen = [name for name in MAIN_METRICS.values() if name in present]
-    else:
-        chosen = [find_metric(metric).name]
-    boards = {}
-    for name in chosen:
-        if families:
-            boards[name] = rank_families(
-                table,
-                name,
-                members.value,
-                "test" if choose == Choose.test else "other splits",
-            )
-        else:
-            boards[name] = rank_methods(table, name)
-    if out is not None:
-        write_board(boards, out)
-        return
-    if as_json:
-        print_json({name: json.loads(b.to_json(orient="records")) for name, b in boards.items()})
-        return
-    for name, board in boards.items():
-        metric_ = METRICS[name]
-        better = "higher" if metric_.higher_is_better else "lower"
-        n_pairs = int(board["n_pairs"].iloc[0])
-        typer.echo(f"{metric_.task}, {metric_.label} ({better} is better), {n_pairs} pairs")
-        print_board(board)
-        for row in score_pairs(table, name).left_out.itertuples():
-            typer.echo(f"left out: {row.method}: {row.reason}")
-        typer.echo()
-
-
-def print_board(board: "pd.DataFrame") -> None:
-    """The columns a person wants to see first; --json and --output have all."""
-    shown = ["rank", "mean", "mean_low", "mean_high", "p90", "p95", "p98", "pma", "win_rate"]
-    shown = [column for column in [*shown, "fit_seconds"] if board[column].notna().any()]
-    first = [column for column in ("method", "family", "chosen") if column in board]
-    rounded = board[[*first, *shown]].round(3)
-    rows = json.loads(rounded.to_json(orient="records"))
-    print_table([*first, *shown], rows)
-
-
-def write_board(boards: "dict[str, pd.DataFrame]", out: Path) -> None:
-    from muddle.ranking import to_latex
-
-    if len(boards) != 1:
-        raise ValueError("a file holds one table: choose it with --metric.")
-    (board,) = boards.values()
-    if out.suffix == ".csv":
-        board.to_csv(out, index=False)
-    elif out.suffix == ".tex":
-        out.write_text(to_latex(board), encoding="utf-8")
-    else:
-        raise ValueError(f"--output must end in .csv or .tex, got {out.name!r}.")
-    typer.echo(f"{len(board)} rows in {out}")
-
-
-def write_page(
-    source: Source,
-    out: Annotated[Path, typer.Option("--output", "-o", help="The page.")] = Path("report.html"),
-    title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
-    commands: Annotated[
-        list[str] | None,
-        typer.Option("--command", help="A command that repeats the run, to be shown. Repeatable."),
-    ] = None,
-    recipe: Annotated[
-        Recipe | None, typer.Option(help="Which records, where there are both.")
-    ] = None,
-) -> None:
-    """Write one self-contained HTML page, and a CSV and LaTeX file of each of its tables."""
-    from muddle.report import write_report
-
-    page = write_report(read_source(source, recipe), out, title=title, commands=commands or ())
-    typer.echo(f"{page}, its tables in {page.with_name(page.stem + '_tables')}")
-
-
-def read_source(source: Path, recipe: Recipe | None) -> "pd.DataFrame":
-    """The checked table of a file, or of a folder's records."""
-    from muddle.ranking import read_table
-
-    table = read_table(read_folder(source) if source.is_dir() else source)
-    recipes = sorted(table["recipe"].unique())
-    if recipe is None and len(recipes) > 1:
-        raise ValueError(f"the records are of several recipes. Choose: --recipe {recipes[0]}.")
-    if recipe is not None:
-        table = table[table["recipe"] == recipe.value].reset_index(drop=True)
-        if table.empty:
-            raise ValueError(f"no record is of the recipe {recipe.value}; there is {recipes[0]}.")
-    return table
-
-
-def read_folder(folder: Path) -> "pd.DataFrame":
-    import pandas as pd
-
-    from muddle.benchmark.records import COLUMNS, to_values
-    from muddle.benchmark.store import Store
-
-    contents = Store(folder).scan()
-    warn_damaged(contents.damaged)
-    records = [to_values(contents.records[cell]) for cell in sorted(contents.records)]
-    if not records:
-        raise ValueError(f"there are no records in {folder}. `muddle benchmark run` makes them.")
-    return pd.DataFrame(records, columns=list(COLUMNS))
+    counts: Mapping[str, int] = {
+        "added": imported.n_added,
+        "replaced": imported.n_replaced,
+        "the same": imported.n_unchanged,
+        "kept as they were": imported.n_kept,
+    }
+    said = ", ".join(f"{n} {what}" for what, n in counts.items() if n)
+    typer.echo(f"{said or 'no records'}, in {folder}")
 
 
 def require_folder(folder: Path) -> Path:
@@ -433,12 +384,3 @@ def require_folder(folder: Path) -> Path:
             f"there is no folder {folder}. `muddle benchmark run` makes one, by default runs/SUITE."
         )
     return folder
-
-
-def warn_damaged(damaged: "list[Damage]") -> None:
-    for damage in damaged:
-        warn(f"damaged, counts as not finished: {damage}")
-
-
-def warn(text: str) -> None:
-    make_console(stderr=True).print(f"Warning: {text}", soft_wrap=True)
