@@ -23,6 +23,15 @@ def test_blocks_on_ensembles_run(block):
     exec(compile(block, "docs/ensembles.md", "exec"), {})
 
 
+def test_the_block_on_the_benchmark_runs(data_folder, tmp_path, monkeypatch, capsys):
+    text = (ROOT / "docs" / "benchmark.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    monkeypatch.setenv("MUDDLE_DATA", str(data_folder))
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block, "docs/benchmark.md", "exec"), {})
+    assert capsys.readouterr().out.startswith("6 ok\n")
+
+
 def test_readme_has_blocks_and_its_make_targets_exist():
     assert len(BLOCKS) == 6
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
@@ -39,6 +48,10 @@ def test_readme_has_blocks_and_its_make_targets_exist():
         "docs/ensembles.md",
         "docs/datasets.md",
         "docs/cli.md",
+        "docs/benchmark.md",
+        "docs/methods.md",
+        "docs/ranking.md",
+        "docs/report.md",
         "CONTRIBUTING.md",
     ],
 )
