@@ -51,3 +51,7 @@ class NotEnoughMemoryError(MuddleError, MemoryError):
 
 class WorkerError(MuddleError, RuntimeError):
     """A worker process of `n_jobs` ended before its nets were trained."""
+
+
+class ClusterError(MuddleError, ConnectionError):
+    """No cluster answers at the address that was given."""

@@ -1,5 +1,6 @@
 """A plugin: methods that are cheap, and methods that go wrong in every way we know."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -129,7 +130,8 @@ class Environment(BaseEstimator):
         pools = {pool["num_threads"] for pool in threadpoolctl.threadpool_info()}
         names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
         said = [os.environ[name] for name in names]
-        raise RuntimeError(f"env {said} torch {torch.get_num_threads()} pools {sorted(pools)}")
+        found = f"env {said} torch {torch.get_num_threads()} pools {sorted(pools)}"
+        raise RuntimeError(f"frozen {gc.get_freeze_count()} {found}")
 
 
 class Shared(BaseEstimator):

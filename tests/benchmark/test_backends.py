@@ -1,5 +1,6 @@
 """joblib's processes, a Dask cluster and Ray give the same scores as this process."""
 
+import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
@@ -7,11 +8,12 @@ from dataclasses import fields
 import pytest
 
 from muddle.benchmark import backends
+from muddle.benchmark.backends import check_address
 from muddle.benchmark.cells import known_methods
 from muddle.benchmark.records import Record
 from muddle.benchmark.store import Store
 from muddle.benchmark.sweep import run_benchmark
-from muddle.errors import MissingPackageError
+from muddle.errors import ClusterError, MissingPackageError
 
 OF_THE_RUN = {"fit_seconds", "predict_seconds", "peak_mb", "finished"}
 METHODS = ["linear", "tree", "noisy", "bad-raise", "bad-abort"]
@@ -81,3 +83,22 @@ def test_a_missing_package_is_named_with_what_to_do(monkeypatch, backend, packag
     assert str(caught.value) == (
         f"backend={backend!r} needs the package {package}: pip install 'muddle[{backend}]'."
     )
+
+
+@pytest.mark.parametrize("address", ["nonsense", "tcp://host", "tcp://host:many"])
+def test_an_address_needs_a_host_and_a_port(address):
+    with pytest.raises(ValueError, match=r"as tcp://host:8786, got"):
+        check_address("dask", address)
+
+
+@pytest.mark.parametrize("backend", ["dask", "ray"])
+def test_an_address_where_no_one_listens_is_said_at_once(backend):
+    with socket.socket() as free:  # bound, so that no one else takes the port; not listening
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+        with pytest.raises(ClusterError, match=f"no {backend.capitalize()} cluster answers at"):
+            check_address(backend, address)
+
+
+def test_ray_may_look_for_its_cluster_itself():
+    check_address("ray", "auto")

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from muddle.benchmark.cells import Settings, group_cells
-from muddle.benchmark.problems import prepare
+from muddle.benchmark.problems import prepare, text_columns
 from muddle.benchmark.records import Cell
 from muddle.benchmark.splits import split_rows
 from muddle.datasets import load
@@ -43,6 +43,19 @@ def test_a_table_is_raw_with_its_text_columns_named(tables):
     pd.testing.assert_frame_equal(problem.test, data.X.iloc[rows.test].reset_index(drop=True))
     assert problem.categorical == ("rock",)
     assert problem.train["slope"].isna().any()
+
+
+def test_dates_are_no_text_to_methods_that_take_the_table():
+    table = pd.DataFrame(
+        {
+            "day": pd.to_datetime(["2020-01-01", "2020-01-02"]),
+            "rock": ["chalk", "slate"],
+            "kind": pd.Categorical([1, 2]),
+            "wet": [True, False],
+            "width": [1.0, None],
+        }
+    )
+    assert text_columns(table) == ("rock", "kind")
 
 
 def test_both_kinds_of_input_have_the_same_rows(tables):

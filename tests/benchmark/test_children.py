@@ -1,6 +1,7 @@
 """Worker processes: what becomes of a job whatever its method does."""
 
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,10 +19,13 @@ from muddle.benchmark.children import (
     Child,
     borrow_child,
     leave_out_finished,
+    make_environment,
     run_job_apart,
     stop_children,
 )
+from muddle.benchmark.records import Cell
 from muddle.benchmark.store import Store, is_running
+from muddle.benchmark.worker import freeze_imports
 
 
 @pytest.fixture
@@ -137,6 +142,28 @@ def test_threads_are_set_before_packages_are_imported(run_method, threads):
     assert pools in (f"[{threads}]", "[1]")  # a machine may have fewer cores than asked for
 
 
+def test_what_imports_hold_is_not_walked_before_every_cell(run_method):
+    run_method("linear")
+    said = run_method("environment").reason
+    assert int(said.partition("frozen ")[2].split()[0]) > 10_000
+
+
+def test_imports_are_set_aside_again_only_when_there_are_more(monkeypatch):
+    frozen = []
+    monkeypatch.setattr("muddle.benchmark.worker.gc.freeze", lambda: frozen.append(1))
+    freeze_imports.cache_clear()
+    for n_modules in (1000, 1000, 1001):
+        freeze_imports(n_modules)
+    assert len(frozen) == 2
+
+
+def test_threads_wait_without_taking_a_core_unless_the_user_has_it_otherwise(monkeypatch):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    assert make_environment(2)["OMP_WAIT_POLICY"] == "PASSIVE"
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    assert make_environment(2)["OMP_WAIT_POLICY"] == "ACTIVE"
+
+
 def test_a_child_serves_one_job_after_the_other(make_job):
     with borrow_child(1) as first:
         first.run(make_job(["linear"]))
@@ -206,6 +233,12 @@ def test_a_child_in_a_fit_ends_with_all_it_started_when_its_parent_is_killed(
     assert wait_until_gone(grandchild)
 
 
+def test_a_run_inside_a_process_of_joblib_does_not_end_it(monkeypatch):
+    monkeypatch.setattr(children, "current_process", lambda: SimpleNamespace(name="LokyProcess-1"))
+    monkeypatch.setattr(os, "_exit", pytest.fail)
+    children._end_with_driver(platform.node(), os.getpid())
+
+
 def test_an_idle_child_ends_when_its_parent_is_killed():
     script = (
         "import time; from muddle.benchmark.children import Child; "
@@ -261,6 +294,21 @@ def test_missing_data_is_skipped_with_what_to_do(make_job, tables, tmp_path):
     assert record.status == "skipped"
     assert record.reason.startswith("MissingDataError: ")
     assert "hills.csv" in record.reason
+
+
+def test_a_table_too_small_to_split_is_a_failed_record_and_the_worker_lives_on(tmp_path):
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "one.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "catalogue.toml").write_text(
+        '[one]\nfile = "one.csv"\ntarget = "b"\ntask = "regression"\n'
+    )
+    cells = [Cell("clean", "regression", "one", "ridge", 0)]
+    (job,) = group_cells(cells, {}, Settings(data_home=str(tmp_path)))
+    with borrow_child(1) as child:
+        (record,) = child.run(job)
+        assert child.is_alive()
+    assert record.status == "failed"
+    assert record.reason.startswith("ValueError: ")
 
 
 def test_cells_that_another_run_finished_are_left_out(make_job, tmp_path, run_method):

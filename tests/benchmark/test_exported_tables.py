@@ -185,7 +185,9 @@ def test_a_file_that_is_no_table_is_an_error(tmp_path):
     (tmp_path / "a.csv.gz").write_bytes(b"no gzip")
     (tmp_path / "b.csv").write_bytes(b"\xff\xff")
     (tmp_path / "c.csv").write_bytes(b"")
-    for name in ("a.csv.gz", "b.csv", "c.csv"):
+    (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(bytes(range(256)))[:100])
+    (tmp_path / "odd.csv.gz").write_bytes(gzip.compress(b"a" * 500)[:10] + b"garbage, garbage")
+    for name in ("a.csv.gz", "b.csv", "c.csv", "cut.csv.gz", "odd.csv.gz"):
         with pytest.raises(DataFormatError, match=name):
             read_records(tmp_path / name)
     with pytest.raises(MissingDataError, match="there is no file"):

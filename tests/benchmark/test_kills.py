@@ -135,6 +135,21 @@ def test_three_kills_change_nothing(start, tmp_path):
     kill_and_resume(start, tmp_path, n_kills=3, splits=1, seed=1)
 
 
+def count_loky_processes(token):
+    paths = [Path(f"/proc/{pid}/cmdline") for pid in find_marked(token)]
+    return sum(path.exists() and b"LokyProcess" in path.read_bytes() for path in paths)
+
+
+def test_processes_that_were_not_ready_when_the_run_was_killed_end_too(start, tmp_path):
+    driver = start(Store(tmp_path / "runs"), 2, stderr=subprocess.DEVNULL)
+    while count_loky_processes(start.token) < 2:
+        time.sleep(0.02)
+    time.sleep(0.3)  # their jobs are on the way; to import what these need takes longer
+    driver.kill()
+    driver.wait()
+    assert wait_until_none_is_left(start.token) == []
+
+
 @pytest.mark.slow
 def test_twenty_kills_change_nothing(start, tmp_path):
     kill_and_resume(start, tmp_path, n_kills=20, splits=3, seed=2)

@@ -244,18 +244,27 @@ def test_a_plugin_cannot_take_a_name_that_is_taken(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "error", "words"),
+    ("text", "words"),
     [
-        ("x = 1", ValueError, "must define METHODS"),
-        ("METHODS = ['ridge']", TypeError, "got str"),
-        ("import no_such_module_anywhere", ModuleNotFoundError, "no_such_module_anywhere"),
+        ("x = 1", "must define METHODS"),
+        ("METHODS = ['ridge']", "got str"),
+        ("METHODS = 5", "got int"),
+        ("import no_such_module_anywhere", "ModuleNotFoundError: No module named 'no_such_"),
+        ("def make(:", "SyntaxError: invalid syntax"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
     ],
 )
-def test_a_plugin_that_is_none_says_why(tmp_path, text, error, words):
+def test_a_plugin_that_is_none_says_which_and_why(tmp_path, text, words):
     path = write_plugin(tmp_path, text=text)
     for _ in range(2):  # a failed import leaves nothing behind that would hide the reason
-        with pytest.raises(error, match=words):
+        with pytest.raises(ValueError, match=words) as caught:
             load_plugin(path)
+        assert path.name in str(caught.value)
+
+
+def test_a_plugin_module_that_is_not_there_is_named():
+    with pytest.raises(ValueError, match="the plugin no_such_module cannot be imported"):
+        load_plugin("no_such_module")
 
 
 def test_a_plugin_that_is_not_there_is_named(tmp_path):

@@ -139,6 +139,18 @@ def test_lines_tell_progress_and_each_trouble_once():
     ]
 
 
+def test_a_file_that_is_not_there_is_said_once_for_all_methods():
+    stream = io.StringIO()
+    progress = LineProgress(stream)
+    progress.started(make_plan())
+    for cell in CELLS[:2]:
+        progress.finished(make_record(cell, status="skipped", reason="no file hills.csv"))
+        progress.finished(make_record(cell, status="failed", reason="ValueError: no"))
+    said = stream.getvalue()
+    assert said.count("no file hills.csv") == 1
+    assert said.count("ValueError: no") == 2  # of two methods
+
+
 def test_lines_come_every_few_seconds_only():
     stream = io.StringIO()
     progress = LineProgress(stream, every=1000.0)
@@ -154,7 +166,8 @@ def test_a_run_says_what_it_leaves_alone():
     LineProgress(stream).started(make_plan(CELLS[3:], states))
     said = stream.getvalue()
     assert "1 records are stale" in said
-    assert "not tried again unless asked for: 1 failed, 1 timeout" in said
+    asked = "(--retry failed --retry timeout)"
+    assert f"not tried again unless asked for {asked}: 1 failed, 1 timeout" in said
     stream = io.StringIO()
     LineProgress(stream).started(make_plan(CELLS, states))
     assert stream.getvalue() == "6 cells to run, 0 finished before\n"

@@ -139,6 +139,11 @@ def test_numbers_that_cannot_be_scored(predicted, said):
         score_regression(Y, predicted)
 
 
+def test_one_test_row_has_no_r2():
+    with pytest.raises(ValueError, match="R² needs two test rows at least, got 1"):
+        score_regression(Y[:1], [1.0])
+
+
 @pytest.mark.parametrize(
     ("probabilities", "said"),
     [

@@ -48,9 +48,17 @@ def test_empty_file_and_empty_table_are_refused(table_of, tmp_path):
         read_table(table_of(RECORD).iloc[:0])
 
 
-def test_damaged_gzip_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"no gzip at all",
+        gzip.compress(bytes(range(256)) * 50)[:200],  # cut off
+        gzip.compress(b"a" * 500)[:10] + b"garbage, garbage",
+    ],
+)
+def test_damaged_gzip_is_refused(tmp_path, content):
     path = tmp_path / "t.csv.gz"
-    path.write_bytes(b"no gzip at all")
+    path.write_bytes(content)
     with pytest.raises(DataFormatError, match="must be a CSV file"):
         read_table(path)
 

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from muddle.ranking import coverage, list_failures, rank_methods, read_table, score_pairs
+from muddle.ranking.scores import choose_recorded
 
 FAMILIES = {"baseline": "Baseline", "ridge": "GLM", "ols": "GLM", "cart": "TREE"}
 
@@ -49,13 +50,80 @@ def test_a_failed_baseline_imputes_nothing(make):
 
 def test_method_that_lacks_many_pairs_is_left_out_with_the_reason(make):
     many = ["skipped"] * 2 + [0.4] * 8
-    table = make({"a": {"baseline": [0.0] * 10, "ols": many, "ridge": [0.5] * 9}})
+    table = make({"a": {"baseline": [0.0] * 10, "ols": many, "ridge": [0.5] * 9 + ["skipped"]}})
     scores = score_pairs(table, "r2")
     assert scores.left_out.to_numpy().tolist() == [["ols", "GLM", "lacks 2 of 10 pairs: 2 skipped"]]
     # ridge lacks one of ten, which is not too many: the pair goes instead.
     assert scores.left_out_pairs.to_numpy().tolist() == [["a", 9, "missing for ridge"]]
     assert list(scores.frame) == ["baseline", "ridge"]
     assert len(scores.frame) == 9
+
+
+def test_of_an_unfinished_run_all_methods_are_ranked_on_the_splits_that_all_have(make):
+    # baseline is through, the three others are in their ninth split of ten.
+    scores = {"baseline": [0.0] * 10, "ols": [0.4] * 9, "ridge": [0.5] * 8, "cart": [0.1] * 8}
+    found = score_pairs(make({"a": scores}), "r2")
+    assert list(found.frame) == ["baseline", "cart", "ols", "ridge"]
+    assert found.frame.index.tolist() == [("a", split) for split in range(8)]
+    assert found.left_out.empty
+    assert found.left_out_pairs.to_numpy().tolist() == [
+        ["a", 8, "not run yet for cart, ridge"],
+        ["a", 9, "not run yet for cart, ols, ridge"],
+    ]
+
+
+def test_two_methods_are_compared_on_what_both_have_however_little_it_is(make):
+    found = score_pairs(make({"a": {"ridge": [0.5] * 10, "cart": [0.1]}}), "r2")
+    assert found.frame.to_numpy().tolist() == [[0.1, 0.5]]
+
+
+def test_a_method_that_was_only_begun_does_not_cost_the_others_their_pairs(make):
+    scores = {"baseline": [0.0] * 10, "ols": [0.4] * 10, "ridge": [0.5] * 10, "cart": [0.1] * 2}
+    found = score_pairs(make({"a": scores}), "r2")
+    assert len(found.frame) == 10
+    assert found.left_out.to_numpy().tolist() == [
+        ["cart", "TREE", "not run yet on 8 of 10 pairs"],
+    ]
+    assert found.left_out_pairs.empty
+
+
+def test_the_last_method_of_many_is_waited_for_up_to_max_missing():
+    recorded = np.ones((10, 40), dtype=bool)
+    recorded[9:, 0] = False
+    methods, pairs = choose_recorded(recorded, 0.1)
+    assert (methods.sum(), pairs.sum()) == (40, 9)
+    methods, pairs = choose_recorded(recorded, 0.01)
+    assert (methods.sum(), pairs.sum()) == (39, 10)
+    recorded[7:, 0] = False
+    methods, pairs = choose_recorded(recorded, 0.1)
+    assert (methods.sum(), pairs.sum()) == (39, 10)
+
+
+def test_a_failure_is_a_record_and_not_a_cell_that_is_still_to_run(make):
+    scores = {"baseline": [0.0, 0.0], "ridge": [0.5, "failed"], "cart": [0.1, "skipped"]}
+    found = score_pairs(make({"a": scores}), "r2")
+    assert found.frame["ridge"].tolist() == [0.5, 0.0]
+    assert found.left_out["reason"].tolist() == ["lacks 1 of 2 pairs: 1 skipped"]
+
+
+def test_the_baselines_score_stands_in_even_where_the_baseline_itself_is_not_ranked(make):
+    scores = {"ols": [0.4] * 9 + ["failed"], "ridge": [0.5] * 10, "cart": [0.1] * 10}
+    table = make({"a": scores | {"baseline": ["skipped"] * 9 + [-0.1]}})
+    found = score_pairs(table, "r2")
+    assert found.left_out["method"].tolist() == ["baseline"]
+    assert found.frame["ols"].tolist() == [0.4] * 9 + [-0.1]
+
+
+def test_a_reason_names_a_few_methods_and_counts_the_others(make):
+    table = make({"a": {f"m{i}": [0.5, 0.5] if i else [0.5] * 3 for i in range(6)}})
+    found = score_pairs(table, "r2")
+    assert found.left_out_pairs["reason"].tolist() == ["not run yet for m1, m2, m3 and 2 more"]
+
+
+def test_methods_without_a_common_pair_are_an_error(make):
+    table = make({"a": {"ridge": [0.5]}, "b": {"cart": [0.5]}})
+    with pytest.raises(ValueError, match="no method has r2 on 90% of the 2 pairs"):
+        score_pairs(table, "r2")
 
 
 def test_max_missing_decides_between_method_and_pairs(make):

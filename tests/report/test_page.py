@@ -11,6 +11,7 @@ import pytest
 
 from muddle.errors import DataFormatError, MissingPackageError
 from muddle.ranking import (
+    METRICS,
     by_dataset,
     compare_published,
     compare_published_classes,
@@ -23,6 +24,8 @@ from muddle.ranking import (
     win_rates_against,
 )
 from muddle.report import write_report
+from muddle.report.boards import mark_best
+from muddle.report.summary import say_findings
 
 FIT = "Fit,\N{NO-BREAK SPACE}s"
 SMALL = ("ens-mlr-released", "catboost", "baseline")
@@ -96,6 +99,15 @@ def test_data_set_tables_show_means_and_mark_the_best(page, table):
     assert "near" not in marked["baseline"]
 
 
+def test_one_lucky_split_of_many_makes_no_best(make_table):
+    table = make_table(tasks=["regression"], methods=["catboost", "mlp"], whole=True, n_splits=4)
+    servo = table["dataset"] == "servo"
+    table.loc[servo & (table["method"] == "mlp") & (table["split"] > 0), "status"] = "timeout"
+    table.loc[servo & (table["method"] == "mlp") & (table["split"] == 0), "r2"] = 0.999
+    marks = mark_best(table, "servo", METRICS["r2"])
+    assert marks["catboost"].classes == "best"
+
+
 def test_published_numbers_stand_beside_ours(page, table):
     compared = compare_published(table)
     compared = compared[compared["metric"] == "r2"].reset_index(drop=True)
@@ -137,6 +149,7 @@ def test_summary_says_who_is_first_and_whether_it_is_significant(page, table):
         assert f"{second} second" in said
         assert verdict in said
         assert f"wins against catboost on {rate:.0f}\N{NO-BREAK SPACE}% of 30 pairs" in said
+    assert not any("  " in finding.text for finding in say_findings(table))
 
 
 def test_a_clear_winner_is_called_significant(make_table, tmp_path, read_page):

@@ -1,19 +1,21 @@
 """Where jobs run: this process's own worker, joblib's processes, a Dask or a Ray cluster."""
 
 import importlib
+import socket
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor
 from contextlib import ExitStack, contextmanager
 from itertools import islice
 from types import ModuleType
 from typing import Any, Literal, NamedTuple, get_args
+from urllib.parse import urlsplit
 
 import joblib
 
 from muddle.benchmark.cells import Job
 from muddle.benchmark.children import run_job_apart, stop_children
 from muddle.benchmark.records import Record
-from muddle.errors import MissingPackageError, WorkerError
+from muddle.errors import ClusterError, MissingPackageError, WorkerError
 from muddle.parameters import check_choice
 
 Backend = Literal["loky", "threading", "dask", "ray"]
@@ -43,6 +45,8 @@ def open_backend(backend: Backend, jobs: int | None, address: str | None) -> Ite
             f"address is that of a Dask or Ray cluster, got address={address!r} with "
             f"backend={backend!r}. Pass backend='dask' or backend='ray'."
         )
+    if address is not None:
+        check_address(backend, address)
     with ExitStack() as stack:
         stack.callback(stop_children)
         if backend in ("loky", "threading") and jobs in (None, 1):
@@ -57,6 +61,27 @@ def open_backend(backend: Backend, jobs: int | None, address: str | None) -> Ite
         n_jobs = -1 if jobs is None else jobs
         stack.enter_context(joblib.parallel_config(backend=backend, n_jobs=n_jobs))
         yield _run_parallel
+
+
+def check_address(backend: str, address: str) -> None:
+    """An error at once unless something listens there: Dask waits 30 seconds, Ray two minutes."""
+    if backend == "ray" and address == "auto":
+        return
+    example = "tcp://host:8786" if backend == "dask" else "ray://host:10001"
+    parts = urlsplit(address if "//" in address else f"//{address}")
+    try:
+        host, port = parts.hostname, parts.port
+    except ValueError:  # a port that is no number
+        host = port = None
+    if host is None or port is None:
+        raise ValueError(f"address must name a host and a port, as {example}, got {address!r}.")
+    try:
+        socket.create_connection((host, port), timeout=10).close()
+    except OSError as error:
+        raise ClusterError(
+            f"no {backend.capitalize()} cluster answers at {address}: {error}. Start one, or check "
+            "host and port."
+        ) from error
 
 
 def is_lost_worker(error: BaseException) -> bool:

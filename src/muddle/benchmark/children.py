@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from multiprocessing import Pipe
+from multiprocessing import Pipe, current_process
 from pathlib import Path
 from typing import IO, Any
 
@@ -31,6 +31,7 @@ LOOK_EVERY = 0.5  # seconds between two looks at a silent worker
 PREPARATION_LIMIT = 3600.0  # seconds to import packages and read data, which no time limit covers
 TAIL = 2000  # characters of what a worker printed last
 TAIL_IN_REASON = 300
+LOKY = "LokyProcess"  # how names of processes begin that joblib starts itself
 
 
 class TimeUp(Exception):
@@ -196,6 +197,9 @@ class Tail:
 def make_environment(threads: int) -> dict[str, str]:
     """Of a worker: as many threads as it may use, known before any package is imported."""
     return {
+        # Threads of OpenMP wait for each other by running in circles: beside another busy process,
+        # a fit of nets with two threads on two cores takes five times as long.
+        "OMP_WAIT_POLICY": "PASSIVE",
         **os.environ,
         **dict.fromkeys(THREAD_VARIABLES, str(threads)),
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
@@ -275,8 +279,12 @@ _watched: set[int] = set()
 
 def _end_with_driver(host: str, driver: int) -> None:
     """Make a process that joblib has started for a run end when the run is killed."""
-    if host != platform.node() or os.getppid() != driver or driver in _watched:
+    if host != platform.node() or driver == os.getpid() or driver in _watched:
         return
+    if os.getppid() != driver:
+        if current_process().name.startswith(LOKY):
+            os._exit(1)  # the run was killed before this process was ready
+        return  # a worker of Dask or Ray, whose parent is another
     _watched.add(driver)
     # Ctrl-C in a terminal reaches all processes; the run itself says when to stop.
     if threading.current_thread() is threading.main_thread():

@@ -48,10 +48,11 @@ def run_job(
         return
     try:
         problem = prepare(job, wanted[0].input)
-    except DATA_ERRORS as error:
+    except BaseException as error:
         if debug:
             raise
-        yield from (end(blank, "skipped", explain(error)) for blank in blanks)
+        status: Status = "skipped" if isinstance(error, DATA_ERRORS) else "failed"
+        yield from (end(blank, status, explain(error)) for blank in blanks)
         return
     try:
         blanks = [

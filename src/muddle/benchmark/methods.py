@@ -116,30 +116,35 @@ def _r_has(package: str) -> bool:
 
 def load_plugin(source: str | Path) -> list[Method]:
     """The methods of a file or module that defines METHODS, a list of Method."""
-    module = _import_plugin(source)
+    path = Path(source).expanduser()
+    if path.suffix == ".py" and not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}. A plugin is a .py file or a module.")
+    try:
+        module = _import_file(path) if path.is_file() else importlib.import_module(str(source))
+    except (Exception, SystemExit) as error:
+        raise ValueError(
+            f"the plugin {source} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
     listed = getattr(module, "METHODS", None)
     if listed is None:
         raise ValueError(
             f"a plugin must define METHODS, a list of muddle.benchmark.methods.Method; {source} "
             "does not."
         )
-    methods = list(listed.values() if isinstance(listed, Mapping) else listed)
+    if isinstance(listed, Mapping):
+        listed = listed.values()
+    methods = list(listed) if isinstance(listed, Iterable) else [listed]
     for method in methods:
         if not isinstance(method, Method):
-            raise TypeError(
-                f"METHODS of {source} must hold muddle.benchmark.methods.Method, "
-                f"got {type(method).__name__}."
+            raise ValueError(
+                f"METHODS of {source} must be a list of muddle.benchmark.methods.Method, got "
+                f"{type(method).__name__}."
             )
     by_name([*METHODS.values(), *methods])  # names must be new
     return methods
 
 
-def _import_plugin(source: str | Path) -> ModuleType:
-    path = Path(source).expanduser()
-    if path.suffix != ".py" and not path.is_file():
-        return importlib.import_module(str(source))
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}. A plugin is a .py file or a module.")
+def _import_file(path: Path) -> ModuleType:
     # Without the folder, so that records of one file agree between machines.
     name = f"muddle_plugin_{path.stem}"
     known = sys.modules.get(name)

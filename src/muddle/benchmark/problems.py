@@ -14,6 +14,7 @@ from muddle.benchmark.entries import Input
 from muddle.benchmark.scores import Codes, Floats
 from muddle.benchmark.splits import split_rows
 from muddle.datasets.loading import Dataset, Recipe, load
+from muddle.datasets.reading import is_text
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,4 @@ def encode(
 
 
 def text_columns(table: pd.DataFrame) -> tuple[str, ...]:
-    return tuple(
-        str(name) for name in table.columns if not pd.api.types.is_numeric_dtype(table[name])
-    )
+    return tuple(str(name) for name in table.columns if is_text(table[name]))

@@ -55,12 +55,13 @@ class Told:
         if n_stale := plan.n_left("stale"):
             lines.append(
                 f"{n_stale} records are stale: the configuration of their method has changed. "
-                "They stay unless stale cells are retried."
+                "They stay unless stale cells are retried (--retry stale)."
             )
         kept = {"failed": plan.n_left("failed"), "timeout": plan.n_left("timeout")}
         if any(kept.values()):
             said = ", ".join(f"{n} {state}" for state, n in kept.items() if n)
-            lines.append(f"not tried again unless asked for: {said}")
+            asked = " ".join(f"--retry {state}" for state, n in kept.items() if n)
+            lines.append(f"not tried again unless asked for ({asked}): {said}")
         lines.append(f"{plan.n_cells} cells to run, {plan.n_before} finished before")
         return lines
 
@@ -71,9 +72,11 @@ class Told:
         if record.status == "ok":
             self.standings.add(record)
             return None
-        if (record.method, record.reason) in self._said:
+        # A package or file that is not there is the same trouble for every method that wants it.
+        trouble = ("" if record.status == "skipped" else record.method, record.reason)
+        if trouble in self._said:
             return None
-        self._said.add((record.method, record.reason))
+        self._said.add(trouble)
         return f"{record.status}: {record.cell}: {record.reason}"
 
     def progress(self) -> str:

@@ -19,6 +19,8 @@ def score_regression(y: Floats, predicted: Any) -> dict[str, float | None]:
     """R², root of the mean squared error and mean absolute error."""
     from sklearn.metrics import r2_score
 
+    if len(y) < 2:
+        raise ValueError(f"R² needs two test rows at least, got {len(y)}")
     values = check_output("predict", predicted, (len(y),))
     with np.errstate(over="ignore", invalid="ignore"):
         errors = values - y

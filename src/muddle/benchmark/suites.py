@@ -113,7 +113,7 @@ def _choose_entries(
     if own and recipe == "published":
         raise ValueError(
             f"recipe='published' is for the data sets of the paper, got {own[0]!r}. "
-            "Pass recipe='clean'."
+            "Pass recipe='clean' (--recipe clean)."
         )
     if max_rows is not None:
         check_int("max_rows", max_rows, minimum=1)

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -88,7 +89,7 @@ def read_records(path: Path) -> list[Record]:
     try:
         raw = path.read_bytes()
         text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode()
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise DataFormatError(f"{path} cannot be read as an exported table: {error}.") from error
     rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     records: dict[Cell, Record] = {}

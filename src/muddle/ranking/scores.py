@@ -1,18 +1,23 @@
 """Scores that can be compared: the same pairs of data set and split for every method."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from muddle.parameters import check_choice, check_number
 from muddle.ranking.tables import STATUSES, Metric, find_metric, select_task
 
+Flags = NDArray[np.bool_]
 Missing = Literal["baseline", "leave out"]
 
 BASELINE = "baseline"
 PAIR = ["dataset", "split"]
 MAX_MISSING = 0.1
+N_NAMED = 3  # methods named in a reason, of as many as there may be
 
 
 @dataclass(frozen=True)
@@ -49,8 +54,9 @@ def score_pairs(
 
     A cell that failed or timed out gets the baseline's score on its pair, as in the AutoML
     benchmark; with missing="leave out", or without such a score, it counts as missing, like a
-    cell that was skipped or never run. A method that lacks more than `max_missing` of the pairs
-    is left out; of the pairs, those are kept that all remaining methods have.
+    cell that was skipped. Of a run that is not finished, the pairs that all methods have a record
+    of are compared (`choose_recorded`). A method that lacks more than `max_missing` of the pairs is
+    left out; of the pairs, those are kept that all remaining methods have.
     """
     check_choice("missing", missing, ("baseline", "leave out"))
     check_number("max_missing", max_missing, minimum=0)
@@ -62,20 +68,33 @@ def score_pairs(
     if frame.isna().all(axis=None):
         raise ValueError(f"the table must hold at least one score of {metric}, and has none.")
 
-    never = [str(method) for method in frame if frame[method].isna().all()]
+    baseline = frame.get(BASELINE)
+    never = frame.columns[frame.isna().all()]
     left_out = [(method, _explain_never(status[method], metric)) for method in never]
     frame, status = frame.drop(columns=never), status.drop(columns=never)
+
+    recorded = status.notna()
+    methods, pairs = choose_recorded(recorded.to_numpy(), max_missing)
+    left_out += [
+        (m, f"not run yet on {(~recorded[m])[pairs].sum()} of {pairs.sum()} pairs")
+        for m in recorded.columns[~methods]
+    ]
+    left_out_pairs = [
+        (*pair, f"not run yet for {_list_names(recorded.columns[methods & ~row])}")
+        for pair, row in zip(recorded.index, recorded.to_numpy(), strict=True)
+        if (methods & ~row).any()
+    ]
+    frame, status = frame.loc[pairs, methods], status.loc[pairs, methods]
     # No method can have such a score, as an AUC where the test rows hold one class.
     nowhere = frame.isna().all(axis=1)
-    left_out_pairs = [(*pair, f"no method has {metric}") for pair in frame.index[nowhere]]
+    left_out_pairs += [(*pair, f"no method has {metric}") for pair in frame.index[nowhere]]
     frame, status = frame[~nowhere], status[~nowhere]
 
     imputed = frame.isna() & status.isin(["failed", "timeout"])
-    if missing == "baseline" and BASELINE in frame:
-        frame = frame.apply(lambda scores: scores.where(~imputed[scores.name], frame[BASELINE]))
+    if missing == "baseline" and baseline is not None:
+        frame = frame.mask(imputed, baseline[frame.index], axis=0)
 
-    n_missing = frame.isna().sum()
-    sparse = [str(m) for m in frame if n_missing[m] > max_missing * len(frame)]
+    sparse = frame.columns[frame.isna().sum() > max_missing * len(frame)]
     left_out += [(m, _explain_sparse(status[m], frame[m])) for m in sparse]
     if len(sparse) == frame.shape[1]:
         raise ValueError(
@@ -85,7 +104,7 @@ def score_pairs(
     frame = frame.drop(columns=sparse)
     gaps = frame.isna()
     left_out_pairs += [
-        (*pair, f"missing for {', '.join(gaps.columns[row])}")
+        (*pair, f"missing for {_list_names(gaps.columns[row])}")
         for pair, row in zip(gaps.index, gaps.to_numpy(), strict=True)
         if row.any()
     ]
@@ -107,6 +126,31 @@ def score_pairs(
         left_out_pairs=pd.DataFrame(left_out_pairs, columns=[*PAIR, "reason"]),
         families={method: families[method] for method in frame},
     )
+
+
+def choose_recorded(recorded: Flags, max_missing: float) -> tuple[Flags, Flags]:
+    """The methods and pairs to compare where some cells have no record: flags of both.
+
+    recorded (pairs, methods). For every pair, the methods with a record of it and the pairs that
+    all of these have are one choice. Taken is the one of most methods among those that keep
+    1 - max_missing of the duels (two methods on a pair) of the choice that has most.
+    """
+    choices = np.unique(recorded, axis=0)
+    n_methods = choices.sum(axis=1)
+    has_all = recorded.astype(int) @ choices.T.astype(int) == n_methods  # (pairs, choices)
+    n_pairs = has_all.sum(axis=0)
+    n_duels = n_methods * (n_methods - 1) // 2 * n_pairs
+    if not n_duels.any():  # one method, or none that share a pair
+        return np.ones(recorded.shape[1], dtype=bool), np.ones(len(recorded), dtype=bool)
+    enough = np.flatnonzero(n_duels >= (1 - max_missing) * n_duels.max())
+    best = max(enough, key=lambda choice: (n_methods[choice], n_pairs[choice]))
+    return choices[best], has_all[:, best]
+
+
+def _list_names(names: Sequence[str]) -> str:
+    """The first few, and how many more."""
+    more = f" and {len(names) - N_NAMED} more" if len(names) > N_NAMED else ""
+    return ", ".join(names[:N_NAMED]) + more
 
 
 def _explain_never(status: pd.Series, metric: str) -> str:

@@ -1,5 +1,6 @@
 """The exported table: one row per cell of a benchmark, read and checked."""
 
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +28,15 @@ TEXTS += ["rows_hash", "fingerprint", "device", "versions", "machine", "finished
 NUMBERS = [column for column in COLUMNS if column not in TEXTS]
 TASKS = ("regression", "classification")
 STATUSES = ("ok", "failed", "timeout", "skipped")
+# What reading a file raises that is no CSV, or a .gz that was cut off or damaged.
+UNREADABLE = (
+    pd.errors.ParserError,
+    pd.errors.EmptyDataError,
+    UnicodeDecodeError,
+    OSError,
+    EOFError,
+    zlib.error,
+)
 
 
 @dataclass(frozen=True)
@@ -100,7 +110,7 @@ def _read(source: str | Path | pd.DataFrame) -> tuple[pd.DataFrame, str]:
     try:
         # As text: a method may be called "nan", and a bad number is to be shown as it was written.
         return pd.read_csv(path, dtype=str, keep_default_na=False), str(path)
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError, OSError) as error:
+    except UNREADABLE as error:
         raise DataFormatError(
             f"{path} must be a CSV file in UTF-8, plain or .gz: {error}"
         ) from error

@@ -91,7 +91,7 @@ def say_finding(table: pd.DataFrame, metric: Metric) -> list[str]:
     interval = format_interval(first["rank_low"], first["rank_high"], 1)
     said = [
         f"By mean rank of {metric.label}, {first['method']} is first of {len(board)} methods (mean "
-        f" rank {first['rank']:.2f}, 95 % interval {interval}), {second['method']} second "
+        f"rank {first['rank']:.2f}, 95 % interval {interval}), {second['method']} second "
         f"({second['rank']:.2f})."
     ]
     said.append(say_significance(table, metric, first["method"], second["method"]))

@@ -7,7 +7,11 @@ TERMS = (
         "80 % of the rows to learn from and 20 % to be tested on, drawn by a seed; split 3 of a "
         "data set has the same rows for every method.",
     ),
-    ("Pair", "One data set with one split: what methods are compared on."),
+    (
+        "Pair",
+        "One data set with one split: what methods are compared on. Pairs that have not been run "
+        "for all of them yet do not count.",
+    ),
     (
         "R², accuracy, AUC",
         "R²: 1 less the squared error over that of the mean. Accuracy: share of rows with the "
