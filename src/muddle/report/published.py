@@ -188,8 +188,8 @@ def build_published(table: pd.DataFrame) -> Section:
     intro = (
         "Our means beside those that the supplement of the paper prints, on the same data sets. "
         f"A difference is marked (▸) where it is more than {BEYOND:g} standard errors, made of the "
-        "scatter over splits on both sides. The splits are the same wherever that could be checked, "
-        "so a method that has not changed since should agree better than its scatter says.",
+        "scatter over splits on both sides. The splits are the same wherever that could be "
+        "checked, so a method that has not changed since should agree better than that.",
     )
     return Section("published", title, intro, tuple(panels))
 
