@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from muddle.benchmark.methods import METHODS
+
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
@@ -78,3 +80,10 @@ def test_files_named_in_the_method_table_exist():
     assert len(files) >= 8
     for name in files:
         assert (ROOT / "src" / "muddle" / name).exists(), name
+
+
+def test_the_number_of_methods_is_that_of_the_registry():
+    text = README + (ROOT / "docs" / "benchmark.md").read_text(encoding="utf-8")
+    counts = re.findall(r"(\d+) methods with default|All (\d+) methods|peers, (\d+) in all", text)
+    assert len(counts) == 3
+    assert {int("".join(found)) for found in counts} == {len(METHODS)}
