@@ -252,6 +252,16 @@ def test_a_cell_that_failed_is_run_again_on_request_only(home, plugin, tmp_path)
     assert "Nothing to do" in succeed(*command, "--retry", "failed").stdout
 
 
+def test_a_run_in_which_all_is_skipped_points_to_the_reasons_and_not_to_a_ranking(
+    home, plugin, tmp_path
+):
+    where = ["--folder", tmp_path / "runs", "--data-home", home, "--plugin", plugin]
+    ended = succeed(*HILLS, "--method", "lacking", "--splits", 1, "--threads", 1, *where)
+    assert ended.stdout == (
+        f"Why cells have no score: muddle benchmark status {tmp_path / 'runs'}\n"
+    )
+
+
 def test_a_cell_past_the_time_limit_is_a_record(home, plugin, tmp_path):
     folder = tmp_path / "runs"
     where = ["--folder", folder, "--data-home", home, "--plugin", plugin, "--threads", 1]

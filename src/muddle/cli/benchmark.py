@@ -239,9 +239,10 @@ def run_cells(
         typer.echo(f"Nothing to do: {folder} has a record of each of the {len(cells)} cells.")
     elif quiet:  # otherwise the progress has ended with the counts
         typer.echo(f"{summary}, in {folder}")
-    if summary.counts.get("failed") or summary.counts.get("timeout"):
+    if any(status != "ok" for status in summary.counts):
         typer.echo(f"Why cells have no score: muddle benchmark status {folder}")
-    typer.echo(f"Next: muddle benchmark rank {folder}, or muddle report {folder}")
+    if summary.counts.get("ok") or summary.n_before:
+        typer.echo(f"Next: muddle benchmark rank {folder}, or muddle report {folder}")
 
 
 def show_status(
