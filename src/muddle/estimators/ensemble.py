@@ -31,8 +31,8 @@ class Bag(Ensemble, OneDepth):
         name : {"bag-mlr-1", "bag-mlr-2", "bag-mlr-3", "bag-mlr-4"}
             Number of hidden layers, with the learning rate and iterations that go with it.
         settings : {"paper", "released"}, default="paper"
-            What the paper's text says, or what the authors' released code does, which made the
-            published tables. There, classifiers train the regression loss.
+            What the paper's text says, or what the authors' released code does. There, classifiers
+            train the regression loss; the published ones, by their scores, the logistic.
         **overrides
             Any constructor parameter, e.g. ``random_state=0``.
         """
@@ -56,8 +56,8 @@ class DepthEnsemble(Ensemble, SeveralDepths):
             The mean of all twenty, the one with the best validation score, the mean of the five
             best.
         settings : {"paper", "released"}, default="paper"
-            What the paper's text says, or what the authors' released code does, which made the
-            published tables. There, classifiers train the regression loss.
+            What the paper's text says, or what the authors' released code does. There, classifiers
+            train the regression loss; the published ones, by their scores, the logistic.
         **overrides
             Any constructor parameter, e.g. ``random_state=0``.
         """
