@@ -1,6 +1,7 @@
 """Numbers and tables as text: short numbers, and LaTeX with booktabs rules."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -41,22 +42,26 @@ def escape_latex(text: str) -> str:
     return "".join(_LATEX.get(character, character) for character in text)
 
 
+def build_tabular(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
+    """Lines of a tabular with booktabs rules, from escaped texts; the first row is the head."""
+    head, *body = [" & ".join(row) + r" \\" for row in rows]
+    return [
+        rf"\begin{{tabular}}{{{''.join('r' if flag else 'l' for flag in right)}}}",
+        *(r"\toprule", head, r"\midrule", *body, r"\bottomrule"),
+        r"\end{tabular}",
+    ]
+
+
 def to_latex(
     frame: pd.DataFrame, *, caption: str = "", label: str = "", digits: int = DIGITS
 ) -> str:
     """A LaTeX table with booktabs rules: numbers to the right, text to the left, all escaped."""
     numeric = [pd.api.types.is_numeric_dtype(dtype) for dtype in frame.dtypes]
-    columns = "".join("r" if right else "l" for right in numeric)
     head = [str(column).replace("_", " ") for column in frame]
     body = [
         [format_number(value, digits) for value in row] for row in frame.itertuples(index=False)
     ]
-    lines = [" & ".join(map(escape_latex, row)) + r" \\" for row in [head, *body]]
-    tabular = [
-        rf"\begin{{tabular}}{{{columns}}}",
-        *(r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule"),
-        r"\end{tabular}",
-    ]
+    tabular = build_tabular([list(map(escape_latex, row)) for row in [head, *body]], numeric)
     if not caption and not label:
         return "\n".join(tabular) + "\n"
     about = [rf"\caption{{{escape_latex(caption)}}}"] if caption else []

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from muddle.ranking.text import escape_latex
+from muddle.ranking.text import build_tabular, escape_latex
 from muddle.report.model import Table
 
 INDEX = "index.csv"
@@ -38,19 +38,9 @@ def write_latex(table: Table) -> str:
     """The table as the page shows it, with booktabs rules."""
     texts = table.texts()
     right = [column.role in ("number", "interval") for column in table.columns]
-    lines = [
-        " & ".join(escape(str(text)) for text in row) + r" \\"
-        for row in [list(texts.columns), *texts.itertuples(index=False)]
-    ]
-    return "\n".join(
-        [
-            f"% {table.title}. Needs the package booktabs.",
-            rf"\begin{{tabular}}{{{''.join('r' if flag else 'l' for flag in right)}}}",
-            *(r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule"),
-            r"\end{tabular}",
-            "",
-        ]
-    )
+    rows = [list(texts.columns), *texts.itertuples(index=False)]
+    tabular = build_tabular([[escape(str(text)) for text in row] for row in rows], right)
+    return "\n".join([f"% {table.title}. Needs the package booktabs.", *tabular, ""])
 
 
 def escape(text: str) -> str:
