@@ -102,3 +102,9 @@ def test_an_address_where_no_one_listens_is_said_at_once(backend):
 
 def test_ray_may_look_for_its_cluster_itself():
     check_address("ray", "auto")
+
+
+def test_a_run_on_a_cluster_checks_the_address_first():
+    opened = backends.open_backend("dask", None, "nonsense")
+    with pytest.raises(ValueError, match="must name a host and a port"), opened:
+        pass

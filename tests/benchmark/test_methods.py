@@ -637,3 +637,12 @@ def test_fastai_leaves_the_global_generators_as_they_were():
     assert draw() == expected
     assert model.predict_proba(X).shape == (60, 3)
     assert set(model.predict(X)) <= {"up", "down", "once"}
+
+
+def test_qda_goes_on_where_columns_are_collinear():
+    rng = np.random.default_rng(0)
+    codes = np.arange(60) % 2
+    X = rng.normal(size=(60, 2)) + 2.0 * codes[:, None]
+    X = np.column_stack([X, X[:, 0] + X[:, 1]])
+    model = find_method("qda").make(Request("classification", seed=0)).fit(X, codes)
+    assert model.score(X, codes) > 0.8
