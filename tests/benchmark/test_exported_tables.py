@@ -164,7 +164,7 @@ def edit(path, old, new):
         (",finished", "", "line 1: the field 'finished' is missing"),
         (",finished", ",finished,r2", "line 1: a field occurs twice"),
         ("trees,ridge,0", "trees,ridge,zero", "line 2: split must be a whole number, got 'zero'"),
-        ("trees,ridge,0", "trees,ridge", "line 2: a row must have 30 fields"),
+        ("trees,ridge,0", "trees,ridge", "line 2: a row must have 31 fields"),
         (",ok,", ",good,", "line 2: status must be one of ok, failed, timeout, skipped"),
         ("hills,ridge,10", "hills,ridge,0", "line 7: a second record of ridge on hills, split 0"),
     ],
@@ -179,6 +179,33 @@ def test_a_wrong_table_is_an_error_that_names_the_line_and_writes_nothing(
         import_table(tmp_path / "a.csv", other)
     assert said in str(caught.value)
     assert not other.folder.exists()
+
+
+def drop_column(path, name):
+    table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    table.drop(columns=name).to_csv(path, index=False)
+
+
+def test_a_table_from_before_the_calibration_error_is_imported_with_that_column_empty(tmp_path):
+    scored = [replace(record, ece=0.1) for record in RECORDS]
+    export_table(fill(tmp_path / "runs", scored), tmp_path / "old.csv")
+    drop_column(tmp_path / "old.csv", "ece")
+    other = Store(tmp_path / "other")
+    assert import_table(tmp_path / "old.csv", other).n_added == len(RECORDS)
+    assert list(other.scan().records.values()) == sorted(RECORDS, key=lambda record: record.cell)
+    assert import_table(tmp_path / "old.csv", other).n_unchanged == len(RECORDS)
+    export_table(other, tmp_path / "new.csv")
+    exported = pd.read_csv(tmp_path / "new.csv")
+    assert tuple(exported.columns) == COLUMNS
+    assert exported["ece"].isna().all()
+
+
+def test_a_short_row_of_an_old_table_is_told_the_fields_of_that_table(tmp_path, store):
+    export_table(store, tmp_path / "old.csv")
+    drop_column(tmp_path / "old.csv", "ece")
+    edit(tmp_path / "old.csv", "trees,ridge,0", "trees,ridge")
+    with pytest.raises(DataFormatError, match="line 2: a row must have 30 fields"):
+        read_records(tmp_path / "old.csv")
 
 
 def test_a_file_that_is_no_table_is_an_error(tmp_path):

@@ -43,7 +43,7 @@ RECORD = Record(
 def test_the_columns_are_those_that_tables_and_rankings_agree_on():
     assert ", ".join(COLUMNS) == (
         "recipe, task, dataset, method, split, family, status, reason, r2, rmse, mae, accuracy, "
-        "auc, log_loss, brier, fit_seconds, predict_seconds, peak_mb, device_peak_mb, shared_fit, "
+        "auc, log_loss, brier, ece, fit_seconds, predict_seconds, peak_mb, device_peak_mb, shared_fit, "
         "n_train, n_test, n_features, rows_hash, fingerprint, threads, device, versions, machine, "
         "finished"
     )
@@ -81,6 +81,12 @@ def test_a_wrong_field_is_named(change, said):
     with pytest.raises(DataFormatError) as caught:
         read_values(to_values(RECORD) | change)
     assert str(caught.value).rstrip(".") == said.rstrip(".")
+
+
+def test_a_record_from_before_the_calibration_error_is_read_without_one():
+    values = to_values(replace(RECORD, ece=0.1))
+    del values["ece"]
+    assert read_values(values) == replace(RECORD, ece=None)
 
 
 def test_a_missing_field_is_named():

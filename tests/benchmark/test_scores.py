@@ -53,6 +53,7 @@ def test_two_classes_by_hand():
     assert scores["auc"] == 3 / 4  # of four pairs, 0.6 > 0.5 is the wrong way round
     assert scores["brier"] == pytest.approx((0.04 + 0.36 + 0.25 + 0.01) / 4)
     assert scores["log_loss"] == pytest.approx(-np.log([0.8, 0.4, 0.5, 0.9]).mean())
+    assert scores["ece"] == pytest.approx((0.2 + 0.6 + 0.5 + 0.1) / 4)  # a bin to each row
 
 
 def test_three_classes_agree_with_scikit_learn():
@@ -67,6 +68,9 @@ def test_three_classes_agree_with_scikit_learn():
     assert scores["auc"] == pytest.approx(roc_auc_score(codes, probabilities, multi_class="ovr"))
     assert scores["log_loss"] == pytest.approx(log_loss(codes, probabilities))
     assert scores["brier"] == pytest.approx(np.sum((probabilities - np.eye(3)[codes]) ** 2) / 60)
+    order = np.argsort(probabilities.max(1)).reshape(10, 6)  # ten bins of six rows
+    gaps = (probabilities.max(1) - (predicted == codes))[order].mean(axis=1)
+    assert scores["ece"] == pytest.approx(np.abs(gaps).mean())
 
 
 def test_certainty_that_is_wrong_costs_no_more_than_the_smallest_float():
@@ -118,6 +122,7 @@ def test_a_class_without_training_rows_has_probability_0():
     assert scores["accuracy"] == pytest.approx(2 / 3)
     assert scores["log_loss"] == pytest.approx(-np.log([0.9, 0.8, eps]).mean())
     assert scores["brier"] == pytest.approx((0.02 + 0.08 + 1 + 0.5) / 3)
+    assert scores["ece"] == pytest.approx((0.1 + 0.2 + 0.5) / 3)
     assert scores["auc"] == pytest.approx((1 + 1 / 2 + 1) / 3)
 
 

@@ -49,6 +49,7 @@ class Record:
     auc: float | None = None
     log_loss: float | None = None
     brier: float | None = None
+    ece: float | None = None  # expected calibration error
     fit_seconds: float | None = None  # of a shared fit: all of it
     predict_seconds: float | None = None
     peak_mb: float | None = None  # growth of resident memory, fit and predict
@@ -71,7 +72,9 @@ class Record:
 
 
 COLUMNS = tuple(field.name for field in fields(Record))
-SCORES = ("r2", "rmse", "mae", "accuracy", "auc", "log_loss", "brier")
+SCORES = ("r2", "rmse", "mae", "accuracy", "auc", "log_loss", "brier", "ece")
+# Records and tables of earlier versions lack these and are as good as ever: the value is unknown.
+ADDED_LATER = ("ece",)
 _KINDS = {field.name: field.type for field in fields(Record)}
 _CHOICES: dict[str, tuple[str, ...]] = {
     "recipe": get_args(Recipe),
@@ -95,7 +98,7 @@ def read_values(values: Any) -> Record:
     if not isinstance(values, Mapping):
         raise DataFormatError(f"a record must be an object with fields, got {values!r:.60}.")
     _check_names(list(values))
-    return Record(**{name: _check(name, values[name]) for name in COLUMNS})
+    return Record(**{name: _check(name, value) for name, value in values.items()})
 
 
 def read_texts(row: Mapping[str, str]) -> Record:
@@ -104,7 +107,7 @@ def read_texts(row: Mapping[str, str]) -> Record:
 
 
 def check_columns(names: list[str]) -> None:
-    """An error unless a table has exactly the columns of the exported one."""
+    """An error unless a table has the columns of an exported one, of this version or earlier."""
     _check_names(names)
 
 
@@ -125,10 +128,10 @@ def _check_names(names: list[str]) -> None:
     for name in names:
         if name not in _KINDS:
             raise DataFormatError(f"unknown field {name!r}.{suggest(name, COLUMNS)}")
-    missing = [name for name in COLUMNS if name not in names]
+    missing = [name for name in COLUMNS if name not in names and name not in ADDED_LATER]
     if missing:
         raise DataFormatError(f"the field {missing[0]!r} is missing.")
-    if len(names) > len(COLUMNS):
+    if len(names) > len(set(names)):
         raise DataFormatError("a field occurs twice.")
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from muddle.calibration_error import expected_calibration_error
+
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
@@ -41,12 +43,13 @@ def score_classification(
     seen: Codes,
     n_classes: int,
 ) -> dict[str, float | None]:
-    """Accuracy, and AUC, log-loss and Brier score as far as there is something to score.
+    """Accuracy, and AUC, log-loss, Brier score and expected calibration error as far as there is
+    something to score.
 
     `codes` (N,) are the test rows' classes, 0 to n_classes - 1, and `seen` the classes of the
     training rows, which is all that a model knows: `predicted` (N,) holds positions in `seen`,
     and `probabilities` (N, len(seen)) and `decision` have its columns. Without probabilities the
-    decision function gives the AUC, and the other two are left out.
+    decision function gives the AUC, and the other three are left out.
     """
     n_rows = len(codes)
     labels = check_output("predict", predicted, (n_rows,))
@@ -63,6 +66,7 @@ def score_classification(
         scores["auc"] = area_under_curve(codes, table)
         scores["log_loss"] = _log_loss(codes, table)
         scores["brier"] = _brier(codes, table)
+        scores["ece"] = expected_calibration_error(table, codes)
     elif decision is not None:
         shape = (n_rows,) if len(seen) == 2 else (n_rows, len(seen))
         values = check_output("decision_function", decision, shape)

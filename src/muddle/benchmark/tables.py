@@ -82,7 +82,8 @@ def import_table(path: str | Path, store: Store, *, replace: bool = False) -> Im
 
 
 def read_records(path: Path) -> list[Record]:
-    """The records of an exported table, or an error that names the line."""
+    """The records of an exported table, or an error that names the line; columns that came with a
+    later version may be missing."""
     _check_suffix(path)
     if not path.is_file():
         raise MissingDataError(f"there is no file {path}.")
@@ -94,9 +95,10 @@ def read_records(path: Path) -> list[Record]:
     rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     records: dict[Cell, Record] = {}
     try:
-        check_columns(list(rows.fieldnames or []))
+        names = list(rows.fieldnames or [])
+        check_columns(names)
         for row in rows:
-            record = _read_row(row)
+            record = _read_row(row, len(names))
             if record.cell in records:
                 raise DataFormatError(f"a second record of {record.cell}.")
             records[record.cell] = record
@@ -105,9 +107,9 @@ def read_records(path: Path) -> list[Record]:
     return list(records.values())
 
 
-def _read_row(row: dict[str, str]) -> Record:
+def _read_row(row: dict[str, str], n_fields: int) -> Record:
     if None in row or None in row.values():
-        raise DataFormatError(f"a row must have {len(COLUMNS)} fields.")
+        raise DataFormatError(f"a row must have {n_fields} fields.")
     return read_texts(row)
 
 

@@ -34,7 +34,7 @@ def rank_records(
     source: Source,
     metric: Annotated[
         str | None,
-        typer.Option(help="r2, accuracy, auc, log_loss or brier. Default: r2 and accuracy."),
+        typer.Option(help="r2, accuracy, auc, log_loss, brier or ece. Default: r2 and accuracy."),
     ] = None,
     families: Annotated[
         bool, typer.Option("--families", help="Families of methods, each by its best member.")

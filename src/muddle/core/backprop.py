@@ -103,6 +103,8 @@ class Pass:
         shapes = [(nets.n_nets, n_rows, weight.shape[-1]) for weight in nets.weights]
         depth = len(shapes)
         self._entered: list[Tensor] = []
+        # The first weights with the scale of the features in them.
+        self._scaled = None if nets.scale is None else torch.empty_like(nets.weights[0])
         if backward:
             self._layers = [like.new_empty(shape) for shape in shapes]
             if self._slope.keeps_input:
@@ -110,6 +112,7 @@ class Pass:
             self._gradients = [like.new_empty(shape) for shape in shapes[-2:]]
             self.weight_gradients = [torch.empty_like(weight) for weight in nets.weights]
             self.bias_gradients = [torch.empty_like(bias) for bias in nets.biases]
+            self._scale_gradient = None if nets.scale is None else torch.empty_like(nets.scale)
         else:  # every second layer can share its memory
             pair = [like.new_empty(shape) for shape in shapes[-2:]]
             self._layers = [pair[layer % len(pair)] for layer in range(depth)]
@@ -127,7 +130,8 @@ class Pass:
         """Last hidden layer; valid until the next call. features (K, N, F) -> (K, N, H)"""
         n_rows = features.shape[1]
         layer = features
-        for index, (weight, bias) in enumerate(zip(nets.weights, nets.biases, strict=True)):
+        weights = (nets.first_weight(out=self._scaled), *nets.weights[1:])
+        for index, (weight, bias) in enumerate(zip(weights, nets.biases, strict=True)):
             out = _rows_of(self._layers[index], n_rows)
             if index == 0:
                 torch.baddbmm(bias, layer, weight, out=out)
@@ -143,6 +147,11 @@ class Pass:
                 _rows_of(self._entered[index], n_rows).copy_(out)
             layer = self._slope.apply(out)
         return layer
+
+    def gradients(self) -> list[Tensor]:
+        """Where `backward` leaves the gradients, in the order of the nets' parameters."""
+        scale = [] if self._scale_gradient is None else [self._scale_gradient]
+        return [*self.weight_gradients, *self.bias_gradients, *scale]
 
     def gradient_buffer(self) -> Tensor:
         """Where the gradient of the last hidden layer goes, for all rows. (K, N, H)"""
@@ -160,10 +169,20 @@ class Pass:
             torch.sum(gradient, dim=1, keepdim=True, out=self.bias_gradients[index])
             if index == 0:
                 _multiply_transposed(features, gradient, self.weight_gradients[0])
+                self._share_with_scale(nets)
                 return
             before = self._gradients[0] if gradient is self._gradients[-1] else self._gradients[-1]
             self._multiply_back(index, nets.weights[index], gradient, before)
             gradient = before
+
+    def _share_with_scale(self, nets: StackedMLP) -> None:
+        """From the gradient of scaled first weights to those of the weights and of the scale."""
+        if nets.scale is None or self._scaled is None or self._scale_gradient is None:
+            return
+        scaled = self.weight_gradients[0]
+        product = torch.mul(scaled, nets.weights[0], out=self._scaled)
+        torch.sum(product, dim=2, keepdim=True, out=self._scale_gradient)
+        scaled.mul_(nets.scale)
 
     def _multiply_back(self, index: int, weight: Tensor, gradient: Tensor, before: Tensor) -> None:
         """Gradient of a layer's weights, and of the layer before it, from the layer's own."""

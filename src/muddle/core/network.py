@@ -22,11 +22,17 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 @dataclass(frozen=True)
 class StackedMLP:
-    """K nets: weights[l] (K, in, out), biases[l] (K, 1, out), one activation after every layer."""
+    """K nets: weights[l] (K, in, out), biases[l] (K, 1, out), one activation after every layer.
+
+    scale (K, F, 1), if any, multiplies the features before the first layer. It is a parameter of
+    its own because it is trained at a higher rate than the weights, which makes it a soft choice
+    of features.
+    """
 
     weights: tuple[Tensor, ...]
     biases: tuple[Tensor, ...]
     activation: Activation
+    scale: Tensor | None = None
 
     @property
     def n_nets(self) -> int:
@@ -37,13 +43,20 @@ class StackedMLP:
         return self.weights[-1].shape[-1]
 
     def parameters(self) -> tuple[Tensor, ...]:
-        return self.weights + self.biases
+        return self.weights + self.biases + (() if self.scale is None else (self.scale,))
+
+    def first_weight(self, out: Tensor | None = None) -> Tensor:
+        """What the features are multiplied by: scaling features is scaling its rows. (K, F, H)"""
+        if self.scale is None:
+            return self.weights[0]
+        return torch.mul(self.weights[0], self.scale, out=out)
 
     def hidden(self, features: Tensor) -> Tensor:
         """Last hidden layer. features (K, N, F), or (N, F) shared by all nets -> (K, N, H)."""
         activate = ACTIVATIONS[self.activation]
         layer = features if features.dim() == 3 else features.expand(self.n_nets, -1, -1)
-        for weight, bias in zip(self.weights, self.biases, strict=True):
+        weights = (self.first_weight(), *self.weights[1:])
+        for weight, bias in zip(weights, self.biases, strict=True):
             layer = activate(torch.baddbmm(bias, layer, weight))
         return layer
 
@@ -53,12 +66,25 @@ class StackedMLP:
             tuple(change(weight) for weight in self.weights),
             tuple(change(bias) for bias in self.biases),
             self.activation,
+            None if self.scale is None else change(self.scale),
         )
 
     def keep(self, nets: Sequence[int]) -> "StackedMLP":
         """Only the nets with these indices."""
         index = list(nets)
         return self.map(lambda tensor: tensor[index])
+
+    @staticmethod
+    def join(stacks: Sequence["StackedMLP"]) -> "StackedMLP":
+        """The nets of several stacks of one shape as one."""
+        first = stacks[0]
+        scales = [stack.scale for stack in stacks if stack.scale is not None]
+        return StackedMLP(
+            tuple(map(torch.cat, zip(*(stack.weights for stack in stacks), strict=True))),
+            tuple(map(torch.cat, zip(*(stack.biases for stack in stacks), strict=True))),
+            first.activation,
+            torch.cat(scales) if scales else None,
+        )
 
 
 def draw_nets(
@@ -69,9 +95,11 @@ def draw_nets(
     activation: Activation,
     gain: float,
     generators: Sequence[torch.Generator],
+    scaled: bool = False,
     device: torch.device | None = None,
 ) -> StackedMLP:
-    """One net per generator with Glorot-uniform weights, U(±gain·√(6/(in+out))), and zero biases.
+    """One net per generator with Glorot-uniform weights, U(±gain·√(6/(in+out))), and zero biases;
+    scaled: with factors of the features, ones at the start.
 
     Each net draws from its own generator, so it starts the same alone and in any company.
     """
@@ -84,4 +112,5 @@ def draw_nets(
             torch.rand(fan_in, fan_out, generator=generator, out=own)
         weights.append(drawn.to(device).mul_(2.0).sub_(1.0).mul_(bound))
         biases.append(torch.zeros(len(generators), 1, fan_out, device=device))
-    return StackedMLP(tuple(weights), tuple(biases), activation)
+    scale = torch.ones(len(generators), n_features, 1, device=device) if scaled else None
+    return StackedMLP(tuple(weights), tuple(biases), activation, scale)

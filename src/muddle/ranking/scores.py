@@ -53,10 +53,11 @@ def score_pairs(
     """One score per pair and method.
 
     A cell that failed or timed out gets the baseline's score on its pair, as in the AutoML
-    benchmark; with missing="leave out", or without such a score, it counts as missing, like a
-    cell that was skipped. Of a run that is not finished, the pairs that all methods have a record
-    of are compared (`choose_recorded`). A method that lacks more than `max_missing` of the pairs is
-    left out; of the pairs, those are kept that all remaining methods have.
+    benchmark; with missing="leave out", without such a score, or where the baseline's is a good one
+    (the calibration error), it counts as missing, like a cell that was skipped. Of a run that is
+    not finished, the pairs that all methods have a record of are compared (`choose_recorded`). A
+    method that lacks more than `max_missing` of the pairs is left out; of the pairs, those are kept
+    that all remaining methods have.
     """
     check_choice("missing", missing, ("baseline", "leave out"))
     check_number("max_missing", max_missing, minimum=0)
@@ -91,7 +92,7 @@ def score_pairs(
     frame, status = frame[~nowhere], status[~nowhere]
 
     imputed = frame.isna() & status.isin(["failed", "timeout"])
-    if missing == "baseline" and baseline is not None:
+    if missing == "baseline" and found.baseline_is_poor and baseline is not None:
         frame = frame.mask(imputed, baseline[frame.index], axis=0)
 
     sparse = frame.columns[frame.isna().sum() > max_missing * len(frame)]

@@ -14,7 +14,9 @@ from muddle.parameters import check_choice, suggest
 Task = Literal["regression", "classification"]
 
 KEY = ["recipe", "task", "dataset", "method", "split"]
-SCORES = ["r2", "rmse", "mae", "accuracy", "auc", "log_loss", "brier"]
+SCORES = ["r2", "rmse", "mae", "accuracy", "auc", "log_loss", "brier", "ece"]
+# Tables of earlier versions lack these, and are read as if the columns were empty.
+ADDED_LATER = ["ece"]
 COLUMNS = [
     *KEY,
     *("family", "status", "reason"),
@@ -47,6 +49,8 @@ class Metric:
     task: Task
     label: str
     higher_is_better: bool = True
+    # Whether the baseline's score can stand in for a cell that failed: not where it is a good one.
+    baseline_is_poor: bool = True
 
     @property
     def has_pma(self) -> bool:
@@ -63,6 +67,14 @@ METRICS = {
         Metric("auc", "classification", "AUC"),
         Metric("log_loss", "classification", "log-loss", higher_is_better=False),
         Metric("brier", "classification", "Brier score", higher_is_better=False),
+        # Frequencies of classes are well calibrated: a failure must not be paid with them.
+        Metric(
+            "ece",
+            "classification",
+            "calibration error",
+            higher_is_better=False,
+            baseline_is_poor=False,
+        ),
     )
 }
 MAIN_METRICS: dict[Task, str] = {"regression": "r2", "classification": "accuracy"}
@@ -76,16 +88,17 @@ def find_metric(name: str) -> Metric:
 def list_metrics(table: pd.DataFrame) -> list[str]:
     """The metrics of which the table has at least one score, the main one of a task first."""
     done = table[table["status"] == "ok"]
-    return [name for name in METRICS if done[name].notna().any()]
+    return [name for name in METRICS if name in done and done[name].notna().any()]
 
 
 def read_table(source: str | Path | pd.DataFrame) -> pd.DataFrame:
     """The exported table of a file (.csv or .csv.gz) or a frame, checked and sorted.
 
-    Columns beyond those of an exported table are left out."""
+    Columns beyond those of an exported table are left out; one that came with a later version
+    than the table's is empty."""
     table, name = _read(source)
     _check_columns(table, name)
-    table = table[COLUMNS].copy()
+    table = _add_later(table)[COLUMNS]
     if table.empty:
         raise DataFormatError(
             f"{name} must hold at least one record, and is empty. Run cells first."
@@ -117,7 +130,7 @@ def _read(source: str | Path | pd.DataFrame) -> tuple[pd.DataFrame, str]:
 
 
 def _check_columns(table: pd.DataFrame, name: str) -> None:
-    missing = [column for column in COLUMNS if column not in table]
+    missing = [column for column in COLUMNS if column not in table and column not in ADDED_LATER]
     if not missing:
         return
     others = [str(column) for column in table if column not in COLUMNS]
@@ -126,6 +139,11 @@ def _check_columns(table: pd.DataFrame, name: str) -> None:
         f"{', '.join(missing)}.{suggest(missing[0], others)} `muddle benchmark export` writes all "
         f"{len(COLUMNS)}."
     )
+
+
+def _add_later(table: pd.DataFrame) -> pd.DataFrame:
+    """A copy with the columns that the table is too old to have, empty."""
+    return table.assign(**{column: np.nan for column in ADDED_LATER if column not in table})
 
 
 def _read_numbers(column: pd.Series, name: str) -> pd.Series:
@@ -213,6 +231,7 @@ def _name_cell(record: Any) -> str:
 def select_task(table: pd.DataFrame, task: str) -> pd.DataFrame:
     """The records of one task, which must be of one recipe."""
     _check_columns(table, "the table")
+    table = _add_later(table)
     part = table[table["task"] == task]
     if part.empty:
         raise ValueError(

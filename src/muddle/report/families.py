@@ -4,8 +4,7 @@ to be told apart alone."""
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-VERMILLION, BLUE, GREEN, PINK = "#d55e00", "#0072b2", "#009e73", "#cc79a7"
-SKY, ORANGE, YELLOW, GREY = "#56b4e9", "#e69f00", "#f0e442", "#8a8a8a"
+from muddle.palette import BLUE, GREEN, GREY, ORANGE, PINK, SKY, VERMILLION, YELLOW
 
 # Outlines in a box from -5 to 5.
 SHAPES = {

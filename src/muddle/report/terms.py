@@ -24,6 +24,14 @@ TERMS = (
         "methods that give probabilities have them.",
     ),
     (
+        "Calibration error",
+        "Whether of the rows given 70 %, 70 % come true: rows in ten bins of equal count by the "
+        "probability of the second class (of more classes, of the most probable one), mean "
+        "distance between probability and share that came true. Smaller is better; but frequencies "
+        "of the classes, the same for every row, are well calibrated and of no use: read it beside "
+        "the log-loss.",
+    ),
+    (
         "Mean rank",
         "On each pair the methods are put in order, 1 the best, ties sharing their mean rank; the "
         "mean over pairs (Friedman rank). A method's rank depends on who else takes part.",
@@ -35,7 +43,7 @@ TERMS = (
     (
         "PMA",
         "Share of the best score on the pair (percentage of the maximum achieved), averaged. Left "
-        "out where the best score is not above 0, and for log-loss and Brier score.",
+        "out where the best score is not above 0, and for scores of which less is better.",
     ),
     ("P90, P95, P98", "Share of the pairs on which PMA is above 90, 95 or 98 %."),
     (
@@ -50,8 +58,9 @@ TERMS = (
     (
         "Imputed",
         "Cells that failed or timed out count with the score of the baseline (mean or class "
-        "frequencies) on that pair. Methods that lack more than a tenth of the pairs for other "
-        "reasons are not ranked.",
+        "frequencies) on that pair; by calibration error, of which the baseline has little, they "
+        "count as missing. Methods that lack more than a tenth of the pairs for other reasons are "
+        "not ranked.",
     ),
     (
         "Class",

@@ -7,9 +7,11 @@ from muddle.core.loss import Source, Task
 from muddle.core.network import ACTIVATIONS, Activation
 from muddle.core.precision import Precision
 from muddle.parameters import check_choice, check_fraction, check_int, check_number
+from muddle.training.schedule import Schedule
 
 Head = Literal["all", "train", "batch"]
 Ties = Literal["error", "first"]
+Stop = Literal["each", "together"]
 
 MAX_PERMUTATIONS = 4096
 DITHER = 0.03  # of standardised labels, in regression; classification has none
@@ -34,7 +36,12 @@ class TrainConfig:
     penalty: Source | float = "paper"
     learning_rate: float | None = None  # None: by depth
     max_iter: int | None = None  # None: by depth
+    schedule: Schedule = "constant"
+    second_moment: float = 0.999  # decay of Adam's mean square
+    scale_rate: float = 0.0  # learning rate of the features' scale in those of weights; 0: no scale
     patience: int | None = None  # iterations without a better one before a net stops; None: never
+    stop: Stop = "each"  # "together": all nets of a job keep the iteration of the best mean score
+    score_rows: int | None = None  # validation rows looked at in every iteration; None: all
     batch_size: int = 4096
     validation_fraction: float = 0.2
     head: Head = "all"
@@ -49,6 +56,8 @@ class TrainConfig:
         check_choice("head", self.head, get_args(Head))
         check_choice("precision", self.precision, get_args(Precision))
         check_choice("ties", self.ties, get_args(Ties))
+        check_choice("schedule", self.schedule, get_args(Schedule))
+        check_choice("stop", self.stop, get_args(Stop))
         for name, minimum in (("depth", 1), ("width", 1), ("batch_size", 2)):
             check_int(name, getattr(self, name), minimum=minimum)
         check_int("n_permutations", self.n_permutations, minimum=0)
@@ -58,7 +67,7 @@ class TrainConfig:
                 f"n_permutations={self.n_permutations}. Each one costs a column in every solve, "
                 "and beyond 16 the loss hardly changes."
             )
-        for name in ("structured_noise", "dither"):
+        for name in ("structured_noise", "dither", "scale_rate"):
             check_number(name, getattr(self, name), minimum=0.0)
         check_number("init_gain", self.init_gain, above=0.0)
         if isinstance(self.penalty, str):
@@ -68,10 +77,11 @@ class TrainConfig:
         for name in ("learning_rate", "max_loss", "time_limit"):
             if getattr(self, name) is not None:
                 check_number(name, getattr(self, name), above=0.0)
-        for name in ("max_iter", "patience"):
+        for name in ("max_iter", "patience", "score_rows"):
             if getattr(self, name) is not None:
                 check_int(name, getattr(self, name), minimum=1)
         check_fraction("validation_fraction", self.validation_fraction)
+        check_fraction("second_moment", self.second_moment)
         if self.task == "classification" and self.dither != 0:
             raise ValueError(
                 f"dither must be 0 with the logistic loss, got dither={self.dither}. Set it to 0 "

@@ -16,7 +16,8 @@ from muddle.core.ridge import uses_dual
 from muddle.errors import NotEnoughMemoryError
 from muddle.training.data import TrainJob
 from muddle.training.heads import MAX_NUMBERS
-from muddle.training.trainer import iterations_ahead, scorer_rows
+from muddle.training.streams import iterations_ahead
+from muddle.training.trainer import scorer_rows
 
 FLOAT, DOUBLE = 4, 8
 # What is left to torch, to fragments and to whoever else uses the device.
@@ -45,9 +46,10 @@ Wave = tuple[Share, ...]  # trained side by side
 
 
 def count_weights(job: TrainJob) -> int:
-    """Weights and biases of one net."""
+    """Weights and biases of one net; a scale of the features brings a copy of the first weights."""
     width, depth = job.config.width, job.config.depth
-    return job.data.features.shape[1] * width + (depth - 1) * width**2 + depth * width
+    first = job.data.features.shape[1] * width * (2 if job.config.scale_rate else 1)
+    return first + (depth - 1) * width**2 + depth * width
 
 
 def bytes_per_net(job: TrainJob, device: torch.device) -> int:

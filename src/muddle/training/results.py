@@ -63,11 +63,7 @@ def merge_results(parts: Sequence[TrainResult], sizes: Sequence[int]) -> TrainRe
         return torch.cat(columns, dim=1)
 
     return TrainResult(
-        nets=StackedMLP(
-            tuple(map(torch.cat, zip(*(part.nets.weights for part in parts), strict=True))),
-            tuple(map(torch.cat, zip(*(part.nets.biases for part in parts), strict=True))),
-            first.nets.activation,
-        ),
+        nets=StackedMLP.join([part.nets for part in parts]),
         head=join("head"),
         penalty=join("penalty"),
         score=join("score"),

@@ -15,12 +15,12 @@ import joblib
 import torch
 
 from muddle.core.device import resolve_device
-from muddle.core.network import StackedMLP
 from muddle.core.precision import product_precision
 from muddle.errors import DivergenceError, WorkerError
 from muddle.training.data import TrainJob
 from muddle.training.jobs import Reporter, choose_scores, train_jobs
 from muddle.training.results import History, TrainResult, merge_results
+from muddle.training.start import start_nets
 from muddle.training.stopping import Deadline
 
 # What joblib's backends raise when a worker is gone; Dask's is not imported to be compared with.
@@ -202,16 +202,11 @@ def no_nets(job: TrainJob) -> TrainResult:
     config, data = job.config, job.data
     assert job.score_name is not None
     n_labels = data.labels.shape[1]
-    sizes = [data.features.shape[1]] + [config.width] * config.depth
     none = torch.empty(0)
     counts = torch.empty(0, dtype=torch.long)
     empty = torch.empty(0, 0)
     return TrainResult(
-        nets=StackedMLP(
-            tuple(torch.empty(0, fan_in, config.width) for fan_in in sizes[:-1]),
-            tuple(torch.empty(0, 1, config.width) for _ in sizes[:-1]),
-            config.activation,
-        ),
+        nets=start_nets(data.features.shape[1], config, []),
         head=torch.empty(0, config.width, n_labels, dtype=torch.float64),
         penalty=none,
         score=none.double(),

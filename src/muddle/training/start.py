@@ -11,10 +11,29 @@ from torch import Tensor
 
 from muddle.core.loss import combine, make_loss
 from muddle.core.muddling import draw_noise
-from muddle.core.network import StackedMLP
+from muddle.core.network import StackedMLP, draw_nets
 from muddle.core.penalty import first_penalty
 from muddle.training.config import TrainConfig
 from muddle.training.data import Batch
+
+
+def start_nets(
+    n_features: int,
+    config: TrainConfig,
+    generators: Sequence[torch.Generator],
+    device: torch.device | None = None,
+) -> StackedMLP:
+    """Untrained nets of a configuration, one per generator."""
+    return draw_nets(
+        n_features,
+        depth=config.depth,
+        width=config.width,
+        activation=config.activation,
+        gain=config.init_gain,
+        generators=generators,
+        scaled=config.scale_rate > 0,
+        device=device,
+    )
 
 
 @torch.no_grad()

@@ -9,7 +9,6 @@ Shapes: K nets still in training, B rows of a batch, H hidden units, C label col
 """
 
 import contextlib
-import functools
 import math
 import threading
 import time
@@ -22,7 +21,6 @@ from torch import Tensor
 from muddle.core.backprop import Pass, ReducedWeights
 from muddle.core.loss import LossTerms, combine, make_loss
 from muddle.core.muddling import stack_permuted
-from muddle.core.network import draw_nets
 from muddle.core.ridge import (
     MAX_RAISES,
     Factor,
@@ -44,33 +42,14 @@ from muddle.training.heads import solve_heads
 from muddle.training.noise import Noise
 from muddle.training.results import History, TrainResult
 from muddle.training.scoring import make_scoring
-from muddle.training.start import first_log_penalty
+from muddle.training.schedule import rate_factors
+from muddle.training.start import first_log_penalty, start_nets
 from muddle.training.stopping import BestNets, Candidate, NetStatus
+from muddle.training.streams import iterations_ahead, stream_of
 
 BLOCK_ROWS = 4096
 # Noise has a stream of its own: it is drawn on the device, everything else on the CPU.
 NOISE_STREAM = 0x6D7564646C65
-# Iterations between two looks of the host at a CUDA device, fewer if their noise would fill it.
-ITERATIONS_AHEAD = 20
-NUMBERS_AHEAD = 2**22
-
-
-def iterations_ahead(device: torch.device, numbers_per_iteration: int) -> int:
-    """How many iterations to prepare at once. It depends on one net alone: its noise is drawn in
-    pieces of this length, and must not depend on its company."""
-    if device.type != "cuda":
-        return 1
-    return max(1, min(ITERATIONS_AHEAD, NUMBERS_AHEAD // numbers_per_iteration))
-
-
-@functools.cache
-def stream_of(device: torch.device, place: int, thread: int) -> torch.cuda.Stream | None:
-    """The stream of the trainer at this place among those that run side by side. Always the same
-    ones: cuBLAS keeps a workspace for every stream that it has ever seen. Threads have their own:
-    what one sends while another records would be recorded."""
-    if device.type != "cuda":
-        return None
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 class Trainer:
@@ -94,18 +73,11 @@ class Trainer:
         self._graph: torch.cuda.CUDAGraph | None = None
         with self._on_stream():
             own = [torch.Generator().manual_seed(seed) for seed in seeds]
-            self.nets = draw_nets(
-                data.features.shape[1],
-                depth=config.depth,
-                width=config.width,
-                activation=config.activation,
-                gain=config.init_gain,
-                generators=own,
-                device=device,
-            )
+            self.nets = start_nets(data.features.shape[1], config, own, device)
             labels = data.labels[data.train_rows]
             stack = stack_permuted(labels, config.n_permutations, own).to(device)
-            self.data = self._all_data = data = data.to(device)
+            self._all_data = data.to(device)
+            self.data = data = self._all_data.score_at_most(config.score_rows)
             self.loss = make_loss(
                 config.task, config.loss, structured_noise=config.structured_noise > 0
             )
@@ -130,6 +102,8 @@ class Trainer:
             # What the iterations since the last look left behind, and what was seen before.
             self.records = torch.full((self.n_ahead, len(seeds), 4), torch.nan, device=device)
             self.seen: list[Tensor] = []
+            factors = rate_factors(config.schedule, config.steps)
+            self.rates = config.rate * torch.tensor(factors, device=device)
             self.optimizer = self._make_optimizer()
             self._make_buffers()
 
@@ -298,6 +272,10 @@ class Trainer:
             out.mul_(batch.root_weights)
         self.body.backward(self.nets, batch.features)
         torch.mul(d_penalty, factor.penalty, out=self.log_penalty.grad)
+        if self.config.schedule != "constant":
+            rate = self.rates.index_select(0, self.counter - 1).squeeze(0)
+            for group in self.optimizer.param_groups:
+                torch.mul(rate, group["multiple"], out=group["lr"])
         self.optimizer.step()
 
     def _factor(self, hidden: Tensor, *, first: bool) -> tuple[Factor, Tensor]:
@@ -362,6 +340,8 @@ class Trainer:
             predicted = self._predict_validation(head)
             score = torch.where(scored_now, self.scoring.score(predicted), torch.nan)
             tie_break = self.scoring.tie_break(predicted)
+        if self.config.stop == "together":
+            score, tie_break = (mean_of(values, alive) for values in (score, tie_break))
         new = Candidate(self.nets, factor.penalty, head, score, tie_break)
         better = self.best.update(new, self.places, self.counter)
         measured = torch.stack([terms.total, terms.permutation, score.to(terms.total.dtype)], dim=1)
@@ -401,9 +381,20 @@ class Trainer:
 
     def _make_optimizer(self) -> torch.optim.Adam:
         # Unfused, Adam makes several passes over every weight and takes many times as long.
+        config = self.config
+        scale = [] if self.nets.scale is None else [self.nets.scale]
+        others = [*self.nets.weights, *self.nets.biases, self.log_penalty]
+        groups = [
+            {"params": parameters, "lr": config.rate * multiple, "multiple": multiple}
+            for parameters, multiple in ((others, 1.0), (scale, config.scale_rate))
+            if parameters
+        ]
+        if config.schedule != "constant":  # what changes must be where the device can change it
+            for group in groups:
+                group["lr"] = torch.zeros((), device=self.device)
         return torch.optim.Adam(
-            [*self.nets.parameters(), self.log_penalty],
-            lr=self.config.rate,
+            groups,
+            betas=(0.9, config.second_moment),
             fused=True,
             capturable=self.device.type == "cuda",
         )
@@ -427,10 +418,15 @@ class Trainer:
         self.weighted = (
             None if self.data.weights is None else like.new_empty(n_nets, n_rows, config.width)
         )
-        gradients = [*self.body.weight_gradients, *self.body.bias_gradients]
-        for parameter, gradient in zip(nets.parameters(), gradients, strict=True):
+        for parameter, gradient in zip(nets.parameters(), self.body.gradients(), strict=True):
             parameter.grad = gradient
         self.log_penalty.grad = torch.zeros_like(self.log_penalty)
+
+
+def mean_of(values: Tensor, alive: Tensor) -> Tensor:
+    """The mean of the nets still in training, for each of them; nan if one has none. (K,) -> (K,)"""
+    total = torch.where(alive, values, 0.0).sum()
+    return (total / alive.sum()).expand_as(values)
 
 
 def scorer_rows(data: TrainingData, config: TrainConfig) -> int:
