@@ -564,6 +564,8 @@ def test_rank_by_another_metric(table):
     assert text.startswith("classification, log-loss (lower is better): 3 pairs")
     assert "PMA" not in text  # has no meaning for a loss
     assert "Did you mean 'log_loss'?" in fail("benchmark", "rank", table, "--metric", "logloss")
+    text = succeed("benchmark", "rank", table, "--metric", "ece").stdout
+    assert text.startswith("classification, calibration error (lower is better): 3 pairs")
 
 
 def test_rank_of_families_names_the_members_that_were_chosen(table):

@@ -319,7 +319,7 @@ def _check_history(history: Any) -> None:
         raise ValueError("history must have one row at least, and is empty. Fit a model first.")
     if not history["kept"].isin([True, False]).all():
         bad = history["kept"][~history["kept"].isin([True, False])].iloc[0]
-        raise ValueError(f"kept must be True or False in every row of history, got {bad!r}.")
+        raise ValueError(f"kept must be True or False in every row of history, got {bad}.")
 
 
 def _check_vector(name: str, values: Any, n_rows: int | None = None) -> Floats:

@@ -192,7 +192,7 @@ def test_a_table_from_before_the_calibration_error_is_imported_with_that_column_
     drop_column(tmp_path / "old.csv", "ece")
     other = Store(tmp_path / "other")
     assert import_table(tmp_path / "old.csv", other).n_added == len(RECORDS)
-    assert list(other.scan().records.values()) == sorted(RECORDS, key=lambda record: record.cell)
+    assert other.scan().records == {record.cell: record for record in RECORDS}
     assert import_table(tmp_path / "old.csv", other).n_unchanged == len(RECORDS)
     export_table(other, tmp_path / "new.csv")
     exported = pd.read_csv(tmp_path / "new.csv")

@@ -43,9 +43,9 @@ RECORD = Record(
 def test_the_columns_are_those_that_tables_and_rankings_agree_on():
     assert ", ".join(COLUMNS) == (
         "recipe, task, dataset, method, split, family, status, reason, r2, rmse, mae, accuracy, "
-        "auc, log_loss, brier, ece, fit_seconds, predict_seconds, peak_mb, device_peak_mb, shared_fit, "
-        "n_train, n_test, n_features, rows_hash, fingerprint, threads, device, versions, machine, "
-        "finished"
+        "auc, log_loss, brier, ece, fit_seconds, predict_seconds, peak_mb, device_peak_mb, "
+        "shared_fit, n_train, n_test, n_features, rows_hash, fingerprint, threads, device, "
+        "versions, machine, finished"
     )
 
 

@@ -1,5 +1,6 @@
 """Whole runs: every cell gets its record once, whatever happens in between."""
 
+import json
 import subprocess
 import sys
 import threading
@@ -140,6 +141,23 @@ def test_a_record_of_another_configuration_is_stale(run, store, choose_cells):
     assert (summary.n_planned, summary.n_stale) == (1, 0)
     new = store.read(cells[0])
     assert (new.fingerprint, new.r2) == (old.fingerprint, old.r2)
+
+
+def test_a_record_from_before_the_calibration_error_is_neither_stale_nor_damaged(
+    run, store, choose_cells
+):
+    cells = choose_cells(["neighbours"], ["trees"])
+    run(cells)
+    new = store.read(cells[0])
+    assert 0 <= new.ece <= 1
+    values = json.loads(store.path(cells[0]).read_text())
+    del values["ece"]
+    store.path(cells[0]).write_text(json.dumps(values))
+    recorder = Recorder()
+    summary = run(cells, retry=["stale"], reporter=recorder)
+    assert (summary.n_planned, summary.n_stale, summary.n_before) == (0, 0, 1)
+    assert recorder.plan.survey.damaged == []
+    assert store.read(cells[0]) == replace(new, ece=None)
 
 
 def test_a_survey_counts_states_and_names_damage(run, store, choose_cells, plugin):

@@ -36,6 +36,21 @@ def test_leave_out_does_not_impute(make):
     assert scores.left_out_pairs.to_numpy().tolist() == [["a", 9, "missing for ridge"]]
 
 
+def test_a_failure_does_not_get_the_baselines_calibration_error_which_is_a_good_one(make):
+    table = make({"a": {"baseline": [0.01] * 10, "ridge": [0.2] * 9 + ["failed"]}}, "ece")
+    scores = score_pairs(table, "ece")
+    assert scores.left_out_pairs.to_numpy().tolist() == [["a", 9, "missing for ridge"]]
+    assert scores.frame["ridge"].tolist() == [0.2] * 9
+    assert not scores.imputed.to_numpy().any()
+
+
+def test_methods_recorded_before_and_after_a_score_was_added_are_told_apart(make):
+    table = make({"a": {"cart": [0.3, 0.2], "ols": [np.nan, np.nan], "ridge": [0.1, 0.2]}}, "ece")
+    scores = score_pairs(table, "ece")
+    assert scores.left_out.to_numpy().tolist() == [["ols", "GLM", "gives no ece"]]
+    assert list(scores.frame) == ["cart", "ridge"]
+
+
 def test_without_a_baseline_a_failed_cell_is_missing(make):
     scores = score_pairs(make({"a": {"cart": [0.1] * 10, "ridge": [0.5] * 9 + ["failed"]}}), "r2")
     assert len(scores.frame) == 9

@@ -69,6 +69,7 @@ def draw_scores(task: str, level: float, skill: float, noise: float) -> dict[str
         "auc": auc,
         "log_loss": 1.2 * (1.05 - quality),
         "brier": 0.6 * (1.05 - quality),
+        "ece": 0.2 * (1.05 - quality) if skill else 0.01,
     }
 
 
@@ -112,7 +113,7 @@ def make_record(recipe: str, task: str, dataset: str, method: str, split: int) -
 
 def break_cell(record: dict[str, object], status: str, reason: str) -> None:
     record |= {"status": status, "reason": reason}
-    for score in ("r2", "rmse", "mae", "accuracy", "auc", "log_loss", "brier"):
+    for score in ("r2", "rmse", "mae", "accuracy", "auc", "log_loss", "brier", "ece"):
         record.pop(score, None)
 
 

@@ -39,7 +39,7 @@ def test_sections_come_in_the_order_a_reader_asks(page):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("metric", ["r2", "accuracy", "auc", "log_loss", "brier"])
+@pytest.mark.parametrize("metric", ["r2", "accuracy", "auc", "log_loss", "brier", "ece"])
 def test_leader_board_shows_the_ranking(page, table, metric):
     ranked = rank_methods(table, metric)
     name = f"leaderboard_{metric}"
@@ -51,6 +51,16 @@ def test_leader_board_shows_the_ranking(page, table, metric):
             np.testing.assert_allclose(page.values(name, head), ranked[column], rtol=1e-5)
     else:
         assert "PMA" not in page.tables[name][0]
+
+
+def test_a_table_from_before_the_calibration_error_has_a_report_without_it(
+    make_table, tmp_path, read_page
+):
+    table = make_table(tasks=["classification"], methods=SMALL, n_datasets=2, n_splits=2)
+    old = read_page(write_report(table.drop(columns="ece"), tmp_path / "old.html"))
+    new = read_page(write_report(table, tmp_path / "new.html"))
+    assert "leaderboard_brier" in old.tables
+    assert set(new.tables) - set(old.tables) == {"leaderboard_ece", "datasets_ece"}
 
 
 def test_leader_board_rounds_to_three_digits_and_says_shared_fits(page, table):

@@ -242,13 +242,15 @@ def fit_encoding(
 
 
 def fit_piecewise(scaled: FloatArray, weights: FloatArray | None, n_bins: int) -> Piecewise:
-    """Bins between quantiles; where quantiles coincide there are fewer."""
+    """Bins between quantiles, or between the values themselves if they are few enough; where
+    quantiles coincide there are fewer."""
     starts = np.full((scaled.shape[1], n_bins), np.inf)
     widths = np.ones_like(starts)
     least, most = np.zeros_like(starts), np.ones_like(starts)
     quantiles = weighted_quantiles(scaled, np.linspace(0, 1, n_bins + 1), weights)
     for i, column in enumerate(quantiles.T):
-        edges = np.unique(column)
+        values = np.unique(scaled[:, i])
+        edges = values if len(values) <= n_bins + 1 else np.unique(column)
         used = len(edges) - 1
         starts[i, :used] = edges[:-1]
         widths[i, :used] = np.diff(edges)

@@ -18,7 +18,7 @@ from muddle.training.config import TrainConfig
 class TrainingData:
     """A table and how each net divides it."""
 
-    features: Tensor  # (N, F), standardised
+    features: Tensor  # (N, F), or (K, N, F) where each net sees the table in its own way
     labels: Tensor  # (N, C): standardised numbers, or ±1 per class
     weights: Tensor | None  # (N,), positive; None: every row counts the same
     train_rows: Tensor  # (K, n_train)
@@ -27,6 +27,20 @@ class TrainingData:
     @property
     def n_train(self) -> int:
         return self.train_rows.shape[1]
+
+    @property
+    def n_rows(self) -> int:
+        return self.features.shape[-2]
+
+    @property
+    def n_features(self) -> int:
+        return self.features.shape[-1]
+
+    def features_of(self, rows: Tensor) -> Tensor:
+        """What each net sees of these rows. (K, B) -> (K, B, F)"""
+        if self.features.dim() == 2:
+            return self.features[rows]
+        return self.features[torch.arange(len(rows), device=rows.device)[:, None], rows]
 
     def to(self, device: torch.device) -> "TrainingData":
         return TrainingData(
@@ -41,6 +55,7 @@ class TrainingData:
         """The same table for only the nets with these indices."""
         return replace(
             self,
+            features=self.features if self.features.dim() == 2 else self.features[nets],
             train_rows=self.train_rows[nets],
             validation_rows=self.validation_rows[nets],
         )
@@ -60,7 +75,7 @@ class TrainingData:
     def blocks(self, rows: Tensor, n_rows: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         """Features, labels and √weights of these rows (K, R), n_rows at a time."""
         for block in torch.split(rows, n_rows, dim=1):
-            yield self.features[block], self.labels[block], self.root_weights_of(block)
+            yield self.features_of(block), self.labels[block], self.root_weights_of(block)
 
     def root_weights_of(self, rows: Tensor) -> Tensor | None:
         """√weights, to scale both sides of the ridge system; None when every row counts the same.
@@ -178,7 +193,7 @@ class Batches:
         rows = self._data.train_rows.gather(1, positions)
         nets = torch.arange(len(rows), device=rows.device)[:, None]
         return Batch(
-            self._data.features[rows],
+            self._data.features_of(rows),
             self._stack[nets, positions],
             self._data.weights_of(rows),
             self._data.root_weights_of(rows),

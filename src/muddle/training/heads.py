@@ -25,7 +25,8 @@ MAX_NUMBERS = 2**25
 @dataclass(frozen=True)
 class Heads:
     head: Tensor  # (K, H, C) float64
-    validation_output: Tensor  # (K, n_validation, C) by a head that never saw these rows
+    held_out_head: Tensor  # (K, H, C) solved without the validation rows
+    validation_output: Tensor  # (K, n_validation, C) by the latter
     n_raises: Tensor  # (K,)
 
 
@@ -37,10 +38,11 @@ def solve_heads(best: BestNets, kept: Tensor, data: TrainingData, config: TrainC
         none = torch.zeros(0, dtype=torch.float64)
         return Heads(
             none.view(0, config.width, n_labels),
+            none.view(0, config.width, n_labels),
             none.view(0, n_validation, n_labels),
             torch.zeros(0, dtype=torch.long),
         )
-    block = min(max(BLOCK_ROWS, config.width), len(data.features))
+    block = min(max(BLOCK_ROWS, config.width), data.n_rows)
     at_once = max(1, MAX_NUMBERS // (block * config.width)) if kept.is_cuda else 1
     parts = [
         _solve_some(best, nets, data.keep(nets), config) for nets in torch.split(kept, at_once)
@@ -56,8 +58,8 @@ def solve_heads(best: BestNets, kept: Tensor, data: TrainingData, config: TrainC
 
 def _solve_some(
     best: BestNets, nets: Tensor, data: TrainingData, config: TrainConfig
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Head, validation output and raises of a few nets."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Both heads, validation output and raises of a few nets."""
     forward = _Forward(best.nets.map(lambda tensor: tensor[nets].double()), data)
     if config.head == "batch":
         n_raises = torch.zeros_like(nets)
@@ -71,12 +73,13 @@ def _solve_some(
         head = held_out_head
         if config.head == "all":
             system = _gather_all(forward, data, system)
-            head, n_raises = _solve(system, penalty_per_row * len(data.features))
+            head, n_raises = _solve(system, penalty_per_row * data.n_rows)
     validation = [
         forward(features) @ held_out_head
         for features, _, _ in data.blocks(data.validation_rows, forward.n_rows)
     ]
-    return head.cpu(), torch.cat(validation, dim=1).cpu(), n_raises.cpu()
+    output = torch.cat(validation, dim=1)
+    return head.cpu(), held_out_head.cpu(), output.cpu(), n_raises.cpu()
 
 
 class _Forward:
@@ -85,7 +88,7 @@ class _Forward:
     def __init__(self, nets: StackedMLP, data: TrainingData) -> None:
         self.nets = nets
         # The dual system wants its few rows in one piece.
-        self.n_rows = min(max(BLOCK_ROWS, nets.width), len(data.features))
+        self.n_rows = min(max(BLOCK_ROWS, nets.width), data.n_rows)
         self._pass = Pass(nets, self.n_rows, "float32", backward=False)
 
     def __call__(self, features: Tensor) -> Tensor:
@@ -103,7 +106,7 @@ def _gather(forward: _Forward, data: TrainingData, rows: Tensor, n_rows: int) ->
 
 def _gather_all(forward: _Forward, data: TrainingData, training: System) -> System:
     """The ridge system of all rows, from that of the training rows where sums can be continued."""
-    n_rows = len(data.features)
+    n_rows = data.n_rows
     n_validation = data.validation_rows.shape[1]
     if uses_dual(data.n_train, forward.nets.width) or data.n_train + n_validation != n_rows:
         rows = torch.arange(n_rows, device=data.features.device)

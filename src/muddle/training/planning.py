@@ -48,7 +48,7 @@ Wave = tuple[Share, ...]  # trained side by side
 def count_weights(job: TrainJob) -> int:
     """Weights and biases of one net; a scale of the features brings a copy of the first weights."""
     width, depth = job.config.width, job.config.depth
-    first = job.data.features.shape[1] * width * (2 if job.config.scale_rate else 1)
+    first = job.data.n_features * width * (2 if job.config.scale_rate else 1)
     return first + (depth - 1) * width**2 + depth * width
 
 
@@ -57,7 +57,7 @@ def bytes_per_net(job: TrainJob, device: torch.device) -> int:
     config, data = job.config, job.data
     on_cuda = device.type == "cuda"
     n_rows = min(data.n_train, config.batch_size)
-    n_features, width, depth = data.features.shape[1], config.width, config.depth
+    n_features, width, depth = data.n_features, config.width, config.depth
     n_validation, n_labels = data.validation_rows.shape[1], data.labels.shape[1]
     size = n_rows if uses_dual(n_rows, width) else width
     n_columns = (1 + config.n_permutations) * n_labels
@@ -86,14 +86,14 @@ def shared_bytes(job: TrainJob, device: torch.device) -> int:
     """Memory that a job takes however many nets it has: the table on a GPU, and what is solved in
     float64 for a few nets at a time."""
     config, data = job.config, job.data
-    n_rows, n_features = data.features.shape
+    n_rows = data.n_rows
     block = min(max(4096, config.width), n_rows)
     size = min(n_rows, config.width)
     precise = DOUBLE * (count_weights(job) + 3 * block * config.width + 5 * size**2)
     if device.type != "cuda":
         return CPU_WORKSPACE + precise
     at_once = max(1, min(len(job.seeds), MAX_NUMBERS // (block * config.width)))
-    table = FLOAT * n_rows * (n_features + data.labels.shape[1])
+    table = FLOAT * (data.features.numel() + data.labels.numel())
     return CUDA_WORKSPACE + table + at_once * precise
 
 
@@ -102,7 +102,7 @@ def net_cost(job: TrainJob) -> float:
     config, data = job.config, job.data
     n_rows = min(data.n_train, config.batch_size)
     size = min(n_rows, config.width)
-    first = data.features.shape[1] * config.width
+    first = data.n_features * config.width
     rest = (config.depth - 1) * config.width**2
     per_row = 3 * (first + rest) + size * config.width / 2
     validation = data.validation_rows.shape[1] * (first + rest)

@@ -29,6 +29,7 @@ class TrainResult:
 
     nets: StackedMLP  # float32
     head: Tensor  # (K, H, C) float64
+    held_out_head: Tensor  # (K, H, C) float64, solved without the validation rows
     penalty: Tensor  # (K,) at the best iteration
     score: Tensor  # (K,) validation score of the best iteration
     score_name: str
@@ -65,6 +66,7 @@ def merge_results(parts: Sequence[TrainResult], sizes: Sequence[int]) -> TrainRe
     return TrainResult(
         nets=StackedMLP.join([part.nets for part in parts]),
         head=join("head"),
+        held_out_head=join("held_out_head"),
         penalty=join("penalty"),
         score=join("score"),
         score_name=first.score_name,

@@ -204,10 +204,12 @@ def no_nets(job: TrainJob) -> TrainResult:
     n_labels = data.labels.shape[1]
     none = torch.empty(0)
     counts = torch.empty(0, dtype=torch.long)
+    no_head = torch.empty(0, config.width, n_labels, dtype=torch.float64)
     empty = torch.empty(0, 0)
     return TrainResult(
-        nets=start_nets(data.features.shape[1], config, []),
-        head=torch.empty(0, config.width, n_labels, dtype=torch.float64),
+        nets=start_nets(data.n_features, config, []),
+        head=no_head,
+        held_out_head=no_head,
         penalty=none,
         score=none.double(),
         score_name=job.score_name,

@@ -41,8 +41,8 @@ from muddle.training.data import Batch, Batches, TrainingData
 from muddle.training.heads import solve_heads
 from muddle.training.noise import Noise
 from muddle.training.results import History, TrainResult
-from muddle.training.scoring import make_scoring
 from muddle.training.schedule import rate_factors
+from muddle.training.scoring import make_scoring
 from muddle.training.start import first_log_penalty, start_nets
 from muddle.training.stopping import BestNets, Candidate, NetStatus
 from muddle.training.streams import iterations_ahead, stream_of
@@ -73,7 +73,7 @@ class Trainer:
         self._graph: torch.cuda.CUDAGraph | None = None
         with self._on_stream():
             own = [torch.Generator().manual_seed(seed) for seed in seeds]
-            self.nets = start_nets(data.features.shape[1], config, own, device)
+            self.nets = start_nets(data.n_features, config, own, device)
             labels = data.labels[data.train_rows]
             stack = stack_permuted(labels, config.n_permutations, own).to(device)
             self._all_data = data.to(device)
@@ -161,6 +161,7 @@ class Trainer:
             return TrainResult(
                 nets=self.best.nets.map(lambda tensor: tensor[kept].cpu()),
                 head=heads.head,
+                held_out_head=heads.held_out_head,
                 penalty=self.best.penalty[kept].cpu(),
                 score=self.best.score[kept].cpu(),
                 score_name=self.scoring.name,
@@ -357,7 +358,7 @@ class Trainer:
 
     def _predict_validation(self, head: Tensor) -> Tensor:
         parts = [
-            self.scorer.forward(self.nets, self.data.features[rows]) @ head
+            self.scorer.forward(self.nets, self.data.features_of(rows)) @ head
             for rows in torch.split(self.data.validation_rows, self.scorer_rows, dim=1)
         ]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
@@ -424,7 +425,7 @@ class Trainer:
 
 
 def mean_of(values: Tensor, alive: Tensor) -> Tensor:
-    """The mean of the nets still in training, for each of them; nan if one has none. (K,) -> (K,)"""
+    """Mean of the nets still in training, for each of them; nan if one has none. (K,) -> (K,)"""
     total = torch.where(alive, values, 0.0).sum()
     return (total / alive.sum()).expand_as(values)
 

@@ -1,0 +1,59 @@
+"""How much each member of the pool counts, from what it said out of fold.
+
+Shapes: M members, N rows, C label columns.
+"""
+
+import numpy as np
+from scipy.optimize import nnls
+
+from muddle.preprocessing.checks import FloatArray
+
+# Equal weights are worth so many rows: with fewer, members can hardly be told apart.
+PRIOR_ROWS = 20.0
+# Weights below this are dropped: the member would cost as much to ask as any other.
+LEAST_WEIGHT = 0.02
+# Of the constraint that weights sum to 1, in units of the errors.
+STRICTNESS = 1e4
+
+
+def weigh_members(
+    predicted: FloatArray, labels: FloatArray, weights: FloatArray | None
+) -> FloatArray:
+    """Weights from 0 on that sum to 1 with the least squared error, shrunk to equal ones.
+
+    predicted (M, N, C) out of fold, labels (N, C), weights (N,) -> (M,)
+    """
+    n_members = len(predicted)
+    if n_members == 1:
+        return np.ones(1)
+    found = _least_squares(predicted, labels, weights)
+    kept = found >= LEAST_WEIGHT
+    if not kept.all():
+        found = np.zeros(n_members)
+        found[kept] = _least_squares(predicted[kept], labels, weights)
+    total: FloatArray = found / found.sum()
+    return total
+
+
+def _least_squares(
+    predicted: FloatArray, labels: FloatArray, weights: FloatArray | None
+) -> FloatArray:
+    n_members, n_rows, _ = predicted.shape
+    root = np.ones(n_rows) if weights is None else np.sqrt(weights / weights.mean())
+    root = root / np.sqrt(n_rows)
+    errors = (predicted - labels) * root[:, None]
+    # As weights sum to 1, the error of the mixture is the mixture of errors: no target is left.
+    columns = errors.reshape(n_members, -1).T
+    unit = np.sqrt((columns**2).sum(axis=0).min()) or 1.0
+    shrink = np.sqrt(PRIOR_ROWS / n_rows)
+    system = np.vstack(
+        [columns / unit, shrink * np.eye(n_members), STRICTNESS * np.ones((1, n_members))]
+    )
+    wanted = np.concatenate(
+        [np.zeros(len(columns)), np.full(n_members, shrink / n_members), [STRICTNESS]]
+    )
+    # The normal equations are as small as the pool, however many rows there are.
+    gram = system.T @ system
+    lower = np.linalg.cholesky(gram)
+    found, _ = nnls(lower.T, np.linalg.solve(lower, system.T @ wanted))
+    return np.asarray(found / found.sum())

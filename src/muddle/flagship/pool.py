@@ -1,0 +1,101 @@
+"""The pool: which nets are tried, in which order, how long and how often."""
+
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from muddle.core.loss import Task
+from muddle.flagship.views import ViewName
+from muddle.parameters import check_choice
+from muddle.training.config import TrainConfig
+
+Preset = Literal["fast", "default", "best"]
+TargetScale = Literal["plain", "normal"]
+
+N_FOLDS = 5
+# Small tables leave time for more rounds of cross-fitting, and gain most from them.
+ROWS_PER_ROUND = 400
+# More rows than one batch need more steps to be seen often enough.
+BATCH_ROWS = 4096
+MOST_STEPS = 1000
+# What every iteration is scored on is enough to tell iterations apart.
+SCORE_ROWS = 4096
+
+# Modern settings in front of the ridge head: docs/decisions/0016 has what each one adds.
+BASE = TrainConfig(
+    task="regression",  # of ±1 labels too: the squared loss ranks as well as the logistic one
+    depth=2,
+    width=256,
+    activation="mish",
+    loss="paper",
+    n_permutations=4,
+    structured_noise=0.0,
+    learning_rate=3e-3,
+    max_iter=200,
+    schedule="cycles",
+    second_moment=0.95,
+    scale_rate=6.0,
+    stop="together",
+    batch_size=BATCH_ROWS,
+    score_rows=SCORE_ROWS,
+    head="all",
+)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One configuration of the pool, cross-fitted as a whole."""
+
+    name: str
+    view: ViewName
+    config: TrainConfig
+    target: TargetScale = "plain"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `fit` sets out to do."""
+
+    candidates: tuple[Candidate, ...]
+    n_rounds: int  # of cross-fitting; after the first, only for members that count
+
+
+def _regression() -> list[Candidate]:
+    return [
+        Candidate("waves", "waves", BASE),
+        Candidate("bins", "bins", BASE),
+        Candidate("waves, depth 1", "waves", replace(BASE, depth=1)),
+        Candidate("plain, depth 3", "plain", replace(BASE, depth=3)),
+    ]
+
+
+def _classification() -> list[Candidate]:
+    slow = replace(BASE, learning_rate=1e-3)
+    return [
+        Candidate("bins", "bins", slow),
+        Candidate("waves", "waves", slow),
+        Candidate("bins, depth 1", "bins", replace(BASE, depth=1)),
+        Candidate("plain, depth 3", "plain", replace(slow, depth=3)),
+    ]
+
+
+def make_plan(task: Task, preset: Preset, n_rows: int, *, skewed: bool = False) -> Plan:
+    """The pool of a preset for a table of so many rows; skewed: the target has a long tail."""
+    check_choice("preset", preset, get_args(Preset))
+    pool = _regression() if task == "regression" else _classification()
+    n_train = n_rows - n_rows // N_FOLDS
+    stretch = max(1.0, (n_train / BATCH_ROWS) ** 0.5)
+
+    def fit_to_table(candidate: Candidate) -> Candidate:
+        steps = min(MOST_STEPS, round(candidate.config.steps * stretch))
+        return replace(candidate, config=replace(candidate.config, max_iter=steps))
+
+    pool = [fit_to_table(candidate) for candidate in pool]
+    if preset == "fast":
+        short = [replace(c, config=replace(c.config, max_iter=c.config.steps // 2)) for c in pool]
+        return Plan(tuple(short[:2]), 1)
+    if skewed:
+        pool.insert(1, replace(pool[0], name=f"{pool[0].name}, normal scores", target="normal"))
+    more = max(1, min(4, ROWS_PER_ROUND // n_rows))
+    if preset == "default":
+        return Plan(tuple(pool), more)
+    return Plan(tuple(pool), 2 * more + 1)
