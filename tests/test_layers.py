@@ -21,8 +21,13 @@ ALLOWED = {
         *("estimators", "training", "core", "preprocessing", "calibration_error", "plots"),
         *COMMON,
     },
+    "flagship": {
+        *("flagship", "estimators", "training", "core", "preprocessing", "plots"),
+        *COMMON,
+    },
     "benchmark": {
-        *("benchmark", "estimators", "datasets", "preprocessing", "ranking", "calibration_error"),
+        *("benchmark", "flagship", "estimators", "datasets", "preprocessing", "ranking"),
+        *("calibration_error",),
         *COMMON,
     },
     "ranking": {"ranking"} | COMMON,

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         EnsMLRRegressor,
     )
     from muddle.estimators.single import MLRClassifier, MLRRegressor
+    from muddle.flagship.estimators import MuddleClassifier, MuddleRegressor
     from muddle.preprocessing import TablePreprocessor
 
 __version__ = "0.1.0"
@@ -21,6 +22,8 @@ __all__ = [
     "EnsMLRRegressor",
     "MLRClassifier",
     "MLRRegressor",
+    "MuddleClassifier",
+    "MuddleRegressor",
     "TablePreprocessor",
     "__version__",
 ]
@@ -33,6 +36,8 @@ _HOMES = {
     "EnsMLRRegressor": "muddle.estimators.ensemble",
     "MLRClassifier": "muddle.estimators.single",
     "MLRRegressor": "muddle.estimators.single",
+    "MuddleClassifier": "muddle.flagship.estimators",
+    "MuddleRegressor": "muddle.flagship.estimators",
     "TablePreprocessor": "muddle.preprocessing",
 }
 

@@ -9,7 +9,7 @@ from scipy.optimize import nnls
 from muddle.preprocessing.checks import FloatArray
 
 # Equal weights are worth so many rows: with fewer, members can hardly be told apart.
-PRIOR_ROWS = 20.0
+PRIOR_ROWS = 10.0
 # Weights below this are dropped: the member would cost as much to ask as any other.
 LEAST_WEIGHT = 0.02
 # Of the constraint that weights sum to 1, in units of the errors.

@@ -4,18 +4,21 @@ count go on.
 Shapes: N rows, F features, C label columns, M members.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
 
 from muddle.errors import DivergenceError
 from muddle.flagship.combining import weigh_members
-from muddle.flagship.crossfit import Member, join_rounds, make_job, make_member
-from muddle.flagship.folds import Folds, draw_folds
+from muddle.flagship.crossfit import Member, join_rounds, make_job, make_members
+from muddle.flagship.folds import Folds, draw_folds, join_folds
 from muddle.flagship.pace import train_in_time
+from muddle.flagship.parts import Mixture
 from muddle.flagship.pool import N_FOLDS, Candidate, Plan
 from muddle.flagship.targets import NormalScores
 from muddle.flagship.views import View, ViewName, fit_view
@@ -26,6 +29,9 @@ from muddle.training.stopping import Deadline
 MAX_SEED = 2**31 - 1
 # Tables of more numbers, counted once per net, are seen by all nets alike.
 MOST_NUMBERS = 2**25
+# A candidate that counts less after the first round gets no other.
+LEAST_SHARE = 0.1
+Outcome = Literal["trained", "diverged", "no time"]
 Watch = Callable[[int, str], AbstractContextManager[Reporter | None]]
 
 
@@ -49,11 +55,14 @@ class Lesson:
 
 
 @dataclass(frozen=True)
-class Fate:
-    """What became of a candidate."""
+class Trial:
+    """A candidate after its rounds."""
 
-    name: str
-    outcome: str  # "counts", "no weight", "no time", "diverged"
+    candidate: Candidate
+    members: list[Member]  # one per end of a cycle; none if it diverged or there was no time
+    seconds: float
+    n_rounds: int
+    outcome: Outcome
 
 
 @dataclass(frozen=True)
@@ -62,8 +71,7 @@ class Pool:
 
     members: list[Member]
     weights: FloatArray  # (M,)
-    fates: list[Fate]
-    n_rounds: int  # done
+    trials: list[Trial]
 
     @property
     def out_of_fold(self) -> FloatArray:
@@ -72,13 +80,12 @@ class Pool:
         mixed: FloatArray = np.tensordot(self.weights, said, axes=1)
         return mixed
 
-    def predict(self, matrix: FloatArray, device: torch.device) -> FloatArray:
-        """(N, F) -> (N, C)"""
-        total: FloatArray = np.zeros(())
-        for member, weight in zip(self.members, self.weights, strict=True):
-            if weight > 0:
-                total = total + weight * member.predict(matrix, device)
-        return total
+    def mixture(self) -> Mixture:
+        """What of the pool answers."""
+        counting = np.flatnonzero(self.weights)
+        return Mixture(
+            tuple(self.members[position].part for position in counting), self.weights[counting]
+        )
 
 
 def _draw_views(
@@ -104,54 +111,68 @@ def fit_pool(
     watch: Watch,
 ) -> Pool:
     """Train the plan's candidates, weigh them, and give those that count more rounds."""
-    members: dict[str, Member] = {}
-    outcomes = {candidate.name: "no time" for candidate in plan.candidates}
-    running: Sequence[Candidate] = plan.candidates
+    trials = {c.name: Trial(c, [], 0.0, 0, "no time") for c in plan.candidates}
+    running = list(plan.candidates)
     n_folds = min(N_FOLDS, len(lesson.labels))
-    n_rounds = 0
-    weights = np.ones(1)
-    for turn in range(plan.n_rounds):
-        folds = draw_folds(lesson.strata, n_folds, int(seeds.randint(MAX_SEED)))
-        found = _train_round(lesson, running, folds, turn, device, deadline, seeds, watch)
-        for name, member in found.items():
-            if member is None:
-                outcomes[name] = "diverged" if name not in members else outcomes[name]
-            elif name in members:
-                members[name] = join_rounds(members[name], member)
-            else:
-                members[name] = member
+    # After the first round only candidates that count go on, with the nets of all other rounds
+    # side by side.
+    for n_rounds, label in ((1, "first round"), (plan.n_rounds - 1, "further rounds")):
+        if n_rounds == 0:
+            break
+        drawn = [
+            draw_folds(lesson.strata, n_folds, int(seeds.randint(MAX_SEED)))
+            for _ in range(n_rounds)
+        ]
+        folds = join_folds(drawn)
+        is_first = not any(trial.members for trial in trials.values())
+        found = _train_round(
+            lesson, running, folds, device, deadline, seeds, watch, label, is_first
+        )
+        for trial in found:
+            trials[trial.candidate.name] = _add_round(trials[trial.candidate.name], trial)
+        members = [member for trial in trials.values() for member in trial.members]
         if not members:
             raise DivergenceError(
                 f"none of {len(plan.candidates)} configurations had nets with a finite loss. Clip "
                 "or transform extreme feature values."
             )
-        said = np.stack([member.out_of_fold for member in members.values()])
+        said = np.stack([member.out_of_fold for member in members])
         weights = weigh_members(said, lesson.labels, lesson.weights)
-        n_rounds = turn + 1
-        running = [
-            member.candidate
-            for member, weight in zip(members.values(), weights, strict=True)
-            if weight > 0
-        ]
-        if deadline.limit is not None and len(found) < len(running):
-            break  # there was no time for everyone
-    for name, weight in zip(members, weights, strict=True):
-        outcomes[name] = "counts" if weight > 0 else "no weight"
-    fates = [Fate(name, outcome) for name, outcome in outcomes.items()]
-    return Pool(list(members.values()), weights, fates, n_rounds)
+        counts = Counter[str]()
+        for member, weight in zip(members, weights, strict=True):
+            counts[member.candidate.name] += weight
+        running = [candidate for candidate in running if counts[candidate.name] > LEAST_SHARE]
+    return Pool(members, weights, list(trials.values()))
+
+
+def _add_round(before: Trial, now: Trial) -> Trial:
+    """A candidate with one more round; one that failed leaves what was there before."""
+    if not before.members:
+        return now
+    if len(before.members) != len(now.members):
+        return before
+    members = [join_rounds(*both) for both in zip(before.members, now.members, strict=True)]
+    return Trial(
+        before.candidate,
+        members,
+        before.seconds + now.seconds,
+        before.n_rounds + now.n_rounds,
+        before.outcome,
+    )
 
 
 def _train_round(
     lesson: Lesson,
     candidates: Sequence[Candidate],
     folds: Folds,
-    turn: int,
     device: torch.device,
     deadline: Deadline,
     seeds: np.random.RandomState,
     watch: Watch,
-) -> dict[str, Member | None]:
-    """Members of one round by name; None for one that diverged, none for lack of time."""
+    label: str,
+    is_first: bool,
+) -> list[Trial]:
+    """Rounds of cross-fitting for each candidate."""
     jobs, views = [], []
     for candidate in candidates:
         own = _draw_views(lesson, candidate.view, folds.n_nets, seeds)
@@ -161,12 +182,19 @@ def _train_round(
         labels = lesson.labels_of(candidate)
         jobs.append(make_job(candidate, seen, labels, lesson.weights, folds, own_seeds))
     n_net_iterations = sum(len(job.seeds) * (job.config.steps + 1) for job in jobs)
-    with watch(n_net_iterations, f"round {turn + 1}") as reporter:
-        results = train_in_time(jobs, device=device, deadline=deadline, reporter=reporter)
-    found: dict[str, Member | None] = {}
+    with watch(n_net_iterations, label) as reporter:
+        results = train_in_time(
+            jobs, device=device, deadline=deadline, reporter=reporter, shorten_first=is_first
+        )
+    trials = []
     for candidate, own, result in zip(candidates, views, results, strict=True):
-        if result is not None:
-            normal = lesson.normal_of(candidate)
-            n_rows = len(lesson.labels)
-            found[candidate.name] = make_member(candidate, own, normal, folds, result, n_rows)
-    return found
+        if result is None:
+            trials.append(Trial(candidate, [], 0.0, 0, "no time"))
+            continue
+        normal = lesson.normal_of(candidate)
+        members = make_members(candidate, own, normal, folds, result, len(lesson.labels))
+        seconds = float(result.history.seconds[:, :1].nansum())
+        outcome: Outcome = "trained" if members else "diverged"
+        n_rounds = folds.n_nets // min(N_FOLDS, len(lesson.labels))
+        trials.append(Trial(candidate, members, seconds, n_rounds, outcome))
+    return trials

@@ -67,19 +67,23 @@ def train_in_time(
     device: torch.device,
     deadline: Deadline,
     reporter: Reporter | None,
+    shorten_first: bool,
 ) -> list[TrainResult | None]:
-    """One result per job; None where there was no time for it. The first job is shortened to fit,
-    a later one is trained as planned or not at all."""
+    """One result per job; None where there was no time for it. A job is trained as planned or not
+    at all, except that the first may be shortened to fit."""
     if deadline.limit is None:
         return list(train_jobs(jobs, device=device, deadline=deadline, reporter=reporter))
+    if not shorten_first and deadline.is_over():
+        return [None] * len(jobs)
     pace = measure_pace(jobs[0], device)
-    deadline.check_first_iteration()
+    if shorten_first:
+        deadline.check_first_iteration()
     unit = pace.iteration / (net_cost(jobs[0]) / jobs[0].config.steps)
     results: list[TrainResult | None] = []
     for position, job in enumerate(jobs):
         steps = job.config.steps
         left = deadline.limit * (1 - RESERVE) - deadline.elapsed()
-        if position == 0:
+        if position == 0 and shorten_first:
             steps = max(1, min(steps, pace.steps_within(FIRST_SHARE * left)))
         else:
             cost = net_cost(job) / job.config.steps

@@ -17,15 +17,13 @@ ROWS_PER_ROUND = 400
 # More rows than one batch need more steps to be seen often enough.
 BATCH_ROWS = 4096
 MOST_STEPS = 1000
-# What every iteration is scored on is enough to tell iterations apart.
-SCORE_ROWS = 4096
 
 # Modern settings in front of the ridge head: docs/decisions/0016 has what each one adds.
 BASE = TrainConfig(
     task="regression",  # of ±1 labels too: the squared loss ranks as well as the logistic one
     depth=2,
     width=256,
-    activation="mish",
+    activation="selu",
     loss="paper",
     n_permutations=4,
     structured_noise=0.0,
@@ -34,9 +32,8 @@ BASE = TrainConfig(
     schedule="cycles",
     second_moment=0.95,
     scale_rate=6.0,
-    stop="together",
+    keep="cycles",
     batch_size=BATCH_ROWS,
-    score_rows=SCORE_ROWS,
     head="all",
 )
 

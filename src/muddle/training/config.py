@@ -11,7 +11,7 @@ from muddle.training.schedule import Schedule
 
 Head = Literal["all", "train", "batch"]
 Ties = Literal["error", "first"]
-Stop = Literal["each", "together"]
+Keep = Literal["best", "cycles"]
 
 MAX_PERMUTATIONS = 4096
 DITHER = 0.03  # of standardised labels, in regression; classification has none
@@ -40,8 +40,7 @@ class TrainConfig:
     second_moment: float = 0.999  # decay of Adam's mean square
     scale_rate: float = 0.0  # learning rate of the features' scale in those of weights; 0: no scale
     patience: int | None = None  # iterations without a better one before a net stops; None: never
-    stop: Stop = "each"  # "together": all nets of a job keep the iteration of the best mean score
-    score_rows: int | None = None  # validation rows looked at in every iteration; None: all
+    keep: Keep = "best"  # "cycles": each net as it is at the end of every cycle, without scores
     batch_size: int = 4096
     validation_fraction: float = 0.2
     head: Head = "all"
@@ -57,7 +56,11 @@ class TrainConfig:
         check_choice("precision", self.precision, get_args(Precision))
         check_choice("ties", self.ties, get_args(Ties))
         check_choice("schedule", self.schedule, get_args(Schedule))
-        check_choice("stop", self.stop, get_args(Stop))
+        check_choice("keep", self.keep, get_args(Keep))
+        if self.keep == "cycles" and self.schedule != "cycles":
+            raise ValueError(
+                f"keep='cycles' needs schedule='cycles', got schedule={self.schedule!r}."
+            )
         for name, minimum in (("depth", 1), ("width", 1), ("batch_size", 2)):
             check_int(name, getattr(self, name), minimum=minimum)
         check_int("n_permutations", self.n_permutations, minimum=0)
@@ -77,7 +80,7 @@ class TrainConfig:
         for name in ("learning_rate", "max_loss", "time_limit"):
             if getattr(self, name) is not None:
                 check_number(name, getattr(self, name), above=0.0)
-        for name in ("max_iter", "patience", "score_rows"):
+        for name in ("max_iter", "patience"):
             if getattr(self, name) is not None:
                 check_int(name, getattr(self, name), minimum=1)
         check_fraction("validation_fraction", self.validation_fraction)

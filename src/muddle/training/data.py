@@ -60,12 +60,6 @@ class TrainingData:
             validation_rows=self.validation_rows[nets],
         )
 
-    def score_at_most(self, n_rows: int | None) -> "TrainingData":
-        """The same with at most so many validation rows, the first ones."""
-        if n_rows is None or n_rows >= self.validation_rows.shape[1]:
-            return self
-        return replace(self, validation_rows=self.validation_rows[:, :n_rows])
-
     def weights_of(self, rows: Tensor) -> Tensor:
         """Weights of these rows, ones when there are none. rows (K, B) -> (K, B)"""
         if self.weights is None:

@@ -16,8 +16,9 @@ from muddle.core.ridge import uses_dual
 from muddle.errors import NotEnoughMemoryError
 from muddle.training.data import TrainJob
 from muddle.training.heads import MAX_NUMBERS
+from muddle.training.schedule import N_CYCLES
+from muddle.training.scoring import scorer_rows
 from muddle.training.streams import iterations_ahead
-from muddle.training.trainer import scorer_rows
 
 FLOAT, DOUBLE = 4, 8
 # What is left to torch, to fragments and to whoever else uses the device.
@@ -62,13 +63,14 @@ def bytes_per_net(job: TrainJob, device: torch.device) -> int:
     size = n_rows if uses_dual(n_rows, width) else width
     n_columns = (1 + config.n_permutations) * n_labels
     n_weights = count_weights(job)
+    n_snapshots = N_CYCLES if config.keep == "cycles" else 0
     layers = depth * (2 if config.activation == "mish" else 1) + min(depth, 2)
     layers += data.weights is not None
     shuffled = data.n_train > config.batch_size
     permuted = (2 - shuffled + on_cuda) * data.n_train * n_columns  # a whole batch is a copy
     start = 2 * n_weights + 5 * n_rows * width + 4 * size**2 + 2 * (size + 4 * n_rows) * n_columns
     iteration = (
-        6 * n_weights  # value, gradient, two moments, best, and the copy that is returned
+        (6 + n_snapshots) * n_weights  # value, gradient, two moments, best, what is returned
         + layers * n_rows * width
         + min(depth, 2) * scorer_rows(data, config) * width
         + (12 if on_cuda else 2) * size**2

@@ -15,3 +15,9 @@ def rate_factors(schedule: Schedule, n_steps: int) -> list[float]:
     times = [(step + 0.5) / n_steps for step in range(n_steps)]
     cycles = [math.log2(1 + (2**N_CYCLES - 1) * time) for time in times]
     return [0.5 * (1 - math.cos(2 * math.pi * cycle)) for cycle in cycles]
+
+
+def cycle_ends(n_steps: int) -> list[int]:
+    """Iterations at which a cycle has just ended and nets have settled; the last one is n_steps."""
+    shares = [(2**cycle - 1) / (2**N_CYCLES - 1) for cycle in range(1, N_CYCLES + 1)]
+    return sorted({max(1, round(share * n_steps)) for share in shares})

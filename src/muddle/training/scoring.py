@@ -52,6 +52,8 @@ def error_score(labels: Tensor, predicted: Tensor, weights: Tensor) -> Tensor:
     return -weighted_mean((labels - predicted).square(), weights).mean(-1)
 
 
+BLOCK_ROWS = 4096
+
 _SCORES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "r2": r2_score,
     "auc": auc_score,
@@ -102,3 +104,12 @@ class Scoring:
 def make_scoring(name: str, config: TrainConfig, data: TrainingData) -> Scoring:
     rows = data.validation_rows
     return Scoring(name, config.ties, data.labels[rows], data.weights_of(rows))
+
+
+def scorer_rows(data: TrainingData, config: TrainConfig) -> int:
+    """Rows that are taken through the nets at once for scores."""
+    # A head on all training rows wants its few rows in one piece when they fit the dual.
+    most = max(BLOCK_ROWS, config.width)
+    solves_head = config.head == "train" and data.n_train > config.batch_size
+    needed = max(data.validation_rows.shape[1], data.n_train if solves_head else 0)
+    return min(needed, most)

@@ -40,14 +40,14 @@ from muddle.training.config import TrainConfig
 from muddle.training.data import Batch, Batches, TrainingData
 from muddle.training.heads import solve_heads
 from muddle.training.noise import Noise
-from muddle.training.results import History, TrainResult
-from muddle.training.schedule import rate_factors
-from muddle.training.scoring import make_scoring
+from muddle.training.results import History, TrainResult, merge_results
+from muddle.training.schedule import cycle_ends, rate_factors
+from muddle.training.scoring import make_scoring, scorer_rows
+from muddle.training.snapshots import Snapshot
 from muddle.training.start import first_log_penalty, start_nets
 from muddle.training.stopping import BestNets, Candidate, NetStatus
 from muddle.training.streams import iterations_ahead, stream_of
 
-BLOCK_ROWS = 4096
 # Noise has a stream of its own: it is drawn on the device, everything else on the CPU.
 NOISE_STREAM = 0x6D7564646C65
 
@@ -76,8 +76,7 @@ class Trainer:
             self.nets = start_nets(data.n_features, config, own, device)
             labels = data.labels[data.train_rows]
             stack = stack_permuted(labels, config.n_permutations, own).to(device)
-            self._all_data = data.to(device)
-            self.data = data = self._all_data.score_at_most(config.score_rows)
+            self.data = self._all_data = data = data.to(device)
             self.loss = make_loss(
                 config.task, config.loss, structured_noise=config.structured_noise > 0
             )
@@ -102,6 +101,8 @@ class Trainer:
             # What the iterations since the last look left behind, and what was seen before.
             self.records = torch.full((self.n_ahead, len(seeds), 4), torch.nan, device=device)
             self.seen: list[Tensor] = []
+            self.snapshots: list[Snapshot] = []
+            self.snapshot_at = cycle_ends(config.steps) if config.keep == "cycles" else []
             factors = rate_factors(config.schedule, config.steps)
             self.rates = config.rate * torch.tensor(factors, device=device)
             self.optimizer = self._make_optimizer()
@@ -121,6 +122,8 @@ class Trainer:
             self.slot.zero_()
             self.records.fill_(torch.nan)
             for _ in range(n_iterations):
+                if self.iteration in self.snapshot_at:
+                    self._take_snapshot()
                 self._run_iteration()
                 self.iteration += 1
         self._n_sent = n_iterations
@@ -150,29 +153,47 @@ class Trainer:
         return n_nets * self._n_sent, loss, best
 
     def result(self) -> TrainResult:
-        """The nets that had a finite iteration, each at its best one, on the CPU."""
+        """The nets that had a finite iteration, at their best or at every cycle's end, on the CPU."""
         with self._on_stream():
-            kept = torch.nonzero(self.best.iteration >= 0).flatten()
-            heads = solve_heads(self.best, kept, self._all_data, self.config)
-            recorded = torch.cat(self.seen)[:, kept.cpu()]
-            loss, permutation, score, penalty = recorded.unbind(2)
-            status = self.status
-            seconds = torch.tensor(self.seconds)[:, None].expand(-1, len(kept))
-            return TrainResult(
-                nets=self.best.nets.map(lambda tensor: tensor[kept].cpu()),
-                head=heads.head,
-                held_out_head=heads.held_out_head,
-                penalty=self.best.penalty[kept].cpu(),
-                score=self.best.score[kept].cpu(),
-                score_name=self.scoring.name,
-                best_iteration=self.best.iteration[kept].cpu(),
-                n_iterations=status.n_iterations[kept].cpu(),
-                n_recoveries=status.n_recoveries[kept].cpu() + heads.n_raises,
-                diverged=status.diverged[kept].cpu(),
-                kept=kept.tolist(),
-                validation_output=heads.validation_output,
-                history=History(loss, permutation, score, penalty, seconds),
-            )
+            if self.config.keep == "best":
+                kept = torch.nonzero(self.best.iteration >= 0).flatten()
+                return self._result_of(self.best, kept, torch.arange(len(self.status.alive)))
+            if self.iteration <= self.config.steps:  # time was over in the middle of a cycle
+                self._take_snapshot()
+            n_labels = self.data.labels.shape[1]
+            parts = [
+                self._result_of(taken.as_best(n_labels), taken.usable(), taken.places.cpu())
+                for taken in self.snapshots
+            ]
+            return merge_results(parts, [0] * len(parts))  # the same nets again and again
+
+    def _result_of(self, best: BestNets, kept: Tensor, places: Tensor) -> TrainResult:
+        """Nets at some iteration. kept (K',): which of `best`; places: which of the job these are."""
+        heads = solve_heads(best, kept, self._all_data.keep(places.to(kept.device)), self.config)
+        kept_places = places[kept.cpu()]
+        recorded = torch.cat(self.seen)[:, kept_places]
+        loss, permutation, score, penalty = recorded.unbind(2)
+        status = self.status
+        seconds = torch.tensor(self.seconds)[:, None].expand(-1, len(kept))
+        return TrainResult(
+            nets=best.nets.map(lambda tensor: tensor[kept].cpu()),
+            head=heads.head,
+            held_out_head=heads.held_out_head,
+            penalty=best.penalty[kept].cpu(),
+            score=best.score[kept].cpu(),
+            score_name=self.scoring.name,
+            best_iteration=best.iteration[kept].cpu(),
+            n_iterations=status.n_iterations.cpu()[kept_places],
+            n_recoveries=status.n_recoveries.cpu()[kept_places] + heads.n_raises,
+            diverged=status.diverged.cpu()[kept_places],
+            kept=kept_places.tolist(),
+            validation_output=heads.validation_output,
+            history=History(loss, permutation, score, penalty, seconds),
+        )
+
+    def _take_snapshot(self) -> None:
+        alive, penalty = self.status.alive[self.places], self.log_penalty.exp()
+        self.snapshots += [Snapshot.take(self.iteration, self.nets, penalty, self.places, alive)]
 
     def _run_iteration(self) -> None:
         if self.stream is None or self.iteration < 2:
@@ -330,6 +351,23 @@ class Trainer:
         head: Tensor,
     ) -> None:
         """Score, keep the best, write the history, and stop who must stop."""
+        if self.config.keep == "cycles":
+            score, better = torch.full_like(terms.total, torch.nan), torch.zeros_like(alive)
+        else:
+            score, better = self._score(scored, factor, head)
+        measured = torch.stack([terms.total, terms.permutation, score.to(terms.total.dtype)], dim=1)
+        # A net that sits out has a loss by the factor that made it harmless, which means nothing.
+        measured = torch.where(factor.failed[:, None], torch.nan, measured)
+        rows = torch.cat([measured, factor.penalty[:, None]], dim=1)
+        rows = torch.where(alive[:, None], rows, torch.nan)
+        self.records.index_put_((self.slot, self.places), rows)
+        broken = hopeless | ~(scored | factor.failed)
+        if self.config.max_loss is not None:
+            broken |= scored & (terms.fit > self.config.max_loss)
+        self.status.update(self.places, self.counter, alive, broken, better, self.config.patience)
+
+    def _score(self, scored: Tensor, factor: Factor, head: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores on validation rows, and which nets are better than ever, which are kept."""
         if self.config.head == "train" and self.data.n_train > self.config.batch_size:
             # PAPER: scored with the head of all training rows; that of the batch, which is already
             # there, chooses as well (decisions/0008).
@@ -341,20 +379,8 @@ class Trainer:
             predicted = self._predict_validation(head)
             score = torch.where(scored_now, self.scoring.score(predicted), torch.nan)
             tie_break = self.scoring.tie_break(predicted)
-        if self.config.stop == "together":
-            score, tie_break = (mean_of(values, alive) for values in (score, tie_break))
         new = Candidate(self.nets, factor.penalty, head, score, tie_break)
-        better = self.best.update(new, self.places, self.counter)
-        measured = torch.stack([terms.total, terms.permutation, score.to(terms.total.dtype)], dim=1)
-        # A net that sits out has a loss by the factor that made it harmless, which means nothing.
-        measured = torch.where(factor.failed[:, None], torch.nan, measured)
-        rows = torch.cat([measured, factor.penalty[:, None]], dim=1)
-        rows = torch.where(alive[:, None], rows, torch.nan)
-        self.records.index_put_((self.slot, self.places), rows)
-        broken = hopeless | ~(scored | factor.failed)
-        if self.config.max_loss is not None:
-            broken = broken | (scored & (terms.fit > self.config.max_loss))
-        self.status.update(self.places, self.counter, alive, broken, better, self.config.patience)
+        return score, self.best.update(new, self.places, self.counter)
 
     def _predict_validation(self, head: Tensor) -> Tensor:
         parts = [
@@ -422,18 +448,3 @@ class Trainer:
         for parameter, gradient in zip(nets.parameters(), self.body.gradients(), strict=True):
             parameter.grad = gradient
         self.log_penalty.grad = torch.zeros_like(self.log_penalty)
-
-
-def mean_of(values: Tensor, alive: Tensor) -> Tensor:
-    """Mean of the nets still in training, for each of them; nan if one has none. (K,) -> (K,)"""
-    total = torch.where(alive, values, 0.0).sum()
-    return (total / alive.sum()).expand_as(values)
-
-
-def scorer_rows(data: TrainingData, config: TrainConfig) -> int:
-    """Rows that are taken through the nets at once for scores."""
-    # A head on all training rows wants its few rows in one piece when they fit the dual.
-    most = max(BLOCK_ROWS, config.width)
-    solves_head = config.head == "train" and data.n_train > config.batch_size
-    needed = max(data.validation_rows.shape[1], data.n_train if solves_head else 0)
-    return min(needed, most)

@@ -84,7 +84,8 @@ def fit_calibration(
         by_biases = errors.sum(axis=0) + bias_penalty * biases
         return loss / n_rows, np.concatenate([by_slopes, by_biases]) / n_rows
 
-    # Convex, so the start does not matter. Two classes stay symmetric by themselves.
+    # Convex, so the start does not matter. From this one the biases keep their mean of 0, and two
+    # classes stay symmetric.
     start = np.repeat([1.0, 0.0], n_classes)
     bounds = [(LOWEST, HIGHEST)] * n_classes + [(None, None)] * n_classes
     options = {"maxiter": 1000, "ftol": 1e-14, "gtol": 1e-8}
@@ -92,7 +93,7 @@ def fit_calibration(
         penalised_loss, start, jac=True, bounds=bounds, method="L-BFGS-B", options=options
     )
     slopes, biases = np.split(found.x, 2)
-    return Calibration(slopes, biases - biases.mean())
+    return Calibration(slopes, biases)
 
 
 def _to_columns(scores: FloatArray) -> FloatArray:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muddle.estimators.conformal import (
+from muddle.flagship.conformal import (
     Conformal,
     Spread,
     fit_conformal,
@@ -238,6 +238,12 @@ def test_exact_spread_is_trusted_the_more_rows_there_are():
 def test_spread_by_hand():
     spread = Spread(mean=4.0, floor=1.0, ceiling=16.0, exponent=0.5)
     np.testing.assert_allclose(spread.apply(np.array([-3.0, 1.0, 4.0, 99.0])), [2.0, 2.0, 4.0, 8.0])
+
+
+def test_bounds_of_the_spread_come_from_the_rows():
+    spread = shrink_spread(np.array([-1.0, 1.0, 2.0, 3.0]), np.array([0.1, 1.0, -2.0, 3.0]), None)
+    assert (spread.mean, spread.ceiling) == (1.5, 3.0)
+    assert spread.floor == pytest.approx(0.2 * 1.5)
 
 
 def test_unit_of_the_target_does_not_matter():

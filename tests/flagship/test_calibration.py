@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import rankdata
 
-from muddle.estimators.calibration import LOWEST, Calibration, fit_calibration
 from muddle.estimators.temperature import fit_temperature, to_probabilities
+from muddle.flagship.calibration import LOWEST, Calibration, fit_calibration
 
 
 def draw_codes(rng, probabilities):
@@ -191,6 +191,27 @@ def test_a_shift_of_the_scores_is_undone_where_one_temperature_cannot():
     assert log_loss(calibrated, codes[2000:]) == pytest.approx(
         log_loss(truth.apply(scores[2000:]), codes[2000:]), rel=0.01
     )
+
+
+def test_few_rows_hardly_move_a_bias_that_many_rows_find():
+    # Scores that agree with the labels, but for a threshold at 0.5.
+    scores = np.array([[-1.0], [-0.4], [0.2], [0.6], [0.4], [0.8], [1.4], [2.0]])
+    codes = np.array([0, 0, 0, 0, 1, 1, 1, 1])
+    few = fit_calibration(scores, codes, None)
+    many = fit_calibration(np.tile(scores, (500, 1)), np.tile(codes, 500), None)
+    thresholds = [-(f.biases[1] - f.biases[0]) / f.slopes[0] for f in (few, many)]
+    assert 0.1 < thresholds[0] < 0.4
+    assert thresholds[1] == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_biases_have_mean_zero_and_two_classes_one_slope(n_classes):
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(50, 1 if n_classes == 2 else n_classes))
+    fitted = fit_calibration(scores, np.minimum(np.arange(50) % 7, n_classes - 1), None)
+    assert np.abs(fitted.biases).max() > 0.1
+    assert fitted.biases.mean() == pytest.approx(0, abs=1e-10)
+    assert n_classes > 2 or fitted.slopes[0] == pytest.approx(fitted.slopes[1], rel=1e-10)
 
 
 def test_a_class_without_rows_is_improbable_not_impossible():
