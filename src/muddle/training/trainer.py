@@ -153,7 +153,7 @@ class Trainer:
         return n_nets * self._n_sent, loss, best
 
     def result(self) -> TrainResult:
-        """The nets that had a finite iteration, at their best or at every cycle's end, on the CPU."""
+        """Nets that had a finite iteration, at their best or at every cycle's end, on the CPU."""
         with self._on_stream():
             if self.config.keep == "best":
                 kept = torch.nonzero(self.best.iteration >= 0).flatten()
@@ -168,7 +168,7 @@ class Trainer:
             return merge_results(parts, [0] * len(parts))  # the same nets again and again
 
     def _result_of(self, best: BestNets, kept: Tensor, places: Tensor) -> TrainResult:
-        """Nets at some iteration. kept (K',): which of `best`; places: which of the job these are."""
+        """Nets at some iteration. kept (K',): which of `best`; places: which of the job."""
         heads = solve_heads(best, kept, self._all_data.keep(places.to(kept.device)), self.config)
         kept_places = places[kept.cpu()]
         recorded = torch.cat(self.seen)[:, kept_places]
