@@ -31,11 +31,13 @@ from muddle.benchmark.methods import (
     select_methods,
 )
 from muddle.errors import UnknownMethodError
+from muddle.flagship import base as flagship
 from muddle.ranking.published import PUBLISHED_NAMES
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "methods.md"
 VARIANTS = ("mlr-1", "mlr-2", "mlr-3", "mlr-4", "bag-mlr-1", "bag-mlr-2", "ens-mlr", "best-mlr")
 BY_FAMILY = {
+    "Flagship": ["muddle", "muddle-fast", "muddle-best"],
     "MLR": [f"{name}-released" for name in (*VARIANTS, "top5-mlr")],
     "MLR-paper": [f"{name}-paper" for name in (*VARIANTS, "top5-mlr")],
     "GBDT": [
@@ -513,6 +515,18 @@ def shorten(model, method):
         model.set_params(n_epochs=40)
 
 
+def shorten_pool(monkeypatch, **settings):
+    """The flagship has no parameters: its plan is what can be changed."""
+    make_plan = flagship.make_plan
+
+    def make_short(*given, **more):
+        plan = make_plan(*given, **more)
+        short = [replace(one, config=replace(one.config, **settings)) for one in plan.candidates]
+        return replace(plan, candidates=tuple(short))
+
+    monkeypatch.setattr(flagship, "make_plan", make_short)
+
+
 def fit_and_ask(method, task, data, request):
     X, y = data
     rows = 48
@@ -538,6 +552,7 @@ def test_every_installed_method_learns_from_60_rows(method, task, tmp_path, monk
     if missing_package(method):
         pytest.skip(missing_package(method))
     monkeypatch.chdir(tmp_path)
+    shorten_pool(monkeypatch, max_iter=15, width=64)
     as_table = method.input == "table"
     request = Request(task, seed=3, categorical=("kind",) if as_table else ())
     for data in [draw_rows(), draw_table()] if as_table else [draw_rows()]:
@@ -583,6 +598,26 @@ def test_packages_get_their_threads_and_a_stable_configuration(name, parameter, 
         described = configuration(METHODS[name], Request(task, seed=5, threads=3))
         assert described == configuration(METHODS[name], Request(task, seed=6, categorical=("a",)))
         json.dumps(described, allow_nan=False)
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_presets_of_the_flagship_get_seed_and_device_and_differ_in_their_pools(task):
+    described = []
+    for name, preset in [("muddle", "default"), ("muddle-fast", "fast"), ("muddle-best", "best")]:
+        model = METHODS[name].make(Request(task, seed=5, device="cuda"))
+        assert (model.preset, model.random_state, model.device) == (preset, 5, "cuda")
+        assert model._task == task
+        described.append(configuration(METHODS[name], Request(task, seed=5))["training"])
+        json.dumps(described, allow_nan=False)
+    assert described[0] != described[1] != described[2] != described[0]
+
+
+def test_another_pool_is_another_configuration_of_the_flagship(monkeypatch):
+    request = Request("regression", seed=0)
+    before = configuration(METHODS["muddle"], request)
+    assert before == configuration(METHODS["muddle"], Request("regression", seed=1, device="cuda"))
+    shorten_pool(monkeypatch, scale_rate=0.125)
+    assert before != configuration(METHODS["muddle"], request)
 
 
 @pytest.mark.slow

@@ -1,4 +1,5 @@
-"""The published variants of MLR, in both readings: nine methods from three fits."""
+"""Our methods: the flagship's presets, and the published variants of MLR in both readings, which
+are nine methods from three fits."""
 
 import copy
 from functools import partial
@@ -7,11 +8,26 @@ from typing import Any, Literal
 from muddle.benchmark.entries import Method, Request
 
 Source = Literal["paper", "released"]
+Preset = Literal["fast", "default", "best"]
 
 SETTINGS: dict[Source, tuple[str, str]] = {  # family and origin
     "released": ("MLR", "settings of the authors' released code"),
     "paper": ("MLR-paper", "settings of the paper's text"),
 }
+
+PRESETS: dict[Preset, tuple[str, str]] = {  # name and title
+    "default": ("muddle", "weighted pool of cross-fitted MLR nets"),
+    "fast": ("muddle-fast", "the same with a small pool and half the steps"),
+    "best": ("muddle-best", "the same with more rounds of cross-fitting"),
+}
+
+
+def make_flagship(request: Request, preset: Preset) -> Any:
+    """Its threads are those of torch, which the worker process sets."""
+    from muddle.flagship.estimators import MuddleClassifier, MuddleRegressor
+
+    kind = MuddleRegressor if request.task == "regression" else MuddleClassifier
+    return kind(preset=preset, random_state=request.seed, device=request.device)
 
 
 def make_ensemble(request: Request, settings: Source) -> Any:
@@ -92,4 +108,8 @@ def _methods(settings: Source) -> list[Method]:
     return shared + deep
 
 
-MLR_METHODS = [method for settings in SETTINGS for method in _methods(settings)]
+FLAGSHIP = [
+    Method(name, "Flagship", partial(make_flagship, preset=preset), title=title, input="table")
+    for preset, (name, title) in PRESETS.items()
+]
+MLR_METHODS = FLAGSHIP + [method for settings in SETTINGS for method in _methods(settings)]

@@ -24,7 +24,7 @@ from muddle.estimators.progress import Progress, watch
 from muddle.flagship.fitting import Lesson, Pool, fit_pool
 from muddle.flagship.importances import permutation_importances
 from muddle.flagship.parts import Mixture
-from muddle.flagship.pool import Preset, make_plan
+from muddle.flagship.pool import Plan, Preset, make_plan
 from muddle.flagship.targets import NormalScores
 from muddle.parameters import check_number
 from muddle.preprocessing import TablePreprocessor
@@ -98,6 +98,10 @@ class Flagship(BaseEstimator, FlagshipParameters):
             check_number("time_limit", self.time_limit, above=0.0)
         make_plan(self._task, self.preset, 100)
         return Deadline(self.time_limit)
+
+    def _configs(self) -> list[Plan]:
+        """What a record of the benchmark keeps: the plan for a small table with a long tail."""
+        return [make_plan(self._task, self.preset, 100, skewed=True)]
 
     def _rank(self, pool: Pool, problem: Problem) -> pd.DataFrame:
         """One row per member, the best first, then configurations that have none."""

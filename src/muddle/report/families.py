@@ -33,6 +33,7 @@ class Symbol:
 
 
 KNOWN = {
+    "Flagship": (VERMILLION, "star", False),
     "MLR": (VERMILLION, "circle", True),
     "MLR-paper": (VERMILLION, "circle", False),
     "GBDT": (BLUE, "square", True),
