@@ -30,6 +30,18 @@ from muddle.training.config import TrainConfig, preset_config
         ({"validation_fraction": 20}, r"\(0, 1\), got validation_fraction=20. Did you mean 0.2"),
         ({"validation_fraction": 0}, r"must lie in \(0, 1\)"),
         ({"task": "classification", "dither": 0.1}, "dither must be 0 with the logistic loss"),
+        ({"schedule": "cycle"}, "Did you mean 'cycles'"),
+        ({"keep": "all"}, "keep must be one of 'best', 'cycles'"),
+        ({"keep": "cycles"}, "keep='cycles' needs schedule='cycles', got schedule='constant'"),
+        ({"keep": "cycles", "schedule": "cycles", "patience": 5}, "patience=None and head='all'"),
+        (
+            {"keep": "cycles", "schedule": "cycles", "head": "batch"},
+            "got patience=None and head='b",
+        ),
+        ({"scale_rate": -1.0}, "scale_rate must be at least 0, got scale_rate=-1.0"),
+        ({"scale_rate": math.inf}, "scale_rate must be finite"),
+        ({"second_moment": 1.0}, r"second_moment must lie in \(0, 1\), got second_moment=1.0"),
+        ({"patience": 0}, "patience must be at least 1"),
     ],
 )
 def test_bad_values_say_what_must_hold_and_what_came(parameters, message):

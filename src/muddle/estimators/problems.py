@@ -5,8 +5,8 @@ Shapes: N rows, F features, C label columns.
 
 from abc import ABCMeta, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -42,6 +42,16 @@ class Problem(metaclass=ABCMeta):
     def split(self, fraction: float, seed: int) -> tuple[Rows, Rows]:
         """Training and validation rows of the net with this seed."""
 
+    def take(self, rows: Rows) -> Self:
+        """Only these rows of target, labels and weights."""
+        weights = None if self.weights is None else self.weights[rows]
+        return replace(
+            self,
+            target=self.target[rows],
+            labels=self.labels[rows],
+            weights=None if weights is None else weights / weights.mean(),
+        )
+
 
 @dataclass(frozen=True)
 class NumberProblem(Problem):
@@ -68,6 +78,9 @@ class ClassProblem(Problem):
 
     def split(self, fraction: float, seed: int) -> tuple[Rows, Rows]:
         return split_by_class(self.codes, fraction, seed)
+
+    def take(self, rows: Rows) -> Self:
+        return replace(super().take(rows), codes=self.codes[rows])
 
 
 def read_numbers(

@@ -21,7 +21,7 @@ from muddle.core.loss import Task
 from muddle.estimators.base import prediction_device
 from muddle.estimators.problems import Problem, fit_features
 from muddle.estimators.progress import Progress, watch
-from muddle.flagship.fitting import Lesson, Pool, fit_pool
+from muddle.flagship.fitting import Lesson, Pool, choose_rows, fit_pool, plan_in_time
 from muddle.flagship.importances import permutation_importances
 from muddle.flagship.parts import Mixture
 from muddle.flagship.pool import Plan, Preset, make_plan
@@ -48,6 +48,22 @@ class FlagshipParameters:
     verbose: bool = False
 
 
+@dataclass(frozen=True)
+class Fitted:
+    """A trained pool, and what it was trained on."""
+
+    pool: Pool
+    problem: Any  # of these rows
+    matrix: FloatArray
+    rows: NDArray[np.int64]  # of those that `fit` was given
+
+    def spread_out(self, values: FloatArray, n_rows: int) -> FloatArray:
+        """Values of the rows among those of all rows, nan where time left a row out."""
+        everywhere = np.full((n_rows, *values.shape[1:]), np.nan)
+        everywhere[self.rows] = values
+        return everywhere
+
+
 class Flagship(BaseEstimator, FlagshipParameters):
     """A pool of cross-fitted nets that answers as a weighted mean."""
 
@@ -60,8 +76,8 @@ class Flagship(BaseEstimator, FlagshipParameters):
 
     def _fit(
         self, problem: Problem, strata: FloatArray, normal: NormalScores | None, deadline: Deadline
-    ) -> tuple[Pool, FloatArray]:
-        """Train the pool; -> it, and the matrix of the training rows."""
+    ) -> "Fitted":
+        """Train the pool, on a sample of the rows if the time limit asks for it."""
         device = resolve_device(self.device)
         given = self.preprocessor
         if given is None:
@@ -78,16 +94,33 @@ class Flagship(BaseEstimator, FlagshipParameters):
         )
         plan = make_plan(self._task, self.preset, len(matrix), skewed=normal is not None)
         seeds = np.random.RandomState(check_random_state(self.random_state).randint(MAX_SEED))
+        rows = np.arange(len(matrix))
+        effort = None
+        if deadline.limit is not None:
+            effort = plan_in_time(lesson, plan.candidates[0], device, deadline)
+            if effort.work.n_rows < len(rows):
+                of_classes = self._task == "classification"
+                rows = choose_rows(strata, effort.work.n_rows, of_classes=of_classes)
+                lesson, problem, matrix = lesson.take(rows), problem.take(rows), matrix[rows]
         pool = fit_pool(
-            lesson, plan, device=device, deadline=deadline, seeds=seeds, watch=self._watch
+            lesson,
+            plan,
+            device=device,
+            deadline=deadline,
+            seeds=seeds,
+            watch=self._watch,
+            effort=effort,
         )
         self.preprocessor_ = preprocessor
         record_columns(self, preprocessor._names, hasattr(preprocessor, "feature_names_in_"))
         self.mixture_: Mixture = pool.mixture()
         self.leaderboard_ = self._rank(pool, problem)
-        self._find_importances(pool, problem, matrix, device, int(seeds.randint(MAX_SEED)))
+        # Half of the time that is left is for intervals or calibration.
+        seconds = deadline.left() / 2
+        seed = int(seeds.randint(MAX_SEED))
+        self._find_importances(pool, problem, matrix, device, seed, seconds)
         self._warn_about(pool)
-        return pool, matrix
+        return Fitted(pool, problem, matrix, rows)
 
     def _watch(self, n_net_iterations: int, label: str) -> AbstractContextManager[Progress | None]:
         return watch(n_net_iterations, f"{type(self).__name__}: {label}", bool(self.verbose))
@@ -138,6 +171,7 @@ class Flagship(BaseEstimator, FlagshipParameters):
         matrix: FloatArray,
         device: torch.device,
         seed: int,
+        seconds: float,
     ) -> None:
         names = self.preprocessor_._names
         owners = [column for column, _ in self.preprocessor_.plan_.features]
@@ -154,15 +188,23 @@ class Flagship(BaseEstimator, FlagshipParameters):
             problem.weights,
             device,
             seed,
+            seconds,
         )
 
     def _warn_about(self, pool: Pool) -> None:
         late = [trial.candidate.name for trial in pool.trials if trial.outcome == "no time"]
         lost = [trial.candidate.name for trial in pool.trials if trial.outcome == "diverged"]
+        cuts = list(pool.cuts)
         if late:
+            cuts += [
+                f"no time for {len(late)} of {len(pool.trials)} configurations ({_list(late)})"
+            ]
+        if np.isnan(self.feature_importances_).any():
+            cuts += ["no time for feature_importances_, which are nan"]
+        if cuts:
             warnings.warn(
-                f"time_limit={self.time_limit} s left no time for {len(late)} of "
-                f"{len(pool.trials)} configurations ({_list(late)}); leaderboard_ has them all.",
+                f"time_limit={self.time_limit} s: {'; '.join(cuts)}. leaderboard_ has all "
+                "configurations. Raise time_limit for more.",
                 UserWarning,
                 stacklevel=CALLER,
             )

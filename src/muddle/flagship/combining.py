@@ -52,8 +52,8 @@ def _least_squares(
     wanted = np.concatenate(
         [np.zeros(len(columns)), np.full(n_members, shrink / n_members), [STRICTNESS]]
     )
-    # The normal equations are as small as the pool, however many rows there are.
-    gram = system.T @ system
-    lower = np.linalg.cholesky(gram)
-    found, _ = nnls(lower.T, np.linalg.solve(lower, system.T @ wanted))
+    # Triangular, and as small as the pool, however many rows there are. Normal equations would be
+    # as small, but lose members that are far behind the best one and much alike.
+    triangle = np.asarray(np.linalg.qr(np.column_stack([system, wanted]), mode="r"))[:n_members]
+    found, _ = nnls(triangle[:, :-1], triangle[:, -1])
     return np.asarray(found / found.sum())

@@ -65,8 +65,12 @@ def make_members(
     """A member for every cycle's end at which all nets are there; else rows would be unknown."""
     members = []
     kept = torch.tensor(result.kept)
-    for iteration in sorted(set(result.best_iteration.tolist())):
-        nets = torch.nonzero(result.best_iteration == iteration).flatten()
+    reached = result.best_iteration
+    if candidate.config.keep == "last":
+        # One per net; groups of nets that time stopped have not all come equally far.
+        reached = torch.full_like(reached, int(reached.min()))
+    for iteration in sorted(set(reached.tolist())):
+        nets = torch.nonzero(reached == iteration).flatten()
         if len(nets) < folds.n_nets:
             continue
         nets = nets[kept[nets].argsort()]

@@ -10,18 +10,18 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import roc_auc_score
 from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
 
 from muddle import plots
 from muddle.core.device import resolve_device
 from muddle.core.loss import Task
 from muddle.estimators.base import prediction_device
 from muddle.estimators.problems import ClassProblem, NumberProblem, read_classes, read_numbers
-from muddle.flagship.base import Flagship, weighted_mean_square
+from muddle.flagship.base import Fitted, Flagship, weighted_mean_square
 from muddle.flagship.calibration import fit_calibration
 from muddle.flagship.conformal import fit_conformal, interval, rows_needed
 from muddle.flagship.conformal import quantiles as conformal_quantiles
-from muddle.flagship.fitting import Pool
-from muddle.flagship.spread import fit_spread
+from muddle.flagship.spread import fit_spread, sample_rows
 from muddle.flagship.targets import fit_normal_scores
 from muddle.parameters import check_choice, check_fraction
 from muddle.preprocessing.checks import FloatArray
@@ -46,8 +46,8 @@ class MuddleRegressor(RegressorMixin, Flagship):
     preset : {"fast", "default", "best"}, default="default"
         "fast": a small pool, half the steps; "best": more rounds of cross-fitting.
     time_limit : float or None, default=None
-        Seconds for the whole fit. The first configuration is shortened to fit, others are left out
-        if there is no time for them; a warning and `leaderboard_` say so.
+        Seconds for the whole fit. If they are few, the first configuration is cut to fit (folds,
+        rows, iterations) and others are left out; a warning and `leaderboard_` say so.
     preprocessor : TablePreprocessor or None, default=None
         How the table becomes numbers, unfitted. None: ``TablePreprocessor(scaling="robust+clip")``.
     device : str, default="auto"
@@ -66,7 +66,8 @@ class MuddleRegressor(RegressorMixin, Flagship):
         Per column of the table: rise of the out-of-fold squared error, in units of the target's
         variance, when the column is shuffled; mean and deviation over repeats.
     out_of_fold_ : numpy.ndarray
-        Predictions of the training rows by nets that had not seen them, in the shape of y.
+        Predictions of the training rows of weight above 0 by nets that had not seen them; nan for
+        rows that `time_limit` left no time for.
     preprocessor_ : TablePreprocessor
         From tables to features; its `describe()` tells what became of each column.
     mixture_ : Mixture
@@ -98,31 +99,33 @@ class MuddleRegressor(RegressorMixin, Flagship):
         deadline = self._start()
         problem = read_numbers(X, y, sample_weight, type(self).__name__)
         normal = fit_normal_scores(problem.labels)
-        pool, matrix = self._fit(problem, problem.labels.mean(axis=1), normal, deadline)
+        n_rows = len(problem.labels)
+        low, high = problem.labels.min(axis=0), problem.labels.max(axis=0)
+        fitted = self._fit(problem, problem.labels.mean(axis=1), normal, deadline)
         self.target_scale_ = problem.scale
         self._one_output = problem.one_output
-        low, high = problem.labels.min(axis=0), problem.labels.max(axis=0)
         self._range = low - BEYOND * (high - low), high + BEYOND * (high - low)
-        said = np.clip(pool.out_of_fold, *self._range)
-        self._fit_intervals(pool, problem, matrix, said)
-        self.out_of_fold_ = self._to_targets(said)
-        self._target = problem.target
+        said = np.clip(fitted.pool.out_of_fold, *self._range)
+        self._fit_intervals(fitted, said)
+        self.out_of_fold_ = self._to_targets(fitted.spread_out(said, n_rows))
         return self
 
-    def _fit_intervals(
-        self, pool: Pool, problem: NumberProblem, matrix: FloatArray, said: FloatArray
-    ) -> None:
+    def _fit_intervals(self, fitted: Fitted, said: FloatArray) -> None:
+        pool, problem = fitted.pool, fitted.problem
         main = pool.members[int(np.argmax(pool.weights))]
-        residuals = problem.labels - said
-        device = resolve_device(self.device)
-        self._spread, spread = fit_spread(main, matrix, residuals, problem.weights, device)
-        self._out_of_fold_spread = spread
+        rows = sample_rows(len(said))
+        labels, said = problem.labels[rows], said[rows]
+        weights = None if problem.weights is None else problem.weights[rows]
+        self._spread, spread = fit_spread(
+            main, fitted.matrix[rows], labels - said, weights, rows, resolve_device(self.device)
+        )
         self._conformal = tuple(
-            fit_conformal(
-                problem.labels[:, output], said[:, output], spread[:, output], problem.weights
-            )
+            fit_conformal(labels[:, output], said[:, output], spread[:, output], weights)
             for output in range(said.shape[1])
         )
+        # What `plot` draws.
+        self._interval_rows, self._out_of_fold_spread = fitted.rows[rows], spread
+        self._target = problem.target[rows]
 
     def predict(self, X: Any, quantiles: Sequence[float] | None = None) -> FloatArray:
         """Predicted targets, (n,) or (n, outputs) as y was.
@@ -183,10 +186,13 @@ class MuddleRegressor(RegressorMixin, Flagship):
             return self._plot_learning("out-of-fold R²", ax)
         if kind == "importances":
             return self._plot_importances(ax)
-        said = self.out_of_fold_.reshape(len(self.out_of_fold_), -1)[:, output]
-        target = self._target.reshape(len(self._target), -1)[:, output]
+        check_is_fitted(self)
+        rows = self._interval_rows
+        all_said = self.out_of_fold_[rows].reshape(len(rows), -1)
+        said = all_said[:, output]
+        target = self._target.reshape(len(rows), -1)[:, output]
         spread = self._out_of_fold_spread[:, output]
-        labels = self.target_scale_.apply(self.out_of_fold_.reshape(len(said), -1))[:, output]
+        labels = self.target_scale_.apply(all_said)[:, output]
         bounds = interval(labels, spread, self._conformal[output], coverage)
         scale, mean = self.target_scale_.deviation[output], self.target_scale_.mean[output]
         lower, upper = (bounds * scale + mean).T
@@ -283,26 +289,31 @@ n_features_in_, feature_names_in_
             class_weight=self.class_weight,
             criterion="logistic",
         )
-        pool, _ = self._fit(problem, problem.codes.astype(np.float64), None, deadline)
+        fitted = self._fit(problem, problem.codes.astype(np.float64), None, deadline)
         self.classes_ = problem.classes
-        said = pool.out_of_fold
-        self.calibration_ = fit_calibration(said, problem.codes, problem.weights)
-        self.out_of_fold_ = self.calibration_.apply(said)
-        self._codes, self._weights = problem.codes, problem.weights
+        said, judged = fitted.pool.out_of_fold, fitted.problem
+        self.calibration_ = fit_calibration(said, judged.codes, judged.weights)
+        out_of_fold = self.calibration_.apply(said)
+        self.out_of_fold_ = fitted.spread_out(out_of_fold, len(problem.labels))
+        # What `plot` draws.
+        self._rows, self._codes, self._weights = fitted.rows, judged.codes, judged.weights
         return self
 
     def decision_function(self, X: Any) -> FloatArray:
-        """Scores before calibration: (n,), larger for `classes_[1]`, or (n, classes)."""
-        scores = self._labels(self._matrix(X))
-        return scores[:, 0] if scores.shape[1] == 1 else scores
+        """Logarithms of the probabilities, (n, classes); of two classes the log-odds of the second,
+        (n,). The largest, or the sign, is what `predict` says."""
+        log_p: FloatArray = np.log(self.predict_proba(X))
+        return log_p[:, 1] - log_p[:, 0] if log_p.shape[1] == 2 else log_p
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Probability of each class, (n, classes), in the order of `classes_`."""
-        return self.calibration_.apply(self._labels(self._matrix(X)))
+        scores = self._labels(self._matrix(X))
+        return self.calibration_.apply(scores)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each row."""
-        labels: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        likeliest = self.predict_proba(X).argmax(axis=1)
+        labels: NDArray[Any] = self.classes_[likeliest]
         return labels
 
     def plot(
@@ -321,8 +332,9 @@ n_features_in_, feature_names_in_
             return self._plot_learning("out-of-fold area under the ROC curve", ax)
         if kind == "importances":
             return self._plot_importances(ax)
+        check_is_fitted(self)
         return plots.plot_reliability(
-            self.out_of_fold_, self._codes, self.classes_.tolist(), self._weights, ax=ax
+            self.out_of_fold_[self._rows], self._codes, self.classes_.tolist(), self._weights, ax=ax
         )
 
     def _score(self, said: FloatArray, problem: ClassProblem) -> float:

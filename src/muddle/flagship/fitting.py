@@ -7,23 +7,34 @@ Shapes: N rows, F features, C label columns, M members.
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from muddle.errors import DivergenceError
 from muddle.flagship.combining import weigh_members
 from muddle.flagship.crossfit import Member, join_rounds, make_job, make_members
 from muddle.flagship.folds import Folds, draw_folds, join_folds
-from muddle.flagship.pace import train_in_time
+from muddle.flagship.pace import (
+    Pace,
+    Work,
+    fit_to_time,
+    has_time,
+    measure_pace,
+    stop_in_time,
+    time_for_training,
+)
 from muddle.flagship.parts import Mixture
 from muddle.flagship.pool import N_FOLDS, Candidate, Plan
 from muddle.flagship.targets import NormalScores
 from muddle.flagship.views import View, ViewName, fit_view
 from muddle.preprocessing.checks import FloatArray
-from muddle.training.jobs import Reporter
+from muddle.training.data import TrainJob
+from muddle.training.jobs import Reporter, train_jobs
+from muddle.training.results import TrainResult
 from muddle.training.stopping import Deadline
 
 MAX_SEED = 2**31 - 1
@@ -31,7 +42,9 @@ MAX_SEED = 2**31 - 1
 MOST_NUMBERS = 2**25
 # A candidate that counts less after the first round gets no other.
 LEAST_SHARE = 0.1
-Outcome = Literal["trained", "diverged", "no time"]
+# What a time limit is planned by: a batch and its fold; one net of a table that has more rows.
+PROBE_ROWS = 5120
+Outcome = Literal["trained", "shortened", "diverged", "no time"]
 Watch = Callable[[int, str], AbstractContextManager[Reporter | None]]
 
 
@@ -45,6 +58,16 @@ class Lesson:
     strata: FloatArray  # (N,) what folds are balanced by
     weights: FloatArray | None  # (N,)
     normal: NormalScores | None = None
+
+    def take(self, rows: NDArray[np.int64]) -> "Lesson":
+        weights = None if self.weights is None else self.weights[rows]
+        return replace(
+            self,
+            matrix=self.matrix[rows],
+            labels=self.labels[rows],
+            strata=self.strata[rows],
+            weights=weights,
+        )
 
     def labels_of(self, candidate: Candidate) -> FloatArray:
         bent = candidate.target == "normal" and self.normal is not None
@@ -72,6 +95,7 @@ class Pool:
     members: list[Member]
     weights: FloatArray  # (M,)
     trials: list[Trial]
+    cuts: tuple[str, ...] = ()  # what there was no time for, in words
 
     @property
     def out_of_fold(self) -> FloatArray:
@@ -86,6 +110,66 @@ class Pool:
         return Mixture(
             tuple(self.members[position].part for position in counting), self.weights[counting]
         )
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How fast this machine is, and what of the first candidate fits into the time."""
+
+    pace: Pace
+    work: Work
+    cuts: tuple[str, ...]  # what was planned and is left out, in words
+
+
+def plan_in_time(
+    lesson: Lesson, first: Candidate, device: torch.device, deadline: Deadline
+) -> Effort:
+    """Measure a probe of the first candidate, and plan by it."""
+    n_rows = len(lesson.labels)
+    n_folds = min(N_FOLDS, n_rows)
+    rows = np.linspace(0, n_rows - 1, min(n_rows, PROBE_ROWS)).astype(np.int64)
+    small = lesson.take(rows)
+    folds = draw_folds(small.strata, n_folds, 0)
+    if len(rows) < n_rows and device.type == "cpu":
+        folds = Folds(folds.train[:1], folds.held_out[:1])
+    _, job = _build(small, first, folds, np.random.RandomState(0))
+    pace = measure_pace(job, device, deadline)
+    n_train = n_rows - -(-n_rows // n_folds)
+    whole = Work(first.config, job.data.n_features, n_rows, n_train, n_folds)
+    work = fit_to_time(whole, pace, time_for_training(deadline))
+    cuts = _describe_cuts(whole, work)
+    return Effort(pace, work, (f"{first.name!r} was cut to {cuts}",) if cuts else ())
+
+
+def _describe_cuts(planned: Work, work: Work) -> str:
+    pairs = {
+        "iterations": (work.config.steps, planned.config.steps),
+        "rows": (work.n_rows, planned.n_rows),
+        "folds": (work.n_nets, planned.n_nets),
+    }
+    cuts = [f"{now:,} of {then:,} {what}" for what, (now, then) in pairs.items() if now < then]
+    if work.config.batch_size < min(planned.config.batch_size, planned.n_train):
+        cuts += [f"batches of {work.config.batch_size:,} rows"]
+    if work.config.keep != planned.config.keep:
+        cuts += ["its last snapshot"]
+    return ", ".join(cuts)
+
+
+def choose_rows(strata: FloatArray, n_rows: int, *, of_classes: bool) -> NDArray[np.int64]:
+    """So many rows, in order, that follow the distribution of the target; two of each class at
+    least, which may be a few rows more."""
+    rng = np.random.default_rng(0)
+    order = np.lexsort((rng.random(len(strata)), strata))
+    chosen = order[np.linspace(0, len(order) - 1, n_rows).astype(np.int64)]
+    if of_classes:
+        starts = np.flatnonzero(np.diff(strata[order], prepend=-1.0))
+        second = starts[
+            strata[order[np.minimum(starts + 1, len(order) - 1)]] == strata[order[starts]]
+        ]
+        chosen = np.concatenate(
+            [chosen, order[starts], order[np.minimum(second + 1, len(order) - 1)]]
+        )
+    return np.unique(chosen)
 
 
 def _draw_views(
@@ -109,11 +193,23 @@ def fit_pool(
     deadline: Deadline,
     seeds: np.random.RandomState,
     watch: Watch,
+    effort: Effort | None = None,
 ) -> Pool:
-    """Train the plan's candidates, weigh them, and give those that count more rounds."""
+    """Train the plan's candidates, weigh them, and give those that count more rounds.
+
+    effort: what of the first candidate there is time for; None: all of all candidates.
+    """
     trials = {c.name: Trial(c, [], 0.0, 0, "no time") for c in plan.candidates}
     running = list(plan.candidates)
     n_folds = min(N_FOLDS, len(lesson.labels))
+    cuts: list[str] = []
+    if effort is not None:
+        n_folds = effort.work.n_nets
+        cuts += effort.cuts
+        if effort.cuts:  # nothing is left for others
+            running = [replace(running[0], config=effort.work.config)]
+    pace = None if effort is None else effort.pace
+    rounds = _Rounds(lesson, device, deadline, pace, seeds, watch)
     # After the first round only candidates that count go on, with the nets of all other rounds
     # side by side.
     for n_rounds, label in ((1, "first round"), (plan.n_rounds - 1, "further rounds")):
@@ -123,11 +219,10 @@ def fit_pool(
             draw_folds(lesson.strata, n_folds, int(seeds.randint(MAX_SEED)))
             for _ in range(n_rounds)
         ]
-        folds = join_folds(drawn)
-        is_first = not any(trial.members for trial in trials.values())
-        found = _train_round(
-            lesson, running, folds, device, deadline, seeds, watch, label, is_first
-        )
+        found = rounds.train(running, drawn, label, must=label == "first round")
+        late = [trial.candidate.name for trial in found if trial.outcome == "no time"]
+        if late and label == "further rounds":
+            cuts += [f"no time for further rounds of {len(late)} configurations"]
         for trial in found:
             trials[trial.candidate.name] = _add_round(trials[trial.candidate.name], trial)
         members = [member for trial in trials.values() for member in trial.members]
@@ -142,7 +237,10 @@ def fit_pool(
         for member, weight in zip(members, weights, strict=True):
             counts[member.candidate.name] += weight
         running = [candidate for candidate in running if counts[candidate.name] > LEAST_SHARE]
-    return Pool(members, weights, list(trials.values()))
+    if effort is not None and effort.cuts:
+        name = plan.candidates[0].name
+        trials[name] = replace(trials[name], outcome="shortened")
+    return Pool(members, weights, list(trials.values()), tuple(cuts))
 
 
 def _add_round(before: Trial, now: Trial) -> Trial:
@@ -161,40 +259,82 @@ def _add_round(before: Trial, now: Trial) -> Trial:
     )
 
 
-def _train_round(
-    lesson: Lesson,
-    candidates: Sequence[Candidate],
-    folds: Folds,
-    device: torch.device,
-    deadline: Deadline,
-    seeds: np.random.RandomState,
-    watch: Watch,
-    label: str,
-    is_first: bool,
-) -> list[Trial]:
-    """Rounds of cross-fitting for each candidate."""
-    jobs, views = [], []
-    for candidate in candidates:
-        own = _draw_views(lesson, candidate.view, folds.n_nets, seeds)
-        views.append(own)
-        seen = [view.apply(lesson.matrix) for view in dict.fromkeys(own)]
-        own_seeds = seeds.randint(MAX_SEED, size=folds.n_nets).tolist()
-        labels = lesson.labels_of(candidate)
-        jobs.append(make_job(candidate, seen, labels, lesson.weights, folds, own_seeds))
-    n_net_iterations = sum(len(job.seeds) * (job.config.steps + 1) for job in jobs)
-    with watch(n_net_iterations, label) as reporter:
-        results = train_in_time(
-            jobs, device=device, deadline=deadline, reporter=reporter, shorten_first=is_first
-        )
-    trials = []
-    for candidate, own, result in zip(candidates, views, results, strict=True):
-        if result is None:
-            trials.append(Trial(candidate, [], 0.0, 0, "no time"))
-            continue
-        normal = lesson.normal_of(candidate)
-        members = make_members(candidate, own, normal, folds, result, len(lesson.labels))
+def _build(
+    lesson: Lesson, candidate: Candidate, folds: Folds, seeds: np.random.RandomState
+) -> tuple[tuple[View, ...], TrainJob]:
+    """What the nets of a candidate see, and their training."""
+    views = _draw_views(lesson, candidate.view, folds.n_nets, seeds)
+    seen = [view.apply(lesson.matrix) for view in dict.fromkeys(views)]
+    own_seeds = seeds.randint(MAX_SEED, size=folds.n_nets).tolist()
+    labels = lesson.labels_of(candidate)
+    return views, make_job(candidate, seen, labels, lesson.weights, folds, own_seeds)
+
+
+@dataclass(frozen=True)
+class _Rounds:
+    """Rounds of cross-fitting, with what all of them need."""
+
+    lesson: Lesson
+    device: torch.device
+    deadline: Deadline
+    pace: Pace | None  # None: there is all the time
+    seeds: np.random.RandomState
+    watch: Watch
+
+    def train(
+        self, candidates: Sequence[Candidate], drawn: list[Folds], label: str, *, must: bool
+    ) -> list[Trial]:
+        """Each candidate on the folds of these rounds. must: the first is trained in any case."""
+        folds = join_folds(drawn)
+        n_net_iterations = sum(folds.n_nets * (c.config.steps + 1) for c in candidates)
+        with self.watch(n_net_iterations, label) as reporter:
+            if self.pace is None:
+                built = [_build(self.lesson, c, folds, self.seeds) for c in candidates]
+                jobs = [job for _, job in built]
+                results = train_jobs(
+                    jobs, device=self.device, deadline=self.deadline, reporter=reporter
+                )
+                return [
+                    self._judge(candidate, views, result, folds, len(drawn))
+                    for candidate, (views, _), result in zip(
+                        candidates, built, results, strict=True
+                    )
+                ]
+            return [
+                self._train_in_time(candidate, drawn, reporter, must and position == 0)
+                for position, candidate in enumerate(candidates)
+            ]
+
+    def _train_in_time(
+        self, candidate: Candidate, drawn: list[Folds], reporter: Reporter | None, must: bool
+    ) -> Trial:
+        """A candidate trained as planned, or not at all."""
+        assert self.pace is not None
+        late = Trial(candidate, [], 0.0, 0, "no time")
+        # What nets see takes time to compute, too.
+        if not must and time_for_training(self.deadline) <= 0:
+            return late
+        folds = join_folds(drawn)
+        views, job = _build(self.lesson, candidate, folds, self.seeds)
+        work = Work.of(job)
+        if not must and not has_time(work, self.pace, self.deadline):
+            return late
+        deadline = stop_in_time(work, self.pace, self.deadline)
+        try:
+            (result,) = train_jobs([job], device=self.device, deadline=deadline, reporter=reporter)
+        except DivergenceError:  # another candidate may do
+            return replace(late, outcome="diverged")
+        return self._judge(candidate, views, result, folds, len(drawn))
+
+    def _judge(
+        self,
+        candidate: Candidate,
+        views: tuple[View, ...],
+        result: TrainResult,
+        folds: Folds,
+        n_rounds: int,
+    ) -> Trial:
+        normal = self.lesson.normal_of(candidate)
+        members = make_members(candidate, views, normal, folds, result, len(self.lesson.labels))
         seconds = float(result.history.seconds[:, :1].nansum())
-        outcome: Outcome = "trained" if members else "diverged"
-        n_rounds = folds.n_nets // min(N_FOLDS, len(lesson.labels))
-        trials.append(Trial(candidate, members, seconds, n_rounds, outcome))
-    return trials
+        return Trial(candidate, members, seconds, n_rounds, "trained" if members else "diverged")

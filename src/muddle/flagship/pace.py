@@ -1,42 +1,100 @@
-"""Training that keeps a time limit: measured first, then planned, then held to."""
+"""What training takes on this machine, and what of it fits into a time limit."""
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
+from muddle.errors import TimeLimitError
+from muddle.training.config import TrainConfig
 from muddle.training.data import TrainJob
-from muddle.training.jobs import Reporter, choose_score_of, train_jobs
-from muddle.training.planning import net_cost
-from muddle.training.results import TrainResult
+from muddle.training.jobs import choose_score_of
+from muddle.training.schedule import N_CYCLES
 from muddle.training.stopping import Deadline
 from muddle.training.trainer import Trainer
 
-# The first candidate may take this share of the time; it is the one that answers if no other can.
-FIRST_SHARE = 0.7
+# Of the limit, for what follows training: weights, calibration, intervals, importances.
+RESERVE = 0.2
 # Of what is left, a later candidate is started only if it needs no more than this.
 LATER_SHARE = 0.8
-# What follows training: weights, calibration, intervals.
-RESERVE = 0.1
-# Fewer steps than this are not worth a candidate, except for the first.
-LEAST_STEPS = 20
+# Folds, and ends of cycles to choose from, are given up rather than more than this share of steps.
+ENOUGH = 0.5
+FEWEST_FOLDS = 2
+# … then batches become smaller, and rows are left out down to this number.
+SMALL_BATCH = 1024
+FEWEST_ROWS = 10 * SMALL_BATCH
+# Looks at the probe after the first, whose mean counts.
+N_LOOKS = 2
+# What the heads take in operations of an iteration: float64, and held-out rows twice.
+PRECISE = 2.5
+
+
+@dataclass(frozen=True)
+class Work:
+    """Nets to train: what their cost depends on."""
+
+    config: TrainConfig
+    n_features: int  # seen by the nets
+    n_rows: int
+    n_train: int
+    n_nets: int
+
+    @classmethod
+    def of(cls, job: TrainJob) -> "Work":
+        data = job.data
+        return cls(job.config, data.n_features, data.n_rows, data.n_train, len(job.seeds))
+
+    @property
+    def iteration(self) -> float:
+        """Floating-point operations of one iteration, in proportion."""
+        width, n_rows = self.config.width, min(self.n_train, self.config.batch_size)
+        size = min(n_rows, width)
+        per_row = 3 * self._forward + size * width / 2
+        return self.n_nets * (n_rows * per_row + size**3 / 3)
+
+    @property
+    def heads(self) -> float:
+        """The same for the heads of all snapshots."""
+        n_snapshots = N_CYCLES if self.config.keep == "cycles" else 1
+        size = min(self.n_rows, self.config.width)
+        per_row = self._forward + size * self.config.width
+        return n_snapshots * self.n_nets * PRECISE * self.n_rows * per_row
+
+    @property
+    def _forward(self) -> int:
+        width = self.config.width
+        return self.n_features * width + (self.config.depth - 1) * width**2
 
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds that a job takes on this machine."""
+    """Seconds that this machine takes for an operation."""
 
     start: float  # nets drawn, first penalty found
-    iteration: float
-    heads: float  # solved in float64 when training is over
+    step: float
 
-    def steps_within(self, seconds: float) -> int:
-        return int((seconds - self.start - self.heads) / self.iteration)
+    def heads(self, work: Work) -> float:
+        return self.step * work.heads
+
+    def seconds(self, work: Work) -> float:
+        """Of the whole training."""
+        n_steps = work.config.steps
+        return (self.start + n_steps * self.step) * work.iteration + self.heads(work)
+
+    def steps_within(self, work: Work, seconds: float) -> int:
+        left = seconds - self.start * work.iteration - self.heads(work)
+        return max(0, int(left / (self.step * work.iteration)))
 
 
-def measure_pace(job: TrainJob, device: torch.device) -> Pace:
-    """Run two looks' worth of iterations and throw them away."""
+class Started(Deadline):
+    """The rest of the time after a probe, which has shown that there is time for an iteration."""
+
+    def check_first_iteration(self) -> None:
+        pass
+
+
+def measure_pace(job: TrainJob, device: torch.device, deadline: Deadline) -> Pace:
+    """Run a few looks' worth of iterations and throw them away."""
     job = choose_score_of(job)
     assert job.score_name is not None
     began = time.perf_counter()
@@ -44,54 +102,64 @@ def measure_pace(job: TrainJob, device: torch.device) -> Pace:
     trainer.advance()
     trainer.look()
     start = time.perf_counter() - began
-    iteration = start / (trainer.iteration or 1)
-    if not trainer.is_done:
-        trainer.advance()
-        trainer.look()
-        iteration = trainer.seconds[-1]
-    return Pace(start, iteration, iteration * head_share(job))
+    if deadline.is_over():
+        raise TimeLimitError(
+            f"time_limit={deadline.limit} s was over before one iteration was finished "
+            f"({deadline.elapsed():.2g} s). Raise time_limit, or pass fewer rows or columns."
+        )
+    n_seen = len(trainer.seconds)
+    for _ in range(N_LOOKS):
+        if not trainer.is_done:
+            trainer.advance()
+            trainer.look()
+    # A training so short that it is over at the first look has nothing else to go by.
+    measured = trainer.seconds[n_seen:] or trainer.seconds
+    work = Work.of(job)
+    return Pace(start / work.iteration, sum(measured) / len(measured) / work.iteration)
 
 
-def head_share(job: TrainJob) -> float:
-    """What the heads cost in iterations: two systems of all rows, in numbers twice as long."""
-    config, data = job.config, job.data
-    width, n_rows = config.width, data.n_rows
-    forward = data.n_features * width + (config.depth - 1) * width**2
-    heads = 4 * n_rows * (forward + width**2)
-    return heads / (net_cost(job) / config.steps)
+def fit_to_time(work: Work, pace: Pace, seconds: float) -> Work:
+    """The work itself if there is time for it. Else less of it, from what is missed least to what
+    is missed most: snapshots, folds, rows of a batch, rows, steps."""
+    planned = work.config.steps
+    if pace.seconds(work) <= seconds:
+        return work
+    options = _options(work)
+    for option in options:
+        if pace.steps_within(option, seconds) >= ENOUGH * planned:
+            break
+    n_steps = min(planned, max(1, pace.steps_within(option, seconds)))
+    return replace(option, config=replace(option.config, max_iter=n_steps))
 
 
-def train_in_time(
-    jobs: Sequence[TrainJob],
-    *,
-    device: torch.device,
-    deadline: Deadline,
-    reporter: Reporter | None,
-    shorten_first: bool,
-) -> list[TrainResult | None]:
-    """One result per job; None where there was no time for it. A job is trained as planned or not
-    at all, except that the first may be shortened to fit."""
-    if deadline.limit is None:
-        return list(train_jobs(jobs, device=device, deadline=deadline, reporter=reporter))
-    if not shorten_first and deadline.is_over():
-        return [None] * len(jobs)
-    pace = measure_pace(jobs[0], device)
-    if shorten_first:
-        deadline.check_first_iteration()
-    unit = pace.iteration / (net_cost(jobs[0]) / jobs[0].config.steps)
-    results: list[TrainResult | None] = []
-    for position, job in enumerate(jobs):
-        steps = job.config.steps
-        left = deadline.limit * (1 - RESERVE) - deadline.elapsed()
-        if position == 0 and shorten_first:
-            steps = max(1, min(steps, pace.steps_within(FIRST_SHARE * left)))
-        else:
-            cost = net_cost(job) / job.config.steps
-            own = Pace(pace.start, unit * cost, unit * cost * head_share(job))
-            if own.steps_within(LATER_SHARE * left) < steps or steps < LEAST_STEPS:
-                results.append(None)
-                continue
-        job = replace(job, config=replace(job.config, max_iter=steps))
-        part = Deadline(max(1e-3, left - pace.heads))
-        results += train_jobs([job], device=device, deadline=part, reporter=reporter)
-    return results
+def _options(work: Work) -> list[Work]:
+    """Cheaper and cheaper."""
+    last = replace(work, config=replace(work.config, keep="last"))
+    few = _cut(last, n_nets=min(FEWEST_FOLDS, work.n_nets))
+    options = [last, few]
+    small = min(SMALL_BATCH, few.config.batch_size)
+    options += [replace(few, config=replace(few.config, batch_size=small))]
+    while options[-1].n_rows > FEWEST_ROWS:
+        options += [_cut(options[-1], n_rows=max(FEWEST_ROWS, options[-1].n_rows // 2))]
+    return options
+
+
+def _cut(work: Work, *, n_rows: int | None = None, n_nets: int | None = None) -> Work:
+    n_rows, n_nets = n_rows or work.n_rows, n_nets or work.n_nets
+    return replace(work, n_rows=n_rows, n_nets=n_nets, n_train=n_rows - -(-n_rows // n_nets))
+
+
+def time_for_training(deadline: Deadline) -> float:
+    """Seconds that are left for it, not above 0 if there are none."""
+    assert deadline.limit is not None
+    return (1 - RESERVE) * deadline.limit - deadline.elapsed()
+
+
+def has_time(work: Work, pace: Pace, deadline: Deadline) -> bool:
+    """Whether all of a later candidate fits."""
+    return pace.seconds(work) <= LATER_SHARE * time_for_training(deadline)
+
+
+def stop_in_time(work: Work, pace: Pace, deadline: Deadline) -> Deadline:
+    """When training must stop, if it is slower than planned, for the heads to be in time."""
+    return Started(max(0.0, time_for_training(deadline) - pace.heads(work)))

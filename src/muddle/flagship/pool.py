@@ -13,7 +13,8 @@ TargetScale = Literal["plain", "normal"]
 
 N_FOLDS = 5
 # Small tables leave time for more rounds of cross-fitting, and gain most from them.
-ROWS_PER_ROUND = 400
+ROWS_PER_ROUND = 500
+MOST_ROUNDS = 4
 # More rows than one batch need more steps to be seen often enough.
 BATCH_ROWS = 4096
 MOST_STEPS = 1000
@@ -85,7 +86,7 @@ def make_plan(task: Task, preset: Preset, n_rows: int, *, skewed: bool = False) 
         return Plan(tuple(short[:2]), 1)
     if skewed:
         pool.insert(1, replace(pool[0], name=f"{pool[0].name}, normal scores", target="normal"))
-    more = max(1, min(4, ROWS_PER_ROUND // n_rows))
+    more = max(1, min(MOST_ROUNDS, round(ROWS_PER_ROUND / n_rows)))
     if preset == "default":
         return Plan(tuple(pool), more)
     return Plan(tuple(pool), 2 * more + 1)

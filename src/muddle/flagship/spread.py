@@ -7,7 +7,6 @@ counts most, which costs a solve and no training, and is cross-fitted by the sam
 Shapes: K nets, N rows, H hidden units, C label columns.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +22,8 @@ from muddle.preprocessing.checks import FloatArray
 
 # Sizes of errors are noisier than the target: the penalty of the net is raised by one of these.
 RAISES = (1.0, 10.0, 100.0)
+# More rows say nothing new of the spread, and their quantiles are exact to a few per mille.
+MOST_ROWS = 10_000
 
 
 @dataclass(frozen=True)
@@ -44,62 +45,71 @@ class SpreadModel:
         )
 
 
+def sample_rows(n_rows: int) -> NDArray[np.int64]:
+    """Rows that spread and intervals are fitted on: all, or a sample where there are very many."""
+    if n_rows <= MOST_ROWS:
+        return np.arange(n_rows)
+    return np.sort(np.random.default_rng(0).choice(n_rows, MOST_ROWS, replace=False))
+
+
 def fit_spread(
     member: Member,
     matrix: FloatArray,
     residuals: FloatArray,
     weights: FloatArray | None,
+    rows: NDArray[np.int64],
     device: torch.device,
 ) -> tuple[SpreadModel, FloatArray]:
-    """A model of |residuals| (N, C), and what it says of each row out of fold, (N, C)."""
-    n_nets = len(member.folds.train)
+    """A model of |residuals|, and what it says of each row out of fold, (n, C).
+
+    rows (n,): those of the table that matrix (n, F), residuals (n, C) and weights (n,) are of.
+    """
     sizes = np.abs(residuals)
     mean = np.average(sizes, axis=0, weights=weights)
     wanted = torch.from_numpy(sizes - mean).to(device)
     root = torch.ones(len(sizes)) if weights is None else torch.from_numpy(np.sqrt(weights))
     root = root.to(device, torch.float64)[:, None]
     heads: dict[float, list[Tensor]] = {raise_: [] for raise_ in RAISES}
-    said: dict[float, list[FloatArray]] = {raise_: [] for raise_ in RAISES}
+    said = {raise_: np.zeros_like(sizes) for raise_ in RAISES}
+    n_said = np.zeros((len(rows), 1))
     for net, seen in enumerate(see(member.part.views, matrix)):
-        train, held_out = member.folds.train[net], member.folds.held_out[net]
-        all_rows = np.arange(len(matrix))
-        layers = list(hidden_layers(member.part.nets, net, seen, device))
-        hidden = torch.cat(layers)
+        held_out = np.isin(rows, member.folds.held_out[net])
+        n_said[held_out] += 1
+        hidden = torch.cat(list(hidden_layers(member.part.nets, net, seen, device)))
+        both = hidden * root, wanted * root
         # The penalty was trained with the rows of one batch and grows with their number.
-        n_batch = min(len(train), member.candidate.config.batch_size)
+        n_batch = min(member.folds.train.shape[1], member.candidate.config.batch_size)
         per_row = float(member.penalty[net]) / n_batch
+        own = _solve(*both, np.flatnonzero(~held_out), per_row)
+        of_all = _solve(*both, np.arange(len(rows)), per_row)
         for raise_ in RAISES:
-            own = _solve(hidden, wanted, root, train, raise_ * per_row)
-            said[raise_].append((hidden[held_out] @ own).cpu().numpy())
-            heads[raise_].append(_solve(hidden, wanted, root, all_rows, raise_ * per_row).cpu())
-    out_of_fold = {
-        raise_: member.folds.gather(np.stack(parts), len(matrix)) for raise_, parts in said.items()
-    }
+            said[raise_][held_out] += (hidden[held_out] @ own[raise_]).cpu().numpy()
+            heads[raise_].append(of_all[raise_].cpu())
     errors = {
-        raise_: float(np.average(((raw + mean - sizes) ** 2).mean(axis=1), weights=weights))
-        for raise_, raw in out_of_fold.items()
+        raise_: float(
+            np.average(((raw / n_said + mean - sizes) ** 2).mean(axis=1), weights=weights)
+        )
+        for raise_, raw in said.items()
     }
     best = min(errors, key=lambda raise_: errors[raise_])
-    raw = out_of_fold[best] + mean
+    raw = said[best] / n_said + mean
     spreads = tuple(
         shrink_spread(raw[:, output], residuals[:, output], weights)
         for output in range(raw.shape[1])
     )
     part = Part(member.part.views, None, member.part.nets, torch.stack(heads[best]))
     model = SpreadModel(part, mean, spreads)
-    assert len(part.head) == n_nets
     return model, model._usable(raw)
 
 
 def _solve(
-    hidden: Tensor, wanted: Tensor, root: Tensor, rows: NDArray[np.int64], penalty_per_row: float
-) -> Tensor:
-    """Head (H, C) of these rows."""
-
-    def blocks() -> Iterator[tuple[Tensor, Tensor]]:
-        yield (hidden[rows] * root[rows])[None], (wanted[rows] * root[rows])[None]
-
-    system = gather_system(blocks(), len(rows), torch.float64)
-    penalty = torch.tensor([penalty_per_row * len(rows)], dtype=torch.float64, device=hidden.device)
-    head, _ = solve_system(system, penalty)
-    return head[0]
+    hidden: Tensor, wanted: Tensor, rows: NDArray[np.int64], penalty_per_row: float
+) -> dict[float, Tensor]:
+    """Heads (H, C) of these rows, by what the penalty is raised by."""
+    system = gather_system([(hidden[rows][None], wanted[rows][None])], len(rows), torch.float64)
+    heads = {}
+    for raise_ in RAISES:
+        penalty = torch.tensor([raise_ * penalty_per_row * len(rows)], device=hidden.device)
+        head, _ = solve_system(system, penalty)
+        heads[raise_] = head[0]
+    return heads

@@ -12,6 +12,8 @@ from muddle.preprocessing.checks import FloatArray
 SKEWED = 1.0
 # Curves are followed so far beyond the training targets, in standard deviations.
 BEYOND = 1.0
+# Where this becomes less than that when bent, the power is too flat to be undone.
+LEAST_STEP = 1e-9
 
 
 @dataclass(frozen=True)
@@ -19,8 +21,8 @@ class NormalScores:
     """Standardised targets bent by a power (Yeo-Johnson), and back."""
 
     powers: PowerTransformer
-    least: FloatArray  # (C,) of the bent training targets
-    most: FloatArray
+    least: FloatArray  # (C,) bent: what lies a little below the training targets
+    most: FloatArray  # (C,) and above
 
     def apply(self, labels: FloatArray) -> FloatArray:
         return np.asarray(self.powers.transform(labels))
@@ -40,4 +42,8 @@ def fit_normal_scores(labels: FloatArray) -> NormalScores | None:
     after = np.abs(skew(bent, axis=0)).max()
     if not np.isfinite(bent).all() or after > before / 2:
         return None
-    return NormalScores(powers, bent.min(axis=0) - BEYOND, bent.max(axis=0) + BEYOND)
+    # Bounds are set first and then bent: the pole may be nearer than any step in bent targets.
+    bounds = [labels.min(axis=0) - BEYOND, labels.max(axis=0) + BEYOND]
+    least, most = powers.transform(np.stack(bounds))
+    steps = np.concatenate([bent.min(axis=0) - least, most - bent.max(axis=0)])
+    return NormalScores(powers, least, most) if (steps > LEAST_STEP).all() else None

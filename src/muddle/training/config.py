@@ -11,7 +11,7 @@ from muddle.training.schedule import Schedule
 
 Head = Literal["all", "train", "batch"]
 Ties = Literal["error", "first"]
-Keep = Literal["best", "cycles"]
+Keep = Literal["best", "cycles", "last"]
 
 MAX_PERMUTATIONS = 4096
 DITHER = 0.03  # of standardised labels, in regression; classification has none
@@ -40,7 +40,8 @@ class TrainConfig:
     second_moment: float = 0.999  # decay of Adam's mean square
     scale_rate: float = 0.0  # learning rate of the features' scale in those of weights; 0: no scale
     patience: int | None = None  # iterations without a better one before a net stops; None: never
-    keep: Keep = "best"  # "cycles": each net as it is at the end of every cycle, without scores
+    # "cycles": each net as it is at the end of every cycle; "last": at the last end; both unscored
+    keep: Keep = "best"
     batch_size: int = 4096
     validation_fraction: float = 0.2
     head: Head = "all"
@@ -57,9 +58,15 @@ class TrainConfig:
         check_choice("ties", self.ties, get_args(Ties))
         check_choice("schedule", self.schedule, get_args(Schedule))
         check_choice("keep", self.keep, get_args(Keep))
-        if self.keep == "cycles" and self.schedule != "cycles":
+        if self.keep != "best" and self.schedule != "cycles":
             raise ValueError(
-                f"keep='cycles' needs schedule='cycles', got schedule={self.schedule!r}."
+                f"keep={self.keep!r} needs schedule='cycles', got schedule={self.schedule!r}."
+            )
+        if self.keep != "best" and (self.patience is not None or self.head == "batch"):
+            raise ValueError(
+                f"keep={self.keep!r} scores no iteration and keeps no head of one: it needs "
+                f"patience=None and head='all' or 'train', got patience={self.patience} and "
+                f"head={self.head!r}."
             )
         for name, minimum in (("depth", 1), ("width", 1), ("batch_size", 2)):
             check_int(name, getattr(self, name), minimum=minimum)

@@ -63,7 +63,7 @@ def bytes_per_net(job: TrainJob, device: torch.device) -> int:
     size = n_rows if uses_dual(n_rows, width) else width
     n_columns = (1 + config.n_permutations) * n_labels
     n_weights = count_weights(job)
-    n_snapshots = N_CYCLES if config.keep == "cycles" else 0
+    n_snapshots = {"best": 0, "cycles": N_CYCLES, "last": 1}[config.keep]
     layers = depth * (2 if config.activation == "mish" else 1) + min(depth, 2)
     layers += data.weights is not None
     shuffled = data.n_train > config.batch_size
@@ -81,7 +81,10 @@ def bytes_per_net(job: TrainJob, device: torch.device) -> int:
     )
     if config.precision == "reduced" and not on_cuda:
         iteration += 3 * max(n_rows, width) * width  # bfloat16 copies
-    return FLOAT * (permuted + max(start, iteration)) + DOUBLE * (data.n_train + n_validation)
+    # Tables of their own follow the nets into a group, and again to where heads are solved.
+    tables = 2 * data.n_rows * n_features if data.features.dim() == 3 else 0
+    numbers = permuted + tables + max(start, iteration)
+    return FLOAT * numbers + DOUBLE * (data.n_train + n_validation)
 
 
 def shared_bytes(job: TrainJob, device: torch.device) -> int:

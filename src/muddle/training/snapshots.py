@@ -9,7 +9,16 @@ import torch
 from torch import Tensor
 
 from muddle.core.network import StackedMLP
+from muddle.training.config import Keep
+from muddle.training.schedule import cycle_ends
 from muddle.training.stopping import BestNets
+
+
+def snapshot_iterations(keep: Keep, n_steps: int) -> list[int]:
+    """Iterations at which nets are copied, in order."""
+    if keep == "best":
+        return []
+    return cycle_ends(n_steps) if keep == "cycles" else [n_steps]
 
 
 @dataclass(frozen=True)

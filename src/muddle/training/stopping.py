@@ -1,5 +1,6 @@
 """Which iteration to keep, which nets to stop, and when time is over."""
 
+import math
 import time
 from dataclasses import dataclass
 
@@ -20,11 +21,15 @@ class Deadline:
     def elapsed(self) -> float:
         return time.perf_counter() - self.start
 
+    def left(self) -> float:
+        """Seconds that are left, not below 0; infinite without a limit."""
+        return math.inf if self.limit is None else max(0.0, self.limit - self.elapsed())
+
     def part(self, share: float) -> "Deadline":
         """A deadline after this share of the time that is left."""
         if self.limit is None:
             return Deadline(None)
-        return Deadline(share * max(0.0, self.limit - self.elapsed()))
+        return Deadline(share * self.left())
 
     def is_over(self) -> bool:
         return self.limit is not None and self.elapsed() >= self.limit

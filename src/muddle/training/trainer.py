@@ -41,9 +41,9 @@ from muddle.training.data import Batch, Batches, TrainingData
 from muddle.training.heads import solve_heads
 from muddle.training.noise import Noise
 from muddle.training.results import History, TrainResult, merge_results
-from muddle.training.schedule import cycle_ends, rate_factors
+from muddle.training.schedule import rate_factors
 from muddle.training.scoring import make_scoring, scorer_rows
-from muddle.training.snapshots import Snapshot
+from muddle.training.snapshots import Snapshot, snapshot_iterations
 from muddle.training.start import first_log_penalty, start_nets
 from muddle.training.stopping import BestNets, Candidate, NetStatus
 from muddle.training.streams import iterations_ahead, stream_of
@@ -102,8 +102,9 @@ class Trainer:
             self.records = torch.full((self.n_ahead, len(seeds), 4), torch.nan, device=device)
             self.seen: list[Tensor] = []
             self.snapshots: list[Snapshot] = []
-            self.snapshot_at = cycle_ends(config.steps) if config.keep == "cycles" else []
-            factors = rate_factors(config.schedule, config.steps)
+            self.snapshot_at = snapshot_iterations(config.keep, config.steps)
+            # A recorded iteration takes a step after the last one too: it must not count.
+            factors = [*rate_factors(config.schedule, config.steps), 0.0]
             self.rates = config.rate * torch.tensor(factors, device=device)
             self.optimizer = self._make_optimizer()
             self._make_buffers()
@@ -351,7 +352,7 @@ class Trainer:
         head: Tensor,
     ) -> None:
         """Score, keep the best, write the history, and stop who must stop."""
-        if self.config.keep == "cycles":
+        if self.config.keep != "best":
             score, better = torch.full_like(terms.total, torch.nan), torch.zeros_like(alive)
         else:
             score, better = self._score(scored, factor, head)

@@ -1,0 +1,77 @@
+"""Whether a time limit holds: seconds of a fit on many made-up rows, and what was skipped.
+
+    OMP_NUM_THREADS=2 python benchmarks/time_limit.py
+    python benchmarks/time_limit.py --task classification --rows 200000 --limit 30
+
+The first fit, of a few rows, loads everything; it is not counted. Exit status 1 if the fit took more
+than a fifth longer than its limit.
+"""
+
+import argparse
+import time
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from muddle import MuddleClassifier, MuddleRegressor
+
+TOLERANCE = 1.2
+
+
+@dataclass(frozen=True)
+class Outcome:
+    seconds: float
+    warnings: list[str]
+    score: float  # on new rows
+    leaderboard: pd.DataFrame
+
+
+def make_table(
+    n_rows: int, n_columns: int, task: str, seed: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Numbers, and a target of four of them with noise, or its sign."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows, n_columns))
+    y = X[:, 0] + np.sin(2 * X[:, 1]) + 0.5 * X[:, 2] * X[:, 3] + 0.5 * rng.normal(size=n_rows)
+    return X, y if task == "regression" else np.sign(y)
+
+
+def measure(task: str, n_rows: int, n_columns: int, limit: float) -> Outcome:
+    """One fit with a time limit."""
+    make = MuddleRegressor if task == "regression" else MuddleClassifier
+    X, y = make_table(n_rows, n_columns, task, seed=0)
+    make(preset="fast", random_state=0).fit(X[:60], y[:60])
+    model = make(time_limit=limit, random_state=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        began = time.perf_counter()
+        model.fit(X, y)
+        seconds = time.perf_counter() - began
+    score = model.score(*make_table(5000, n_columns, task, seed=1))
+    said = [str(warning.message) for warning in caught]
+    return Outcome(seconds, said, float(score), model.leaderboard_)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--task", choices=["regression", "classification"], default="regression")
+    parser.add_argument("--rows", type=int, default=50_000)
+    parser.add_argument("--columns", type=int, default=20)
+    parser.add_argument("--limit", type=float, default=10.0, help="seconds")
+    args = parser.parse_args()
+    outcome = measure(args.task, args.rows, args.columns, args.limit)
+    print(f"{args.task}, {args.rows} rows x {args.columns}, {torch.get_num_threads()} threads")
+    print(f"time_limit={args.limit:g} s, fit took {outcome.seconds:.1f} s")
+    print(f"score on new rows: {outcome.score:.3f}")
+    for text in outcome.warnings:
+        print(f"said: {text}")
+    print(outcome.leaderboard.to_string())
+    return int(outcome.seconds > TOLERANCE * args.limit)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,136 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muddle.flagship import combining
+from muddle.flagship.combining import weigh_members
+
+
+def draw(sizes, n_rows=200, n_labels=1, seed=0):
+    """Labels, and members that miss them by independent errors of these sizes."""
+    rng = np.random.default_rng(seed)
+    labels = rng.normal(size=(n_rows, n_labels))
+    errors = rng.normal(size=(len(sizes), n_rows, n_labels))
+    return labels + np.reshape(sizes, (-1, 1, 1)) * errors, labels
+
+
+def loss(weights, predicted, labels):
+    return ((np.tensordot(weights, predicted, axes=1) - labels) ** 2).mean()
+
+
+@given(
+    st.lists(st.floats(0.01, 10.0), min_size=1, max_size=12),
+    st.integers(1, 60),
+    st.integers(1, 3),
+    st.integers(0, 50),
+)
+def test_weights_sum_to_one_and_none_is_negative(sizes, n_rows, n_labels, seed):
+    weights = weigh_members(*draw(sizes, n_rows, n_labels, seed), None)
+    assert weights.shape == (len(sizes),)
+    assert weights.sum() == pytest.approx(1.0)
+    assert (weights >= 0).all()
+
+
+def test_one_member_has_all_the_weight():
+    np.testing.assert_array_equal(weigh_members(*draw([0.5]), None), [1.0])
+
+
+@pytest.mark.parametrize("size", [0.0, 0.3])
+def test_equal_members_get_equal_weights(size):
+    predicted, labels = draw([size])
+    weights = weigh_members(np.repeat(predicted, 4, axis=0), labels, None)
+    np.testing.assert_allclose(weights, 0.25, atol=1e-6)
+
+
+def test_members_of_equal_size_of_error_get_about_equal_weights():
+    weights = weigh_members(*draw([0.5] * 3, n_rows=20_000), None)
+    np.testing.assert_allclose(weights, 1 / 3, atol=0.02)
+
+
+def test_independent_errors_are_weighed_by_the_inverse_of_their_variance():
+    weights = weigh_members(*draw([0.5, 1.0], n_rows=50_000), None)
+    np.testing.assert_allclose(weights, [0.8, 0.2], atol=0.01)
+
+
+def test_a_far_better_member_gets_nearly_all_with_many_rows_and_less_with_few():
+    def best(n_rows):
+        predicted, labels = draw([0.05, 1.0, 1.0], n_rows)
+        return weigh_members(predicted, labels, None)[0]
+
+    assert best(2000) > 0.98
+    # Behind by little, members can hardly be told apart by few rows.
+    few, many = (
+        np.mean([weigh_members(*draw([0.8, 1.6], n, seed=seed), None)[0] for seed in range(20)])
+        for n in (6, 2000)
+    )
+    assert 0.5 < few < many - 0.05
+
+
+def test_no_rows_to_speak_of_leave_equal_weights(monkeypatch):
+    monkeypatch.setattr(combining, "PRIOR_ROWS", 1e9)
+    np.testing.assert_allclose(weigh_members(*draw([0.1, 1.0, 3.0]), None), 1 / 3, atol=1e-3)
+
+
+def test_weights_have_the_least_error_where_nothing_is_shrunk(monkeypatch):
+    monkeypatch.setattr(combining, "PRIOR_ROWS", 1e-9)
+    monkeypatch.setattr(combining, "LEAST_WEIGHT", 0.0)
+    predicted, labels = draw([0.5, 0.6, 2.0], n_rows=30, n_labels=2)
+    weights = weigh_members(predicted, labels, None)
+    least = loss(weights, predicted, labels)
+    rng = np.random.default_rng(0)
+    for other in rng.dirichlet(np.ones(3), size=300):
+        assert least <= loss(other, predicted, labels) + 1e-9
+
+
+def test_a_weight_of_two_counts_like_the_row_twice(monkeypatch):
+    # But for the rows that equal weights are worth, which are counted among rows.
+    monkeypatch.setattr(combining, "PRIOR_ROWS", 1e-9)
+    predicted, labels = draw([0.5, 0.8, 1.0], n_rows=40)
+    counts = np.arange(40) % 3 + 1
+    repeated = weigh_members(
+        np.repeat(predicted, counts, axis=1), np.repeat(labels, counts, axis=0), None
+    )
+    weighted = weigh_members(predicted, labels, counts / counts.mean())
+    np.testing.assert_allclose(weighted, repeated, atol=1e-6)
+    assert np.abs(weighted - weigh_members(predicted, labels, None)).max() > 1e-3
+    scaled = weigh_members(predicted, labels, 7.0 * counts)
+    np.testing.assert_allclose(scaled, weighted, atol=1e-6)
+
+
+def test_members_in_another_order_have_the_same_weights():
+    predicted, labels = draw([0.5, 0.6, 0.7, 9.0], n_rows=50)
+    order = [2, 0, 3, 1]
+    weights = weigh_members(predicted, labels, None)
+    np.testing.assert_allclose(weigh_members(predicted[order], labels, None), weights[order])
+    assert weights[3] == 0
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+def test_units_of_the_labels_do_not_matter(scale):
+    predicted, labels = draw([0.5, 0.6, 0.9], n_rows=50)
+    weights = weigh_members(predicted, labels, None)
+    scaled = weigh_members(scale * predicted, scale * labels, None)
+    np.testing.assert_allclose(scaled, weights, atol=1e-6)
+
+
+@pytest.mark.parametrize("error", [0.0, 1e-12, 1e-8])
+def test_a_perfect_member_gets_all_beside_others_that_are_alike(error):
+    predicted, labels = draw([error, 1.0], n_rows=5000)
+    predicted = predicted[[0, 1, 1]]
+    np.testing.assert_allclose(weigh_members(predicted, labels, None), [1, 0, 0], atol=0.01)
+
+
+def test_a_member_of_absurd_answers_does_not_blur_the_others():
+    predicted, labels = draw([0.5, 1.0], n_rows=5000)
+    absurd = np.concatenate([predicted, 1e8 * predicted[:1]])
+    weights = weigh_members(absurd, labels, None)
+    np.testing.assert_allclose(weights[:2], weigh_members(predicted, labels, None), atol=1e-3)
+    assert weights[2] == 0
+
+
+def test_a_member_that_hardly_counts_is_dropped_and_its_weight_shared():
+    predicted, labels = draw([0.3, 0.3, 2.5], n_rows=20_000)
+    weights = weigh_members(predicted, labels, None)
+    assert weights[2] == 0.0
+    assert weights.sum() == pytest.approx(1.0)
