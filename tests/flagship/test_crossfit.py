@@ -43,7 +43,7 @@ def draw_table(n_rows=N_ROWS, n_labels=2, seed=0):
 def cross_fit(matrix, labels, *, candidate=TINY, weights=None, normal=None, seed=0, spoil=None):
     """Members of one round; spoil changes the job before it is trained."""
     folds = draw_folds(np.zeros(len(matrix)), 5, seed)
-    views = tuple(fit_view(candidate.view, matrix, 3, None, net) for net in range(5))
+    views = tuple(fit_view(candidate.view, matrix, 3, None, seed + net) for net in range(5))
     seen = [view.apply(matrix) for view in views]
     learnt = labels if normal is None else normal.apply(labels)
     job = make_job(candidate, seen, learnt, weights, folds, range(seed, seed + 5))

@@ -194,6 +194,11 @@ def test_a_net_that_diverges_on_the_way_is_in_the_snapshots_before():
     assert result.kept == [0, 1, 2, 0, 1, 2, 0, 2, 0, 2]
     assert result.best_iteration.tolist() == [1, 1, 1, 3, 3, 3, 7, 7, 15, 15]
     assert result.diverged.tolist() == [net == 1 for net in result.kept]
+    for entry, net in enumerate(result.kept):
+        last = 5 if net == 1 else 16
+        torch.testing.assert_close(
+            result.history.loss[:last, entry], whole.history.loss[:last, net], rtol=1e-4, atol=1e-5
+        )
     for end in ENDS[2:]:
         ours, theirs = nets_at(result, end), nets_at(whole, end)
         torch.testing.assert_close(result.head[ours], whole.head[theirs][[0, 2]])
