@@ -13,7 +13,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: $(READY) ## compare MLR with scikit-learn's models on built-in data; writes demo.png
+demo: $(READY) ## compare muddle with scikit-learn's models on built-in data; writes demo.png
 	$(BIN)/python examples/demo.py
 
 check: $(READY) ## ruff, format check, mypy

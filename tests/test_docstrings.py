@@ -2,10 +2,12 @@ import doctest
 
 import pytest
 
-import muddle.estimators.single
+import muddle
 
 
-@pytest.mark.parametrize("name", ["MLRRegressor", "MLRClassifier"])
+@pytest.mark.parametrize(
+    "name", ["MLRRegressor", "MLRClassifier", "MuddleRegressor", "MuddleClassifier"]
+)
 def test_examples_in_docstrings_run(name):
     finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()
     examples = finder.find(getattr(muddle, name), name, globs={})

@@ -1,28 +1,80 @@
-"""The README's Python blocks run as they stand, and its commands exist."""
+"""Python blocks of the README and the pages run as they stand; what they name and count exists."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from muddle.benchmark.methods import METHODS
+from muddle.flagship import pool
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 ENSEMBLES = (ROOT / "docs" / "ensembles.md").read_text(encoding="utf-8")
+FLAGSHIP = (ROOT / "docs" / "flagship.md").read_text(encoding="utf-8")
+PYTHON = re.compile(r"```python\n(.*?)```", flags=re.DOTALL)
+
+
+@pytest.fixture
+def small_pool(monkeypatch):
+    """Blocks show how to ask; what the real nets answer takes longer."""
+    monkeypatch.setattr(pool, "BASE", replace(pool.BASE, width=32, max_iter=30))
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
 @pytest.mark.filterwarnings("ignore:column 'key' is an identifier:UserWarning")
-def test_readme_block_runs(block, capsys):
+def test_readme_block_runs(block, small_pool, capsys):
     exec(compile(block, "README.md", "exec"), {})
     assert capsys.readouterr().out.strip()
 
 
-@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", ENSEMBLES, flags=re.DOTALL))
+@pytest.mark.parametrize("block", PYTHON.findall(ENSEMBLES))
 def test_blocks_on_ensembles_run(block):
     exec(compile(block, "docs/ensembles.md", "exec"), {})
+
+
+@pytest.mark.parametrize("block", PYTHON.findall(FLAGSHIP))
+def test_blocks_on_the_flagship_run_and_print_the_shapes_beside_them(block, small_pool, capsys):
+    exec(compile(block, "docs/flagship.md", "exec"), {})
+    printed = capsys.readouterr().out
+    assert printed.strip()
+    for shapes in re.findall(r"print\(.*\.shape\)  # (.*)", block):
+        assert f"{shapes}\n" in printed
+
+
+def test_the_pool_on_the_page_is_the_pool():
+    rows = re.findall(r"^   \| `(.+?)` \| (.+) \|$", FLAGSHIP, flags=re.MULTILINE)
+    on_page = {name: rest.split(" | ") for name, rest in rows}
+    regression, classification = (
+        pool.make_plan(task, "default", 1000).candidates
+        for task in ("regression", "classification")
+    )
+    assert on_page == {
+        one.name: [
+            one.view,
+            str(one.config.depth),
+            one.config.activation,
+            f"{one.config.rate:g}",
+            f"{other.config.rate:g}",
+        ]
+        for one, other in zip(regression, classification, strict=True)
+    }
+
+
+def test_rounds_on_the_page_are_those_of_the_pool():
+    text = " ".join(FLAGSHIP.split())
+    said = re.search(r"Up to (\d+) rows .* second .* below (\d+) a third, below (\d+) a fo", text)
+    assert said is not None
+    second, third, fourth = (int(number) for number in said.groups())
+    rounds = {2: second, 3: third - 1, 4: fourth - 1}
+    for n_rounds, most_rows in rounds.items():
+        assert pool.make_plan("regression", "default", most_rows).n_rounds == n_rounds
+        assert pool.make_plan("regression", "default", most_rows + 1).n_rounds == n_rounds - 1
+        assert pool.make_plan("regression", "best", most_rows).n_rounds == 2 * n_rounds + 1
+    assert pool.make_plan("regression", "fast", 50).n_rounds == 1
+    assert len(pool.make_plan("regression", "fast", 50).candidates) == 2
 
 
 def test_the_block_on_the_benchmark_runs(data_folder, tmp_path, monkeypatch, capsys):
@@ -47,6 +99,7 @@ def test_readme_has_blocks_and_its_make_targets_exist():
         "README.md",
         "docs/method.md",
         "docs/tables.md",
+        "docs/flagship.md",
         "docs/ensembles.md",
         "docs/datasets.md",
         "docs/cli.md",
@@ -63,7 +116,7 @@ def test_links_between_pages_lead_somewhere(page):
         assert ((ROOT / page).parent / link).exists(), link
 
 
-def test_what_the_readme_shows_is_what_is_printed(capsys):
+def test_what_the_readme_shows_is_what_is_printed(small_pool, capsys):
     (block,) = [block for block in BLOCKS if "describe()" in block]
     with pytest.warns(UserWarning, match="'key' is an identifier") as caught:
         exec(compile(block, "README.md", "exec"), {})
@@ -76,14 +129,19 @@ def test_what_the_readme_shows_is_what_is_printed(capsys):
 
 def test_files_named_in_the_method_table_exist():
     text = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
-    files = set(re.findall(r"`((?:core|training|estimators|preprocessing)/\w+\.py)`", text))
-    assert len(files) >= 8
+    files = set(
+        re.findall(r"`((?:core|training|estimators|flagship|preprocessing)/\w+\.py)`", text)
+    )
+    assert len(files) >= 12
     for name in files:
         assert (ROOT / "src" / "muddle" / name).exists(), name
 
 
 def test_the_number_of_methods_is_that_of_the_registry():
     text = README + (ROOT / "docs" / "benchmark.md").read_text(encoding="utf-8")
-    counts = re.findall(r"(\d+) methods with default|All (\d+) methods|peers, (\d+) in all", text)
-    assert len(counts) == 3
-    assert {int("".join(found)) for found in counts} == {len(METHODS)}
+    (in_all,) = re.findall(r"peers, (\d+) in all", text)
+    assert int(in_all) == len(METHODS)
+    # The published recipe was measured before the flagship was there.
+    others = [method for method in METHODS.values() if method.family != "Flagship"]
+    measured = re.findall(r"(\d+) methods (?:with default|but the flagship's)", text)
+    assert [int(count) for count in measured] == [len(others)] * 2

@@ -134,3 +134,10 @@ def test_a_member_that_hardly_counts_is_dropped_and_its_weight_shared():
     weights = weigh_members(predicted, labels, None)
     assert weights[2] == 0.0
     assert weights.sum() == pytest.approx(1.0)
+
+
+def test_many_equal_members_keep_their_equal_weights():
+    rng = np.random.default_rng(0)
+    labels = rng.normal(size=(80, 1))
+    said = np.repeat(rng.normal(size=(1, 80, 1)), 60, axis=0)  # each worth 1/60
+    assert weigh_members(said, labels, None) == pytest.approx(np.full(60, 1 / 60))

@@ -400,7 +400,7 @@ def test_what_cannot_be_learnt_is_an_error_that_says_why(numbers):
         fit(MuddleClassifier, (X, np.full(80, "a")))
     with pytest.raises(ValueError, match="Unknown label type"):
         fit(MuddleClassifier, (X, y))
-    with pytest.raises(ValueError, match="at least 4 are needed|minimum of 4"):
+    with pytest.raises(ValueError, match=r"at least 4 are needed|minimum of 4"):
         fit(MuddleRegressor, (X[:3], y[:3]))
 
 

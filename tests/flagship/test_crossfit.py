@@ -123,6 +123,10 @@ def test_the_answer_for_new_rows_is_the_mean_over_nets():
     new = np.random.default_rng(1).normal(size=(7, 3))
     outputs = list(member.part.outputs(new, CPU))
     assert len(outputs) == 5
+    for net, view in enumerate(member.part.views):
+        own = member.part.nets.keep([net]).map(torch.Tensor.double)
+        hidden = own.hidden(torch.from_numpy(view.apply(new)).double())[0]
+        np.testing.assert_allclose(outputs[net], (hidden @ member.part.head[net]).numpy())
     np.testing.assert_allclose(member.part.predict(new, CPU), np.mean(outputs, axis=0))
     np.testing.assert_allclose(member.part.predict(new[2:3], CPU)[0], np.mean(outputs, axis=0)[2])
 

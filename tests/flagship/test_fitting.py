@@ -9,7 +9,8 @@ import torch
 
 from muddle.errors import DivergenceError
 from muddle.flagship import fitting
-from muddle.flagship.fitting import Lesson, Trial, fit_pool
+from muddle.flagship.fitting import Effort, Lesson, Trial, fit_pool
+from muddle.flagship.pace import Pace, Work
 from muddle.flagship.pool import Candidate, Plan
 from muddle.flagship.targets import fit_normal_scores
 from muddle.training.config import TrainConfig
@@ -64,11 +65,17 @@ class Watcher:
 
 
 def fit(lesson, candidates, n_rounds=1, seed=0, watch=None, limit=None):
+    effort = None
+    if limit is not None:  # a machine that is fast enough for all of it
+        n_rows = len(lesson.labels)
+        work = Work(candidates[0].config, 12, n_rows, n_rows - n_rows // 5, 5)
+        effort = Effort(Pace(1e-15, 1e-15), work, ())
     return fit_pool(
         lesson,
         Plan(tuple(candidates), n_rounds),
         device=CPU,
         deadline=Deadline(limit),
+        effort=effort,
         seeds=np.random.RandomState(seed),
         watch=watch or Watcher(),
     )
@@ -171,13 +178,33 @@ def test_a_pool_of_nothing_is_an_error(limit):
 def test_a_further_round_that_fails_leaves_what_was_there():
     members = trials_of(fit(draw_lesson(), [WAVES]))["waves"].members
     before = Trial(WAVES, members, 2.0, 1, "trained")
-    for now in (Trial(WAVES, [], 1.0, 0, "diverged"), Trial(WAVES, members[:3], 1.0, 1, "trained")):
+    cut = [*members[:-1], replace(members[-1], iteration=members[-1].iteration - 1)]
+    for now in (
+        Trial(WAVES, [], 1.0, 0, "diverged"),
+        Trial(WAVES, members[:3], 1.0, 1, "trained"),
+        Trial(WAVES, cut, 1.0, 1, "trained"),
+    ):
         assert fitting._add_round(before, now) is before
     first = Trial(WAVES, members, 1.0, 1, "trained")
     assert fitting._add_round(Trial(WAVES, [], 0.0, 0, "no time"), first) is first
     both = fitting._add_round(before, first)
     assert (both.seconds, both.n_rounds, both.outcome) == (3.0, 2, "trained")
     assert both.members[0].part.nets.n_nets == 10
+
+
+def test_nets_that_all_diverge_in_further_rounds_do_not_lose_the_first(monkeypatch):
+    trained = []
+
+    def fail_later(*args, **options):
+        if trained:
+            raise DivergenceError("none")
+        trained.append(True)
+        return train_jobs(*args, **options)
+
+    train_jobs = fitting.train_jobs
+    monkeypatch.setattr(fitting, "train_jobs", fail_later)
+    trial = trials_of(fit(draw_lesson(), [WAVES], n_rounds=3))["waves"]
+    assert (trial.outcome, trial.n_rounds, len(trial.members)) == ("trained", 1, 4)
 
 
 def test_the_same_seeds_give_the_same_pool_to_the_last_bit():

@@ -80,46 +80,48 @@ def test_a_constant_column_and_one_that_is_not_used_have_nothing(fitted):
     assert found[4] == deviation[4] == 0.0
 
 
-def test_features_of_one_column_are_shuffled_together(fitted, monkeypatch):
-    matrix, labels, members = fitted
-    tables = []
-    original = importances._out_of_fold
+class Reversing:
+    """A generator whose permutations turn everything round."""
 
-    def watch(member, sample, rows, device):
-        tables.append((sample.copy(), rows))
-        return original(member, sample, rows, device)
-
-    monkeypatch.setattr(importances, "_out_of_fold", watch)
-    measure([members[-1]], [1.0], matrix, labels)
-    n_mixed = 0
-    for sample, rows in tables:
-        # A row has one level, also where levels were shuffled; other columns stay as they were.
-        np.testing.assert_array_equal(sample[:, 3:].sum(axis=1), 1.0)
-        mixed = [(sample[:, own] != matrix[rows][:, own]).any() for own in COLUMNS]
-        assert sum(mixed) <= 1
-        n_mixed += sum(mixed)
-        for own in COLUMNS:
-            values = sorted(map(tuple, sample[:, own]))
-            assert values == sorted(map(tuple, matrix[rows][:, own]))
-    assert n_mixed == 3 * importances.N_REPEATS  # the constant column cannot be seen to change
+    def permutation(self, n):
+        return np.arange(n)[::-1]
 
 
-def test_rows_are_judged_by_nets_that_held_them_out(fitted):
-    matrix, _, members = fitted
-    rows = np.arange(200)
-    said = importances._out_of_fold(members[-1], matrix, rows, CPU)
-    np.testing.assert_allclose(said, members[-1].out_of_fold, atol=1e-4)
-    some = np.array([3, 50, 199])
-    np.testing.assert_allclose(
-        importances._out_of_fold(members[-1], matrix[some], some, CPU), said[some], atol=1e-5
-    )
+def say_out_of_fold(member, matrix):
+    """By the nets that held a row out, each with its own view, in float64."""
+    said = []
+    for net, view in enumerate(member.part.views):
+        own = member.part.nets.keep([net]).map(torch.Tensor.double)
+        rows = member.folds.held_out[net]
+        hidden = own.hidden(torch.from_numpy(view.apply(matrix[rows])).double())[0]
+        said.append((hidden @ member.held_out_head[net]).numpy())
+    return member.folds.gather(np.stack(said), len(matrix))
 
 
-def test_each_net_sees_the_table_in_its_own_way():
-    matrix, labels = draw(100)
-    member = cross_fit(matrix, labels, view="waves")[-1]
-    said = importances._out_of_fold(member, matrix, np.arange(100), CPU)
-    np.testing.assert_allclose(said, member.out_of_fold, atol=1e-4)
+@pytest.mark.parametrize("view", ["plain", "bins", "waves"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_features_of_a_column_are_shuffled_together_and_judged_out_of_fold(
+    view, weighted, monkeypatch
+):
+    matrix, labels = draw(103)  # two rows are held out twice
+    members = cross_fit(matrix, labels, view=view)[-2:]
+    shares, weights = np.array([0.25, 0.75]), np.linspace(0.5, 1.5, 103) if weighted else None
+
+    def error(table):
+        said = sum(w * say_out_of_fold(m, table) for m, w in zip(members, shares, strict=True))
+        return np.average((said - labels)[:, 0] ** 2, weights=weights)
+
+    expected = []
+    for own in COLUMNS:
+        table = matrix.copy()
+        table[:, own] = matrix[::-1][:, own]
+        expected.append(error(table) - error(matrix))
+    mean = labels.mean() if weights is None else weights @ labels / weights.sum()
+    variance = np.average((labels - mean)[:, 0] ** 2, weights=weights)
+    monkeypatch.setattr(importances.np.random, "default_rng", lambda seed: Reversing())
+    found, deviation = measure(members, shares, matrix, labels, weights=weights)
+    np.testing.assert_allclose(found, np.array(expected) / variance, atol=1e-4)
+    np.testing.assert_allclose(deviation, 0.0, atol=1e-12)
 
 
 def test_members_count_by_their_weight(fitted):
@@ -129,6 +131,8 @@ def test_members_count_by_their_weight(fitted):
     np.testing.assert_allclose(measure(both, [0.0, 1.0], matrix, labels)[0], last)
     mixed = measure(both, [0.5, 0.5], matrix, labels)[0]
     assert min(first[0], last[0]) < mixed[0] < max(first[0], last[0])
+    mostly = measure(both, [0.1, 0.9], matrix, labels)[0]
+    assert abs(mostly[0] - last[0]) < abs(mixed[0] - last[0]) / 2
 
 
 def test_only_the_members_that_count_most_are_asked(fitted, monkeypatch):

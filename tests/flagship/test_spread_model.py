@@ -7,7 +7,7 @@ import torch
 from muddle.flagship.crossfit import make_job, make_members
 from muddle.flagship.folds import draw_folds
 from muddle.flagship.pool import Candidate
-from muddle.flagship.spread import fit_spread
+from muddle.flagship.spread import RAISES, fit_spread
 from muddle.flagship.views import fit_view
 from muddle.training.config import TrainConfig
 from muddle.training.jobs import train_jobs
@@ -69,6 +69,43 @@ def test_spread_follows_the_true_one_out_of_fold_and_on_new_rows(uneven):
     assert correlation(out_of_fold[:, 0], true_spread(matrix)) > 0.55
     new, _ = draw(400, 1)
     assert correlation(model.predict(new, CPU)[:, 0], true_spread(new)) > 0.65
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_heads_are_ridges_of_the_sizes_with_a_raised_penalty(weighted):
+    n_rows = 203  # two rows are held out twice
+    matrix, labels = draw(n_rows, 0)
+    member = cross_fit(matrix, labels)
+    residuals = labels - member.out_of_fold
+    weights = np.linspace(0.2, 1.8, n_rows) if weighted else np.ones(n_rows)
+    model, out_of_fold = fit(member, matrix, residuals, weights if weighted else None)
+    sizes = np.abs(residuals)
+    mean = np.average(sizes, axis=0, weights=weights)
+    seen = torch.from_numpy(member.part.views[0].apply(matrix)).double()
+    hidden = member.part.nets.map(torch.Tensor.double).hidden(seen).numpy()
+
+    def solve(net, rows, raised):
+        own, scaled = hidden[net, rows], hidden[net, rows].T * weights[rows]
+        per_row = raised * float(member.penalty[net]) / member.folds.train.shape[1]
+        gram = scaled @ own + per_row * len(rows) * np.eye(own.shape[1])
+        return np.linalg.solve(gram, scaled @ (sizes - mean)[rows])
+
+    def say(raised):
+        said = [
+            hidden[net, held_out] @ solve(net, train, raised)
+            for net, (train, held_out) in enumerate(
+                zip(member.folds.train, member.folds.held_out, strict=True)
+            )
+        ]
+        return member.folds.gather(np.stack(said), n_rows) + mean
+
+    errors = [np.average((say(r) - sizes)[:, 0] ** 2, weights=weights) for r in RAISES]
+    best = RAISES[int(np.argmin(errors))]
+    for net in range(5):
+        head = solve(net, np.arange(n_rows), best)
+        np.testing.assert_allclose(model.part.head[net], head, rtol=1e-5, atol=1e-8)
+    expected = model.spreads[0].apply(say(best)[:, 0])
+    np.testing.assert_allclose(out_of_fold[:, 0], expected, rtol=1e-5)
 
 
 def test_spread_has_the_size_of_errors(uneven):

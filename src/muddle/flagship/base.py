@@ -174,11 +174,10 @@ class Flagship(BaseEstimator, FlagshipParameters):
         seconds: float,
     ) -> None:
         names = self.preprocessor_._names
-        owners = [column for column, _ in self.preprocessor_.plan_.features]
-        columns = [
-            np.array([i for i, owner in enumerate(owners) if owner == name], dtype=np.int64)
-            for name in names
-        ]
+        owned: dict[Any, list[int]] = {name: [] for name in names}
+        for feature, (owner, _) in enumerate(self.preprocessor_.plan_.features):
+            owned[owner].append(feature)
+        columns = [np.array(owned[name], dtype=np.int64) for name in names]
         self.feature_importances_, self.feature_importances_std_ = permutation_importances(
             pool.members,
             pool.weights,

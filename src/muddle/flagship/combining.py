@@ -10,7 +10,7 @@ from muddle.preprocessing.checks import FloatArray
 
 # Equal weights are worth so many rows: with fewer, members can hardly be told apart.
 PRIOR_ROWS = 10.0
-# Weights below this are dropped: the member would cost as much to ask as any other.
+# Members of less weight are dropped, once: each would cost as much to ask as any other.
 LEAST_WEIGHT = 0.02
 # Of the constraint that weights sum to 1, in units of the errors.
 STRICTNESS = 1e4
@@ -27,7 +27,7 @@ def weigh_members(
     if n_members == 1:
         return np.ones(1)
     found = _least_squares(predicted, labels, weights)
-    kept = found >= LEAST_WEIGHT
+    kept = found >= min(LEAST_WEIGHT, found.max())
     if not kept.all():
         found = np.zeros(n_members)
         found[kept] = _least_squares(predicted[kept], labels, weights)

@@ -247,7 +247,8 @@ def _add_round(before: Trial, now: Trial) -> Trial:
     """A candidate with one more round; one that failed leaves what was there before."""
     if not before.members:
         return now
-    if len(before.members) != len(now.members):
+    # A round that time cut short has other ends of cycles.
+    if [m.iteration for m in before.members] != [m.iteration for m in now.members]:
         return before
     members = [join_rounds(*both) for both in zip(before.members, now.members, strict=True)]
     return Trial(
@@ -291,9 +292,14 @@ class _Rounds:
             if self.pace is None:
                 built = [_build(self.lesson, c, folds, self.seeds) for c in candidates]
                 jobs = [job for _, job in built]
-                results = train_jobs(
-                    jobs, device=self.device, deadline=self.deadline, reporter=reporter
-                )
+                try:
+                    results = train_jobs(
+                        jobs, device=self.device, deadline=self.deadline, reporter=reporter
+                    )
+                except DivergenceError:
+                    if must:
+                        raise
+                    return [Trial(c, [], 0.0, 0, "diverged") for c in candidates]
                 return [
                     self._judge(candidate, views, result, folds, len(drawn))
                     for candidate, (views, _), result in zip(
