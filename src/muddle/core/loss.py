@@ -131,3 +131,24 @@ def make_loss(task: Task, source: Source, *, structured_noise: bool) -> MuddledL
     if structured_noise:
         return LogisticLoss(0.5, 0.75, 0.25, "mean of ±1")
     return LogisticLoss(1.0, 1.0, 0.0, "mean of ±1")
+
+
+def loss_gradient(
+    loss: MuddledLoss,
+    baseline: Tensor,  # (K, C)
+    residual: Tensor,  # (K, N, (1 + P) C): M Z, scaled by √weights
+    stack: Tensor,  # (K, N, 1 + P, C)
+    weights: Tensor,  # (K, N)
+    root_weights: Tensor | None,  # (K, N, 1)
+    healthy: Tensor,  # (K,) bool
+) -> tuple[LossTerms, Tensor, Tensor]:
+    """Loss, which healthy nets have a finite one, and its gradient by the residual: 0 for others."""
+    with torch.enable_grad():
+        leaf = residual.detach().requires_grad_()
+        plain = leaf if root_weights is None else leaf / root_weights
+        errors = loss.errors(plain.reshape(stack.shape), stack, weights)
+        terms = combine(errors, baseline)
+        scored = healthy & terms.total.detach().isfinite()
+        total = torch.where(scored, terms.total, 0.0).sum()
+    (gradient,) = torch.autograd.grad(total, leaf)
+    return LossTerms(terms.fit.detach(), terms.permutation.detach()), scored, gradient

@@ -27,7 +27,7 @@ def weigh_members(
     if n_members == 1:
         return np.ones(1)
     found = _least_squares(predicted, labels, weights)
-    kept = found >= min(LEAST_WEIGHT, found.max())
+    kept = found >= min(LEAST_WEIGHT, found.max() / 2)
     if not kept.all():
         found = np.zeros(n_members)
         found[kept] = _least_squares(predicted[kept], labels, weights)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from muddle.core.backprop import Pass, ReducedWeights
-from muddle.core.loss import LossTerms, combine, make_loss
+from muddle.core.loss import LossTerms, loss_gradient, make_loss
 from muddle.core.muddling import stack_permuted
 from muddle.core.ridge import (
     MAX_RAISES,
@@ -280,8 +280,9 @@ class Trainer:
             solved[..., n_loss:],
         )
         alive = self.status.alive[self.places]
-        terms, scored, gradient = self._loss_gradient(
-            residual, stack, batch, alive & ~factor.failed
+        healthy = alive & ~factor.failed
+        terms, scored, gradient = loss_gradient(
+            self.loss, self.baseline, residual, stack, batch.weights, batch.root_weights, healthy
         )
         head = head_from_solution(hidden, head_solved)
         self._keep_books(terms, alive, scored, hopeless, factor, head)
@@ -326,21 +327,6 @@ class Trainer:
         self.log_penalty.copy_(torch.where(raised, raised_log, self.log_penalty))
         hopeless = failed & ((n_in_a_row > MAX_RAISES) | ~raised)
         return factor.harmless(), hopeless
-
-    def _loss_gradient(
-        self, residual: Tensor, stack: Tensor, batch: Batch, healthy: Tensor
-    ) -> tuple[LossTerms, Tensor, Tensor]:
-        """Loss, which nets have a finite one, and its gradient by the residual."""
-        with torch.enable_grad():
-            leaf = residual.detach().requires_grad_()
-            root = batch.root_weights
-            plain = leaf if root is None else leaf / root
-            errors = self.loss.errors(plain.reshape(stack.shape), stack, batch.weights)
-            terms = combine(errors, self.baseline)
-            scored = healthy & terms.total.detach().isfinite()
-            total = torch.where(scored, terms.total, 0.0).sum()
-        (gradient,) = torch.autograd.grad(total, leaf)
-        return LossTerms(terms.fit.detach(), terms.permutation.detach()), scored, gradient
 
     def _keep_books(
         self,
