@@ -142,7 +142,7 @@ def loss_gradient(
     root_weights: Tensor | None,  # (K, N, 1)
     healthy: Tensor,  # (K,) bool
 ) -> tuple[LossTerms, Tensor, Tensor]:
-    """Loss, which healthy nets have a finite one, and its gradient by the residual: 0 for others."""
+    """Loss, which healthy nets have a finite one, and its gradient by the residual, else 0."""
     with torch.enable_grad():
         leaf = residual.detach().requires_grad_()
         plain = leaf if root_weights is None else leaf / root_weights

@@ -37,7 +37,7 @@ from muddle.core.ridge import (
     visible_penalty,
 )
 from muddle.training.config import TrainConfig
-from muddle.training.data import Batch, Batches, TrainingData
+from muddle.training.data import Batches, TrainingData
 from muddle.training.heads import solve_heads
 from muddle.training.noise import Noise
 from muddle.training.results import History, TrainResult, merge_results
