@@ -30,7 +30,7 @@ REASON = (
 
 @pytest.fixture(autouse=True)
 def small_nets(monkeypatch):
-    monkeypatch.setattr(pool, "BASE", replace(pool.BASE, width=32, max_iter=24))
+    monkeypatch.setattr(pool, "BASE", replace(pool.BASE, width=32, max_iter=12))
 
 
 def expected_failures(estimator):

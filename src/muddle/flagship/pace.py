@@ -14,7 +14,7 @@ from muddle.training.stopping import Deadline
 from muddle.training.trainer import Trainer
 
 # Of the limit, for what follows training: weights, calibration, intervals, importances.
-RESERVE = 0.2
+RESERVE = 0.25
 # Of what is left, a later candidate is started only if it needs no more than this.
 LATER_SHARE = 0.8
 # Folds, and ends of cycles to choose from, are given up rather than more than this share of steps.
