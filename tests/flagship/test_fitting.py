@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from muddle.errors import DivergenceError
-from muddle.flagship import fitting
+from muddle.flagship import fitting, parallel
 from muddle.flagship.fitting import Effort, Lesson, Trial, fit_pool
 from muddle.flagship.pace import Pace, Work
 from muddle.flagship.pool import Candidate, Plan
@@ -201,10 +201,19 @@ def test_nets_that_all_diverge_in_further_rounds_do_not_lose_the_first(monkeypat
         trained.append(True)
         return train_jobs(*args, **options)
 
-    train_jobs = fitting.train_jobs
-    monkeypatch.setattr(fitting, "train_jobs", fail_later)
+    train_jobs = parallel.train_jobs
+    monkeypatch.setattr(parallel, "train_jobs", fail_later)
     trial = trials_of(fit(draw_lesson(), [WAVES], n_rounds=3))["waves"]
     assert (trial.outcome, trial.n_rounds, len(trial.members)) == ("trained", 1, 4)
+
+
+def test_a_pool_that_says_nothing_answers_with_the_mean(monkeypatch):
+    monkeypatch.setattr(fitting, "weigh_members", lambda said, *_: np.zeros(len(said)))
+    lesson = draw_lesson()
+    pool = fit(lesson, [WAVES], n_rounds=2)
+    mean = lesson.labels.mean(axis=0)
+    assert pool.out_of_fold == pytest.approx(np.tile(mean, (60, 1)))
+    assert pool.mixture().predict(lesson.matrix[:5], CPU) == pytest.approx(np.tile(mean, (5, 1)))
 
 
 def test_the_same_seeds_give_the_same_pool_to_the_last_bit():

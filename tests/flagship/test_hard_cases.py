@@ -181,7 +181,6 @@ def test_intervals_and_probabilities_of_the_real_pool_are_honest_about_noise(see
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(reason="weights sum to 1: nothing draws the pool to the mean where it is worse")
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_real_pool_answers_noise_by_the_mean(seed):
     rng = np.random.default_rng(seed)

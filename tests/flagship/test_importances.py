@@ -179,3 +179,9 @@ def test_a_seed_repeats_itself_and_fewer_rows_come_near(fitted, monkeypatch):
     few, _ = measure([members[-1]], [1.0], matrix, labels)
     np.testing.assert_allclose(few, first, atol=0.4)
     assert few.argmax() == 0
+
+
+def test_where_no_member_counts_no_column_does(fitted):
+    matrix, labels, members = fitted
+    found, deviation = measure(members[:1], [0.0], matrix, labels)
+    assert found.tolist() == deviation.tolist() == [0.0] * 4

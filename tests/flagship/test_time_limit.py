@@ -75,7 +75,7 @@ def test_a_slow_machine_cuts_the_first_configuration_and_leaves_others_out(machi
     (first, *others), n_steps = planned()
     board = model.leaderboard_.set_index("configuration")
     assert board.loc[first, "outcome"] == "shortened"
-    assert board.loc[first, "weight"] == 1
+    assert board.loc[first, "weight"] > 0.9
     assert 1 <= board.loc[first, "iteration"] < n_steps
     assert board.loc[first, "n_nets"] == 2
     for other in others:

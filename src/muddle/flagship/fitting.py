@@ -27,6 +27,7 @@ from muddle.flagship.pace import (
     stop_in_time,
     time_for_training,
 )
+from muddle.flagship.parallel import train_side_by_side
 from muddle.flagship.parts import Mixture
 from muddle.flagship.pool import N_FOLDS, Candidate, Plan
 from muddle.flagship.targets import NormalScores
@@ -93,7 +94,8 @@ class Pool:
     """Trained members and how much each counts."""
 
     members: list[Member]
-    weights: FloatArray  # (M,)
+    weights: FloatArray  # (M,), they sum to 1 at most
+    offset: FloatArray  # (C,) what the rest of the weight says: the mean of the labels
     trials: list[Trial]
     cuts: tuple[str, ...] = ()  # what there was no time for, in words
 
@@ -101,14 +103,16 @@ class Pool:
     def out_of_fold(self) -> FloatArray:
         """What the pool says of rows that it has not seen. (N, C)"""
         said = np.stack([member.out_of_fold for member in self.members])
-        mixed: FloatArray = np.tensordot(self.weights, said, axes=1)
+        mixed: FloatArray = np.tensordot(self.weights, said, axes=1) + self.offset
         return mixed
 
     def mixture(self) -> Mixture:
         """What of the pool answers."""
         counting = np.flatnonzero(self.weights)
         return Mixture(
-            tuple(self.members[position].part for position in counting), self.weights[counting]
+            tuple(self.members[position].part for position in counting),
+            self.weights[counting],
+            self.offset,
         )
 
 
@@ -213,7 +217,7 @@ def fit_pool(
     # After the first round only candidates that count go on, with the nets of all other rounds
     # side by side.
     for n_rounds, label in ((1, "first round"), (plan.n_rounds - 1, "further rounds")):
-        if n_rounds == 0:
+        if n_rounds == 0 or not running:  # all weight may be with the mean of the labels
             break
         drawn = [
             draw_folds(lesson.strata, n_folds, int(seeds.randint(MAX_SEED)))
@@ -236,11 +240,14 @@ def fit_pool(
         counts = Counter[str]()
         for member, weight in zip(members, weights, strict=True):
             counts[member.candidate.name] += weight
-        running = [candidate for candidate in running if counts[candidate.name] > LEAST_SHARE]
+        least = LEAST_SHARE * weights.sum()
+        running = [candidate for candidate in running if counts[candidate.name] > least]
     if effort is not None and effort.cuts:
         name = plan.candidates[0].name
         trials[name] = replace(trials[name], outcome="shortened")
-    return Pool(members, weights, list(trials.values()), tuple(cuts))
+    mean = np.average(lesson.labels, axis=0, weights=lesson.weights)
+    offset = (1 - weights.sum()) * mean
+    return Pool(members, weights, offset, list(trials.values()), tuple(cuts))
 
 
 def _add_round(before: Trial, now: Trial) -> Trial:
@@ -292,14 +299,9 @@ class _Rounds:
             if self.pace is None:
                 built = [_build(self.lesson, c, folds, self.seeds) for c in candidates]
                 jobs = [job for _, job in built]
-                try:
-                    results = train_jobs(
-                        jobs, device=self.device, deadline=self.deadline, reporter=reporter
-                    )
-                except DivergenceError:
-                    if must:
-                        raise
-                    return [Trial(c, [], 0.0, 0, "diverged") for c in candidates]
+                results = train_side_by_side(
+                    jobs, device=self.device, deadline=self.deadline, reporter=reporter
+                )
                 return [
                     self._judge(candidate, views, result, folds, len(drawn))
                     for candidate, (views, _), result in zip(
@@ -336,10 +338,12 @@ class _Rounds:
         self,
         candidate: Candidate,
         views: tuple[View, ...],
-        result: TrainResult,
+        result: TrainResult | None,
         folds: Folds,
         n_rounds: int,
     ) -> Trial:
+        if result is None:
+            return Trial(candidate, [], 0.0, 0, "diverged")
         normal = self.lesson.normal_of(candidate)
         members = make_members(candidate, views, normal, folds, result, len(self.lesson.labels))
         seconds = float(result.history.seconds[:, :1].nansum())

@@ -46,11 +46,12 @@ class Mixture:
     """Parts and how much each counts."""
 
     parts: tuple[Part, ...]
-    weights: FloatArray  # above 0, they sum to 1
+    weights: FloatArray  # above 0
+    offset: FloatArray  # (C,) the rest of the weight times the mean of the labels
 
     def predict(self, matrix: FloatArray, device: torch.device) -> FloatArray:
         """(N, F) -> (N, C)"""
-        total: FloatArray = np.zeros(())
+        total: FloatArray = np.tile(self.offset, (len(matrix), 1))
         for part, weight in zip(self.parts, self.weights, strict=True):
             total = total + weight * part.predict(matrix, device)
         return total
