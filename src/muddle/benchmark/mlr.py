@@ -17,7 +17,7 @@ SETTINGS: dict[Source, tuple[str, str]] = {  # family and origin
 
 PRESETS: dict[Preset, tuple[str, str]] = {  # name and title
     "default": ("muddle", "weighted pool of cross-fitted MLR nets"),
-    "fast": ("muddle-fast", "the same with a small pool and one round of cross-fitting"),
+    "fast": ("muddle-fast", "the same with two configurations in half the steps"),
     "best": ("muddle-best", "the same with more rounds of cross-fitting"),
 }
 

@@ -44,7 +44,7 @@ class MuddleRegressor(RegressorMixin, Flagship):
     Parameters
     ----------
     preset : {"fast", "default", "best"}, default="default"
-        "fast": a small pool, one round; "best": more rounds of cross-fitting.
+        "fast": two configurations in half the steps; "best": more rounds of cross-fitting.
     time_limit : float or None, default=None
         Seconds for the whole fit. If they are few, the first configuration is cut to fit (folds,
         rows, iterations) and others are left out; a warning and `leaderboard_` say so.

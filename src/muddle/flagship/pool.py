@@ -14,7 +14,7 @@ TargetScale = Literal["plain", "normal"]
 N_FOLDS = 5
 # Small tables leave time for more rounds of cross-fitting, and gain most from them.
 ROWS_PER_ROUND = 500
-MOST_ROUNDS = 4
+MOST_ROUNDS = 3
 # More rows than one batch need more steps to be seen often enough.
 BATCH_ROWS = 4096
 MOST_STEPS = 1000
@@ -70,6 +70,12 @@ def _candidates(task: Task) -> list[Candidate]:
     ]
 
 
+def _halve(candidate: Candidate) -> Candidate:
+    """The same in half the steps."""
+    config = candidate.config
+    return replace(candidate, config=replace(config, max_iter=config.steps // 2))
+
+
 def make_plan(task: Task, preset: Preset, n_rows: int, *, skewed: bool = False) -> Plan:
     """The pool of a preset for a table of so many rows; skewed: the target has a long tail."""
     check_choice("preset", preset, get_args(Preset))
@@ -83,7 +89,7 @@ def make_plan(task: Task, preset: Preset, n_rows: int, *, skewed: bool = False) 
 
     pool = [fit_to_table(candidate) for candidate in pool]
     if preset == "fast":
-        return Plan(tuple(pool[:2]), 1)
+        return Plan(tuple(_halve(candidate) for candidate in pool[:2]), 1)
     if skewed:
         pool.insert(1, replace(pool[0], name=f"{pool[0].name}, normal scores", target="normal"))
     more = max(1, min(MOST_ROUNDS, round(ROWS_PER_ROUND / n_rows)))
