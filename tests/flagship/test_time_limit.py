@@ -206,7 +206,7 @@ def test_a_machine_that_slows_down_stops_the_training_that_was_planned(monkeypat
         fitting, "measure_pace", lambda job, device, deadline: Pace(start=0.0, step=1e-12)
     )
     X, y = numbers
-    model, said = fit_quietly(MuddleRegressor, X, y, time_limit=20.0)
+    model, said = fit_quietly(MuddleRegressor, X, y, time_limit=12.0)
     assert model.leaderboard_["iteration"].max() < planned()[1]
     assert len(said) == 1
     assert np.isfinite(model.out_of_fold_).all()
