@@ -105,7 +105,7 @@ def test_only_candidates_that_count_get_further_rounds():
     assert shares["mute"] < fitting.LEAST_SHARE
 
 
-@pytest.mark.parametrize(("share", "n_rounds"), [(0.19, 1), (0.21, 2)])
+@pytest.mark.parametrize(("share", "n_rounds"), [(0.24, 1), (0.26, 2)])
 def test_members_of_a_candidate_count_together(share, n_rounds, monkeypatch):
     def weigh(said, labels, weights):
         return np.concatenate([np.full(4, (1 - share) / 4), np.full(4, share / 4)])

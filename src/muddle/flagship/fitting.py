@@ -42,7 +42,7 @@ MAX_SEED = 2**31 - 1
 # Tables of more numbers, counted once per net, are seen by all nets alike.
 MOST_NUMBERS = 2**25
 # A candidate that counts less after the first round gets no other.
-LEAST_SHARE = 0.2
+LEAST_SHARE = 0.25
 # What a time limit is planned by: a batch and its fold; one net of a table that has more rows.
 PROBE_ROWS = 5120
 Outcome = Literal["trained", "shortened", "diverged", "no time"]
