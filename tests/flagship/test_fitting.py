@@ -105,7 +105,7 @@ def test_only_candidates_that_count_get_further_rounds():
     assert shares["mute"] < fitting.LEAST_SHARE
 
 
-@pytest.mark.parametrize(("share", "n_rounds"), [(0.24, 1), (0.26, 2)])
+@pytest.mark.parametrize(("share", "n_rounds"), [(0.09, 1), (0.11, 2)])
 def test_members_of_a_candidate_count_together(share, n_rounds, monkeypatch):
     def weigh(said, labels, weights):
         return np.concatenate([np.full(4, (1 - share) / 4), np.full(4, share / 4)])
@@ -114,6 +114,22 @@ def test_members_of_a_candidate_count_together(share, n_rounds, monkeypatch):
     trials = trials_of(fit(draw_lesson(), [WAVES, PLAIN], n_rounds=2))
     assert trials["waves"].n_rounds == 2
     assert trials["plain"].n_rounds == n_rounds
+
+
+def test_further_rounds_are_for_the_two_that_count_most(monkeypatch):
+    shares = {"waves": 0.3, "plain": 0.2, "deep": 0.5}
+    three = [WAVES, PLAIN, replace(PLAIN, name="deep")]
+    monkeypatch.setattr(
+        fitting,
+        "weigh_members",
+        lambda *_: np.repeat([shares[candidate.name] / 4 for candidate in three], 4),
+    )
+    trials = trials_of(fit(draw_lesson(), three, n_rounds=2))
+    assert {name: trial.n_rounds for name, trial in trials.items()} == {
+        "waves": 2,
+        "plain": 1,
+        "deep": 2,
+    }
 
 
 def test_further_rounds_have_nets_and_folds_of_their_own():

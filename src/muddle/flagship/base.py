@@ -30,6 +30,7 @@ from muddle.parameters import check_number
 from muddle.preprocessing import TablePreprocessor
 from muddle.preprocessing.checks import FloatArray
 from muddle.preprocessing.tables import accept_any_table, read_table, record_columns
+from muddle.training.spread import torch_threads
 from muddle.training.stopping import Deadline
 
 CALLER = 3  # stack levels from here to the line of the user's own code
@@ -178,17 +179,18 @@ class Flagship(BaseEstimator, FlagshipParameters):
         for feature, (owner, _) in enumerate(self.preprocessor_.plan_.features):
             owned[owner].append(feature)
         columns = [np.array(owned[name], dtype=np.int64) for name in names]
-        self.feature_importances_, self.feature_importances_std_ = permutation_importances(
-            pool.members,
-            pool.weights,
-            matrix,
-            columns,
-            problem.labels,
-            problem.weights,
-            device,
-            seed,
-            seconds,
-        )
+        with torch_threads(1):  # many products too small to be shared
+            self.feature_importances_, self.feature_importances_std_ = permutation_importances(
+                pool.members,
+                pool.weights,
+                matrix,
+                columns,
+                problem.labels,
+                problem.weights,
+                device,
+                seed,
+                seconds,
+            )
 
     def _warn_about(self, pool: Pool) -> None:
         late = [trial.candidate.name for trial in pool.trials if trial.outcome == "no time"]

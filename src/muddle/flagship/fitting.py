@@ -41,8 +41,9 @@ from muddle.training.stopping import Deadline
 MAX_SEED = 2**31 - 1
 # Tables of more numbers, counted once per net, are seen by all nets alike.
 MOST_NUMBERS = 2**25
-# A candidate that counts less after the first round gets no other.
-LEAST_SHARE = 0.25
+# Further rounds are for the candidates that count most, if they have this share of all weight.
+MOST_FURTHER = 2
+LEAST_SHARE = 0.1
 # What a time limit is planned by: a batch and its fold; one net of a table that has more rows.
 PROBE_ROWS = 5120
 Outcome = Literal["trained", "shortened", "diverged", "no time"]
@@ -242,6 +243,7 @@ def fit_pool(
             counts[member.candidate.name] += weight
         least = LEAST_SHARE * weights.sum()
         running = [candidate for candidate in running if counts[candidate.name] > least]
+        running = sorted(running, key=lambda candidate: -counts[candidate.name])[:MOST_FURTHER]
     if effort is not None and effort.cuts:
         name = plan.candidates[0].name
         trials[name] = replace(trials[name], outcome="shortened")
