@@ -1,12 +1,13 @@
 """What all estimators share: parameters to settings, the call that trains, the forward path."""
 
 from abc import ABCMeta, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -134,16 +135,26 @@ def prediction_device(device: str) -> torch.device:
 
 
 @torch.inference_mode()
-def net_output(
-    nets: StackedMLP, head: Tensor, net: int, features: FloatArray, device: torch.device
-) -> FloatArray:
-    """What the head of one net says for each row, (N, C), in float64 so that the result of a row
-    does not depend on the rows beside it; net by net and in blocks, so that memory is bounded."""
-    this = slice(net, net + 1)
-    own = nets.map(lambda tensor: tensor[this].to(device, torch.float64))
-    own_head = head[this].to(device)
-    outputs = []
+def hidden_layers(
+    nets: StackedMLP,
+    net: int,
+    features: NDArray[Any],
+    device: torch.device,
+    dtype: torch.dtype = torch.float64,
+) -> Iterator[Tensor]:
+    """Last hidden layer of one net, block by block, so that memory is bounded; in float64 a row's
+    numbers do not depend on the rows beside it. (N, F) -> (B, H) each"""
+    own = nets.map(lambda tensor: tensor[net : net + 1].to(device, dtype))
     for start in range(0, len(features), PREDICT_ROWS):
-        block = torch.from_numpy(features[start : start + PREDICT_ROWS]).to(device)
-        outputs.append((own.hidden(block) @ own_head)[0].cpu().numpy())
-    return np.concatenate(outputs)
+        block = torch.from_numpy(features[start : start + PREDICT_ROWS]).to(device, dtype)
+        yield own.hidden(block)[0]
+
+
+def net_output(
+    nets: StackedMLP, head: Tensor, net: int, features: NDArray[Any], device: torch.device
+) -> FloatArray:
+    """What the head of one net says for each row. (N, F) -> (N, C)"""
+    own_head = head[net].to(device)
+    layers = hidden_layers(nets, net, features, device)
+    parts = [(layer @ own_head).cpu().numpy() for layer in layers]
+    return np.concatenate(parts) if parts else np.zeros((0, own_head.shape[1]))

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from muddle import plots
 from muddle.core.device import resolve_device
 from muddle.core.loss import Task
-from muddle.estimators.base import prediction_device
+from muddle.estimators.base import MAX_SEED, prediction_device
 from muddle.estimators.problems import Problem, fit_features
 from muddle.estimators.progress import Progress, watch
 from muddle.flagship.fitting import Lesson, Pool, choose_rows, fit_pool, plan_in_time
@@ -34,7 +34,6 @@ from muddle.training.spread import torch_threads
 from muddle.training.stopping import Deadline
 
 CALLER = 3  # stack levels from here to the line of the user's own code
-MAX_SEED = 2**31 - 1
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -69,7 +68,6 @@ class Flagship(BaseEstimator, FlagshipParameters):
     """A pool of cross-fitted nets that answers as a weighted mean."""
 
     _task: ClassVar[Task]
-    score_name_: str
 
     @abstractmethod
     def _score(self, said: FloatArray, problem: Any) -> float:

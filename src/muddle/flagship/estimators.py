@@ -88,7 +88,6 @@ class MuddleRegressor(RegressorMixin, Flagship):
     """
 
     _task: ClassVar[Task] = "regression"
-    score_name_: ClassVar[str] = "r2"  # type: ignore[misc]
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit to the rows of X and their targets y, (n,) or (n, outputs).
@@ -272,7 +271,6 @@ n_features_in_, feature_names_in_
     class_weight: Any = None
 
     _task: ClassVar[Task] = "classification"
-    score_name_: ClassVar[str] = "auc"  # type: ignore[misc]
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit to the rows of X and their labels y, (n,).

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from muddle.errors import DivergenceError
+from muddle.estimators.base import MAX_SEED
 from muddle.flagship.combining import weigh_members
 from muddle.flagship.crossfit import Member, join_rounds, make_job, make_members
 from muddle.flagship.folds import Folds, draw_folds, join_folds
@@ -38,7 +39,6 @@ from muddle.training.jobs import Reporter, train_jobs
 from muddle.training.results import TrainResult
 from muddle.training.stopping import Deadline
 
-MAX_SEED = 2**31 - 1
 # Tables of more numbers, counted once per net, are seen by all nets alike.
 MOST_NUMBERS = 2**25
 # Further rounds are for the candidates that count most, if they have this share of all weight.

@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from muddle.core.network import StackedMLP
+from muddle.estimators.base import net_output
 from muddle.flagship.targets import NormalScores
 from muddle.flagship.views import Seen, View
 from muddle.preprocessing.checks import FloatArray
-
-PREDICT_ROWS = 4096
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Part:
     def outputs(self, matrix: FloatArray, device: torch.device) -> Iterator[FloatArray]:
         """What each net says of these rows, net by net. (N, F) -> (N, C) each"""
         for net, seen in enumerate(see(self.views, matrix)):
-            yield self.to_labels(net_outputs(self.nets, self.head, net, seen, device))
+            yield self.to_labels(net_output(self.nets, self.head, net, seen, device))
 
     def predict(self, matrix: FloatArray, device: torch.device) -> FloatArray:
         """(N, F) -> (N, C)"""
@@ -64,28 +63,3 @@ def see(views: Sequence[View], matrix: FloatArray) -> Iterator[Seen]:
         if view is not last:
             seen, last = view.apply(matrix), view
         yield seen
-
-
-@torch.inference_mode()
-def hidden_layers(
-    nets: StackedMLP,
-    net: int,
-    seen: Seen,
-    device: torch.device,
-    dtype: torch.dtype = torch.float64,
-) -> Iterator[Tensor]:
-    """Last hidden layer of one net, block by block; in float64 a row's numbers do not depend on the
-    rows beside it. (N, V) -> (B, H) each"""
-    own = nets.map(lambda tensor: tensor[net : net + 1].to(device, dtype))
-    for start in range(0, len(seen), PREDICT_ROWS):
-        block = torch.from_numpy(seen[start : start + PREDICT_ROWS]).to(device, dtype)
-        yield own.hidden(block)[0]
-
-
-def net_outputs(
-    nets: StackedMLP, head: Tensor, net: int, seen: Seen, device: torch.device
-) -> FloatArray:
-    """What the head of one net says. (N, V) -> (N, C)"""
-    own_head = head[net].to(device)
-    parts = [(hidden @ own_head).cpu().numpy() for hidden in hidden_layers(nets, net, seen, device)]
-    return np.concatenate(parts) if parts else np.zeros((0, own_head.shape[1]))

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from muddle.core.ridge import gather_system, solve_system
+from muddle.estimators.base import hidden_layers
 from muddle.flagship.conformal import Spread, shrink_spread
 from muddle.flagship.crossfit import Member
-from muddle.flagship.parts import Part, hidden_layers, see
+from muddle.flagship.parts import Part, see
 from muddle.preprocessing.checks import FloatArray
 
 # Sizes of errors are noisier than the target: the penalty of the net is raised by one of these.
