@@ -45,8 +45,6 @@ def permutation_importances(
     rng = np.random.default_rng(seed)
     asked = np.argsort(-member_weights, kind="stable")[:MOST_MEMBERS]
     asked = asked[member_weights[asked] > 0]
-    if len(asked) == 0:  # the answer is the mean of the labels, whatever the row
-        return np.zeros(len(columns)), np.zeros(len(columns))
     shares = member_weights[asked] / member_weights[asked].sum()
     used = [column for column, features in enumerate(columns) if len(features)]
     n_rows = max(LEAST_ROWS, min(MOST_ROWS, MOST_PREDICTIONS // (N_REPEATS * max(1, len(used)))))
