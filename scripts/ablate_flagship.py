@@ -21,7 +21,7 @@ against CatBoost on the same splits.
 import argparse
 import contextlib
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -55,6 +55,7 @@ from muddle.preprocessing import TablePreprocessor
 from muddle.preprocessing.checks import FloatArray
 from muddle.ranking import read_table
 from muddle.training import trainer
+from muddle.training.config import TrainConfig
 from muddle.training.stopping import Deadline
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -62,17 +63,25 @@ KEY = ["dataset", "split", "variant"]
 COLUMNS = [*KEY, "task", "score", "seconds"]
 METRICS = {"regression": "r2", "classification": "auc"}
 CONSTANT = "constant rate"
-TRAINING: dict[str, dict[str, Any]] = {  # what is set otherwise in all candidates
-    "no feature scale": {"scale_rate": 0.0},
-    CONSTANT: {},
-    "second moment 0.999": {"second_moment": 0.999},
-    "relu": {"activation": "relu"},
-    "no permutations": {"n_permutations": 0},
-    "released loss": {"loss": "released"},
-    "structured noise": {"structured_noise": 1.0},
-    "width 128": {"width": 128},
-    "width 512": {"width": 512},
-    "100 steps": {"max_iter": 100},
+
+
+def changed(**settings: Any) -> Callable[[TrainConfig], TrainConfig]:
+    return lambda config: replace(config, **settings)
+
+
+TRAINING: dict[str, Callable[[TrainConfig], TrainConfig]] = {  # other settings of all candidates
+    "no feature scale": changed(scale_rate=0.0),
+    CONSTANT: changed(),
+    "second moment 0.999": changed(second_moment=0.999),
+    "relu": changed(activation="relu"),
+    "depth 2": changed(depth=2),
+    "no permutations": changed(n_permutations=0),
+    "released loss": changed(loss="released"),
+    "structured noise": changed(structured_noise=1.0),
+    "width 128": changed(width=128),
+    "width 512": changed(width=512),
+    "half the steps": lambda config: replace(config, max_iter=config.steps // 2),
+    "batches of 4096": changed(batch_size=4096),
 }
 
 
@@ -160,12 +169,11 @@ def gather_runs(pools: Sequence[Pool], test: FloatArray, device: torch.device) -
     return runs
 
 
-def change_plan(plan: Plan, settings: dict[str, Any]) -> Plan:
-    changed = tuple(
-        replace(candidate, config=replace(candidate.config, **settings))
-        for candidate in plan.candidates
+def change_plan(plan: Plan, change: Callable[[TrainConfig], TrainConfig]) -> Plan:
+    candidates = tuple(
+        replace(candidate, config=change(candidate.config)) for candidate in plan.candidates
     )
-    return replace(plan, candidates=changed)
+    return replace(plan, candidates=candidates)
 
 
 @contextlib.contextmanager

@@ -8,8 +8,10 @@ import sys
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from typing import get_type_hints
 
 import pytest
+from typer.models import OptionInfo
 from typer.testing import CliRunner
 
 import muddle
@@ -257,3 +259,27 @@ def test_a_fetch_without_pooch_says_what_to_install(home, monkeypatch):
     result = run("datasets", "fetch", "served", "--data-home", home)
     assert result.exit_code == 1
     assert "pip install 'muddle[datasets]'" in result.stderr
+
+
+def list_commands(app):
+    yield from app.registered_commands
+    for group in app.registered_groups:
+        yield from list_commands(group.typer_instance)
+
+
+def test_no_option_is_named_by_its_metavar():
+    """typer 0.27 makes `--SPLITS` of an unnamed option `splits` with the metavar SPLITS."""
+    options = [
+        (name, extra)
+        for command in list_commands(make_app())
+        for name, hint in get_type_hints(command.callback, include_extras=True).items()
+        for extra in getattr(hint, "__metadata__", ())
+        if isinstance(extra, OptionInfo)
+    ]
+    assert len(options) > 20
+    # In an Annotated hint the first name stands where otherwise the default does.
+    assert not [
+        name
+        for name, option in options
+        if (option.metavar or "").lower() == name and option.default is ...
+    ]

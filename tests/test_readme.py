@@ -3,11 +3,12 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from muddle.benchmark.methods import METHODS
-from muddle.flagship import pool
+from muddle.flagship import fitting, pool
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -45,38 +46,50 @@ def test_blocks_on_the_flagship_run_and_print_the_shapes_beside_them(block, smal
 
 
 def test_the_pool_on_the_page_is_the_pool():
-    rows = re.findall(r"^   \| `(.+?)` \| (.+) \|$", FLAGSHIP, flags=re.MULTILINE)
-    on_page = {name: rest.split(" | ") for name, rest in rows}
-    regression, classification = (
-        pool.make_plan(task, "default", 1000).candidates
-        for task in ("regression", "classification")
-    )
-    assert on_page == {
-        one.name: [
+    on_page = re.findall(r"^   \| `(.+?)` \| (.+) \|$", FLAGSHIP, flags=re.MULTILINE)
+    assert [(name, *rest.split(" | ")) for name, rest in on_page] == [
+        (
+            one.name,
+            task,
             one.view,
             str(one.config.depth),
             one.config.activation,
             f"{one.config.rate:g}",
-            f"{other.config.rate:g}",
-        ]
-        for one, other in zip(regression, classification, strict=True)
-    }
+        )
+        for task in ("regression", "classification")
+        for one in pool.make_plan(task, "default", 1000).candidates
+    ]
 
 
-def test_rounds_on_the_page_are_those_of_the_pool():
+def test_rounds_and_steps_on_the_page_are_those_of_the_pool():
     text = " ".join(FLAGSHIP.split())
-    said = re.search(r"Up to (\d+) rows .* second .* below (\d+) a third;", text)
-    assert said is not None
-    second, third = (int(number) for number in said.groups())
-    rounds = {2: second, 3: third - 1}
-    for n_rounds, most_rows in rounds.items():
-        assert pool.make_plan("regression", "default", most_rows).n_rounds == n_rounds
-        assert pool.make_plan("regression", "default", most_rows + 1).n_rounds == n_rounds - 1
-        assert pool.make_plan("regression", "best", most_rows).n_rounds == 2 * n_rounds + 1
-    assert pool.make_plan("regression", "fast", 50).n_rounds == 1
+    assert "has three such rounds" in text
+    assert "for the two configurations that count most" in text
+    rounds = {
+        preset: pool.make_plan("regression", preset, 50).n_rounds
+        for preset in get_args(pool.Preset)
+    }
+    assert rounds == {"fast": 1, "default": 1, "best": 3}
+    assert fitting.MOST_FURTHER == 2
     fast = pool.make_plan("regression", "fast", 50).candidates
     assert [candidate.config.steps for candidate in fast] == [100, 100]
-    assert pool.make_plan("regression", "default", 10).n_rounds == pool.MOST_ROUNDS == 3
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "batch_size", "steps", "rate"),
+    [
+        (50, 256, 200, 1e-3),
+        (1280, 256, 200, 1.024e-3),  # 1024 of them train
+        (5120, 1024, 504, 4.096e-3),
+        (1_000_000, 2048, 1500, 1e-2),
+    ],
+)
+def test_batches_steps_and_rates_grow_with_the_table(n_rows, batch_size, steps, rate):
+    first, *_ = pool.make_plan("classification", "default", n_rows).candidates
+    assert (first.config.batch_size, first.config.steps) == (batch_size, steps)
+    assert first.config.rate == pytest.approx(rate)
+    (numbers, *_) = pool.make_plan("regression", "default", n_rows).candidates
+    assert (numbers.config.batch_size, numbers.config.rate) == (batch_size, 1e-2)
 
 
 def test_the_block_on_the_benchmark_runs(data_folder, tmp_path, monkeypatch, capsys):

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TASKS = [("hills", "regression"), ("trees", "classification")]
 KINDS = [("hills", MuddleRegressor), ("trees", MuddleClassifier)]
 CPU = torch.device("cpu")
-SHORT = replace(BASE, max_iter=15, width=16)
+SHORT = replace(BASE, max_iter=15, batch_size=256, width=16)
 PLAN = Plan((Candidate("bins", "bins", SHORT), Candidate("plain", "plain", SHORT)), 2)
 
 
@@ -337,8 +337,8 @@ def test_a_constant_rate_is_flat_and_cycles_come_back(ablation):
 
 
 def test_every_changed_setting_is_one_of_the_training(ablation):
-    for name, settings in ablation.TRAINING.items():
-        changed = ablation.change_plan(PLAN, settings)
+    for name, change in ablation.TRAINING.items():
+        changed = ablation.change_plan(PLAN, change)
         assert (changed != PLAN) == (name != "constant rate")
         assert [one.name for one in changed.candidates] == ["bins", "plain"]
 
@@ -473,3 +473,39 @@ def test_speed_takes_turns_on_made_up_and_real_tables(
     text = capsys.readouterr().out
     assert "servo skipped: it is not in" in text
     assert "median over 3 tables: muddle" in text
+
+
+# ------------------------------------------------------------------ beside other methods
+
+
+def make_records(scores):
+    """Records of muddle and a rival: {(data set, split): (ours, theirs)}."""
+    rows = []
+    for (dataset, split), pair in scores.items():
+        for method, score in zip(("muddle", "rival"), pair, strict=True):
+            if score is not None:
+                rows.append((dataset, split, method, score, 1.0))
+    return pd.DataFrame(rows, columns=["dataset", "split", "method", "r2", "fit_seconds"])
+
+
+def test_duels_count_pairs_of_both_and_halve_ties():
+    compare = load("scripts", "compare_flagship")
+    records = make_records(
+        {("a", 0): (0.9, 0.8), ("a", 1): (0.5, 0.5), ("b", 0): (0.1, 0.2), ("b", 1): (0.7, None)}
+    )
+    assert compare.duel(compare.widen(records, "r2"), "rival") == (50.0, 3)
+    board = compare.compare(records, "regression")
+    assert board.loc["rival", "won by muddle, %"] == 50.0
+    assert board.loc["rival", "pairs"] == 3
+    # Means and ranks are of splits that both have: a 0.7 and 0.65, b 0.1 and 0.2.
+    assert board.loc["muddle", "mean r2"] == pytest.approx(0.4)
+    assert board.loc["rival", "mean r2"] == pytest.approx(0.425)
+    assert board["rank"].to_dict() == {"muddle": 1.5, "rival": 1.5}
+
+
+def test_a_table_without_the_flagship_is_refused(tmp_path):
+    compare = load("scripts", "compare_flagship")
+    table = pd.read_csv(ROOT / "results" / "benchmark_published.csv.gz")
+    table.head(50).to_csv(tmp_path / "other.csv", index=False)
+    with pytest.raises(SystemExit, match="has no scores of muddle"):
+        compare.main([str(tmp_path / "other.csv")])

@@ -74,6 +74,7 @@ def run_cells(
     splits: Annotated[
         str | None,
         typer.Option(
+            "--splits",  # typer 0.27 takes a metavar of the same letters for the name
             metavar="SPLITS",
             help="How many (10: those from 0 to 9), or which: 0-4, or 3,7. Default: 10, smoke 1.",
             rich_help_panel=WHAT,

@@ -44,8 +44,9 @@ MOST_NUMBERS = 2**25
 # Further rounds are for the candidates that count most, if they have this share of all weight.
 MOST_FURTHER = 2
 LEAST_SHARE = 0.1
-# What a time limit is planned by: a batch and its fold; one net of a table that has more rows.
-PROBE_ROWS = 5120
+# What a time limit is planned by: the largest batch and its fold; one net of a table that has more
+# rows.
+PROBE_ROWS = 2560
 Outcome = Literal["trained", "shortened", "diverged", "no time"]
 Watch = Callable[[int, str], AbstractContextManager[Reporter | None]]
 
