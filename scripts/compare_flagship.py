@@ -4,7 +4,8 @@
 
 Friedman ranks are of means over the splits that all methods have, on data sets where all have one.
 Duels are over all pairs of data set and split that both have; a tie is half a win. Other columns
-are means over data sets, on the pairs of the ranks. Cells that failed count as not run, and are listed.
+are means over data sets, on the pairs of the ranks. Cells that failed count as not run, and are
+listed.
 """
 
 import argparse

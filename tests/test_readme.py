@@ -3,7 +3,6 @@
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
@@ -63,16 +62,20 @@ def test_the_pool_on_the_page_is_the_pool():
 
 def test_rounds_and_steps_on_the_page_are_those_of_the_pool():
     text = " ".join(FLAGSHIP.split())
-    assert "has three such rounds" in text
+    said = re.search(r"Up to (\d+) rows .* second .* below (\d+) a third;", text)
+    assert said is not None
+    second, third = (int(number) for number in said.groups())
+    rounds = {2: second, 3: third - 1}
+    for n_rounds, most_rows in rounds.items():
+        assert pool.make_plan("regression", "default", most_rows).n_rounds == n_rounds
+        assert pool.make_plan("regression", "default", most_rows + 1).n_rounds == n_rounds - 1
+        assert pool.make_plan("regression", "best", most_rows).n_rounds == 2 * n_rounds + 1
+    assert pool.make_plan("regression", "default", 10).n_rounds == pool.MOST_ROUNDS == 3
     assert "for the two configurations that count most" in text
-    rounds = {
-        preset: pool.make_plan("regression", preset, 50).n_rounds
-        for preset in get_args(pool.Preset)
-    }
-    assert rounds == {"fast": 1, "default": 1, "best": 3}
     assert fitting.MOST_FURTHER == 2
-    fast = pool.make_plan("regression", "fast", 50).candidates
-    assert [candidate.config.steps for candidate in fast] == [100, 100]
+    fast = pool.make_plan("regression", "fast", 50)
+    assert fast.n_rounds == 1
+    assert [candidate.config.steps for candidate in fast.candidates] == [100, 100]
 
 
 @pytest.mark.parametrize(

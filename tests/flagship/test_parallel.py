@@ -43,8 +43,11 @@ def draw_jobs(configs=(CONFIG, CONFIG, CONFIG)):
     ]
 
 
-def train(jobs, reporter=None):
-    return train_side_by_side(jobs, device=CPU, deadline=Deadline(None), reporter=reporter)
+def train(jobs, reporter=None, n_rounds=1):
+    trained = train_side_by_side(
+        jobs, n_rounds, device=CPU, deadline=Deadline(None), reporter=reporter
+    )
+    return [one.result for one in trained]
 
 
 def test_threads_do_not_change_a_bit():
@@ -74,6 +77,53 @@ def test_each_candidate_has_a_thread_that_computes_alone(monkeypatch):
     assert threading.get_ident() not in {ident for ident, _, _ in seen}
 
 
+def list_nets(result):
+    """Which net at which end of a cycle, in order."""
+    return list(zip(result.kept, result.best_iteration.tolist(), strict=True))
+
+
+def test_rounds_are_trained_apart_and_joined_in_order(monkeypatch):
+    whole = train(draw_jobs())
+    seen = []
+    train_jobs = parallel.train_jobs
+
+    def look(jobs, **options):
+        seen.append(jobs[0].seeds)
+        return train_jobs(jobs, **options)
+
+    monkeypatch.setattr(parallel, "train_jobs", look)
+    with torch_threads(2):
+        halves = train(draw_jobs(), n_rounds=2)
+    assert sorted(seen) == [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9), (10, 11)]
+    for one, other in zip(whole, halves, strict=True):
+        places = {pair: place for place, pair in enumerate(list_nets(one))}
+        order = [places[pair] for pair in list_nets(other)]
+        assert sorted(order) == list(range(one.n_nets))
+        torch.testing.assert_close(one.validation_output[order], other.validation_output)
+
+
+def test_seconds_of_all_rounds_count():
+    (one,) = train_side_by_side(
+        draw_jobs((CONFIG,)), 2, device=CPU, deadline=Deadline(None), reporter=None
+    )
+    seconds = one.result.history.seconds
+    assert one.seconds == pytest.approx(float(seconds[:, 0].nansum() + seconds[:, -1].nansum()))
+
+
+def test_a_round_without_a_net_is_none(monkeypatch):
+    train_jobs = parallel.train_jobs
+
+    def fail_one(jobs, **options):
+        if jobs[0].seeds == (2, 3):
+            raise DivergenceError("none")
+        return train_jobs(jobs, **options)
+
+    monkeypatch.setattr(parallel, "train_jobs", fail_one)
+    first, second = train(draw_jobs((CONFIG, CONFIG)), n_rounds=2)
+    assert first is None
+    assert second is not None
+
+
 @pytest.mark.parametrize("n_threads", [1, 2])
 def test_a_candidate_that_diverges_is_none_and_the_others_are_trained(n_threads):
     with torch_threads(n_threads):
@@ -100,9 +150,9 @@ def test_divergence_on_a_device_is_none_for_all(monkeypatch):
     monkeypatch.setattr(parallel, "train_jobs", fail)
     jobs = draw_jobs()
     found = train_side_by_side(
-        jobs, device=torch.device("cuda"), deadline=Deadline(None), reporter=None
+        jobs, 1, device=torch.device("cuda"), deadline=Deadline(None), reporter=None
     )
-    assert found == [None] * 3
+    assert [one.result for one in found] == [None] * 3
 
 
 def test_reports_of_all_threads_arrive():

@@ -125,7 +125,7 @@ def test_further_rounds_without_time_are_told(machine, monkeypatch, numbers):
         return work.n_nets == 5
 
     monkeypatch.setattr(fitting, "has_time", only_first_round)
-    model, said = fit_quietly(MuddleRegressor, X, y, preset="best", time_limit=LIMIT)
+    model, said = fit_quietly(MuddleRegressor, X, y, preset="default", time_limit=LIMIT)
     assert len(calls) > 1
     assert set(model.leaderboard_["n_rounds"]) == {1}
     (text,) = said

@@ -28,7 +28,7 @@ from muddle.flagship.pace import (
     stop_in_time,
     time_for_training,
 )
-from muddle.flagship.parallel import train_side_by_side
+from muddle.flagship.parallel import Trained, train_side_by_side
 from muddle.flagship.parts import Mixture
 from muddle.flagship.pool import N_FOLDS, Candidate, Plan
 from muddle.flagship.targets import NormalScores
@@ -36,7 +36,6 @@ from muddle.flagship.views import View, ViewName, fit_view
 from muddle.preprocessing.checks import FloatArray
 from muddle.training.data import TrainJob
 from muddle.training.jobs import Reporter, train_jobs
-from muddle.training.results import TrainResult
 from muddle.training.stopping import Deadline
 
 # Tables of more numbers, counted once per net, are seen by all nets alike.
@@ -302,14 +301,16 @@ class _Rounds:
             if self.pace is None:
                 built = [_build(self.lesson, c, folds, self.seeds) for c in candidates]
                 jobs = [job for _, job in built]
-                results = train_side_by_side(
-                    jobs, device=self.device, deadline=self.deadline, reporter=reporter
+                trained = train_side_by_side(
+                    jobs,
+                    len(drawn),
+                    device=self.device,
+                    deadline=self.deadline,
+                    reporter=reporter,
                 )
                 return [
-                    self._judge(candidate, views, result, folds, len(drawn))
-                    for candidate, (views, _), result in zip(
-                        candidates, built, results, strict=True
-                    )
+                    self._judge(candidate, views, one, folds, len(drawn))
+                    for candidate, (views, _), one in zip(candidates, built, trained, strict=True)
                 ]
             return [
                 self._train_in_time(candidate, drawn, reporter, must and position == 0)
@@ -335,19 +336,20 @@ class _Rounds:
             (result,) = train_jobs([job], device=self.device, deadline=deadline, reporter=reporter)
         except DivergenceError:  # another candidate may do
             return replace(late, outcome="diverged")
-        return self._judge(candidate, views, result, folds, len(drawn))
+        return self._judge(candidate, views, Trained.of(result), folds, len(drawn))
 
     def _judge(
         self,
         candidate: Candidate,
         views: tuple[View, ...],
-        result: TrainResult | None,
+        trained: Trained,
         folds: Folds,
         n_rounds: int,
     ) -> Trial:
+        result = trained.result
         if result is None:
             return Trial(candidate, [], 0.0, 0, "diverged")
         normal = self.lesson.normal_of(candidate)
         members = make_members(candidate, views, normal, folds, result, len(self.lesson.labels))
-        seconds = float(result.history.seconds[:, :1].nansum())
-        return Trial(candidate, members, seconds, n_rounds, "trained" if members else "diverged")
+        outcome: Outcome = "trained" if members else "diverged"
+        return Trial(candidate, members, trained.seconds, n_rounds, outcome)

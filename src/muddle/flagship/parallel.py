@@ -1,13 +1,14 @@
-"""Candidates side by side: on CUDA as one call, on a CPU one candidate per thread.
+"""Candidates side by side: on CUDA as one call, on a CPU one round of a candidate per thread.
 
 Nets of the pool are narrow. Two threads that share one small product wait for each other more than
-they compute; one thread per candidate keeps every core busy, and makes the result independent of
-how many there are.
+they compute; one thread per round of a candidate keeps every core busy, and makes the result
+independent of how many there are.
 """
 
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import torch
 
@@ -15,7 +16,7 @@ from muddle.core.precision import product_precision
 from muddle.errors import DivergenceError
 from muddle.training.data import TrainJob
 from muddle.training.jobs import Reporter, train_jobs
-from muddle.training.results import TrainResult
+from muddle.training.results import TrainResult, merge_results
 from muddle.training.spread import torch_threads
 from muddle.training.stopping import Deadline
 
@@ -36,19 +37,56 @@ class SharedReporter:
             self._reporter.say(text)
 
 
+@dataclass(frozen=True)
+class Trained:
+    result: TrainResult | None  # None where no net had a finite loss
+    seconds: float  # of the iterations
+
+    @classmethod
+    def of(cls, result: TrainResult) -> "Trained":
+        """All nets of it trained side by side."""
+        return cls(result, float(result.history.seconds[:, :1].nansum()))
+
+
 def train_side_by_side(
     jobs: Sequence[TrainJob],
+    n_rounds: int,
     *,
     device: torch.device,
     deadline: Deadline,
     reporter: Reporter | None,
-) -> list[TrainResult | None]:
-    """One result per job; None where no net had a finite loss."""
+) -> list[Trained]:
+    """Jobs that each hold as many nets for every one of the rounds."""
     if device.type == "cuda":
         try:
-            return list(train_jobs(jobs, device=device, deadline=deadline, reporter=reporter))
+            results = train_jobs(jobs, device=device, deadline=deadline, reporter=reporter)
         except DivergenceError:
-            return [None] * len(jobs)
+            return [Trained(None, 0.0)] * len(jobs)
+        return [Trained.of(result) for result in results]
+    pieces = [piece for job in jobs for piece in _split(job, n_rounds)]
+    found = _train_in_threads(pieces, device, deadline, reporter)
+    return [
+        _join(pieces[first : first + n_rounds], found[first : first + n_rounds])
+        for first in range(0, len(pieces), n_rounds)
+    ]
+
+
+def _split(job: TrainJob, n_rounds: int) -> list[TrainJob]:
+    size = len(job.seeds) // n_rounds
+    return [job.part(start, start + size) for start in range(0, len(job.seeds), size)]
+
+
+def _join(pieces: Sequence[TrainJob], results: Sequence[TrainResult | None]) -> Trained:
+    whole = [result for result in results if result is not None]
+    if len(whole) < len(pieces):  # a round without a net is as good as none
+        return Trained(None, 0.0)
+    merged = merge_results(whole, [len(piece.seeds) for piece in pieces])
+    return Trained(merged, sum(Trained.of(result).seconds for result in whole))
+
+
+def _train_in_threads(
+    jobs: Sequence[TrainJob], device: torch.device, deadline: Deadline, reporter: Reporter | None
+) -> list[TrainResult | None]:
     n_workers = min(len(jobs), torch.get_num_threads())
     shared = None if reporter is None else SharedReporter(reporter)
 

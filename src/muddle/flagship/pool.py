@@ -12,8 +12,9 @@ Preset = Literal["fast", "default", "best"]
 TargetScale = Literal["plain", "normal"]
 
 N_FOLDS = 5
-# Of cross-fitting, for preset="best"; one gives as much on the development half.
-MORE_ROUNDS = 3
+# Small tables leave time for more rounds of cross-fitting, and gain most from them.
+ROWS_PER_ROUND = 500
+MOST_ROUNDS = 3
 # A batch is a part of the rows, within bounds: batches that differ keep nets from learning rows by
 # heart, and cost less. More rows need more steps to be seen often enough.
 BATCHES = 4
@@ -105,4 +106,5 @@ def make_plan(task: Task, preset: Preset, n_rows: int, *, skewed: bool = False) 
         return Plan(tuple(_halve(candidate) for candidate in pool[:2]), 1)
     if skewed:
         pool.insert(1, replace(pool[0], name=f"{pool[0].name}, normal scores", target="normal"))
-    return Plan(tuple(pool), 1 if preset == "default" else MORE_ROUNDS)
+    more = max(1, min(MOST_ROUNDS, round(ROWS_PER_ROUND / n_rows)))
+    return Plan(tuple(pool), more if preset == "default" else 2 * more + 1)
