@@ -509,3 +509,34 @@ def test_a_table_without_the_flagship_is_refused(tmp_path):
     table.head(50).to_csv(tmp_path / "other.csv", index=False)
     with pytest.raises(SystemExit, match="has no scores of muddle"):
         compare.main([str(tmp_path / "other.csv")])
+
+
+def test_the_table_in_the_readme_is_that_of_the_records():
+    compare = load("scripts", "compare_flagship")
+    table = compare.read_table(ROOT / "results" / "benchmark_clean.csv.gz")
+    boards = {task: compare.compare(own, task) for task, own in table.groupby("task")}
+    names = {
+        "**muddle**": "muddle",
+        "RealMLP-TD, 5 folds": "realmlp-5",
+        "CatBoost": "catboost",
+        "XGBoost": "xgboost",
+    }
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    _, section = text.split("**The flagship beside everybody else.**")
+    section, _ = section.split("Settings were chosen")
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line[:2] == "| "]
+    said = {row[0].strip(): [cell.strip() for cell in row[1:]] for row in rows}
+    for name, method in names.items():
+        numbers, classes = boards["regression"].loc[method], boards["classification"].loc[method]
+        is_ours = method == "muddle"
+        assert said[name] == [
+            f"{numbers['rank']:.1f}",
+            f"{numbers['mean r2']:.3f}",
+            "" if is_ours else f"{numbers['won by muddle, %']:.0f} %",
+            f"{classes['rank']:.1f}",
+            f"{classes['mean auc']:.3f}",
+            "" if is_ours else f"{classes['won by muddle, %']:.0f} %",
+            f"{classes['mean accuracy']:.3f}",
+            f"{classes['mean log_loss']:.3f}",
+            f"{classes['mean ece']:.3f}",
+        ]
