@@ -93,6 +93,15 @@ def test_more_time_never_means_less_work(one, other):
     assert (less.config.keep, more.config.keep) != ("cycles", "last")
 
 
+def test_two_hundred_steps_are_enough_to_keep_all_folds():
+    long = replace(WORK, config=replace(CONFIG, max_iter=1500))
+    last = replace(long, config=replace(long.config, keep="last"))
+    just = 0.05 + PACE.heads(last)
+    kept = fit_to_time(long, PACE, just + 201 * 0.01)
+    assert (kept.n_nets, kept.config.steps) == (5, 201)
+    assert fit_to_time(long, PACE, just + 199 * 0.01).n_nets == 2
+
+
 def test_steps_are_not_more_than_planned():
     # Without its other snapshots the work would have time for more.
     seconds = PACE.seconds(WORK) * 0.999

@@ -17,8 +17,9 @@ from muddle.training.trainer import Trainer
 RESERVE = 0.25
 # Of what is left, a later candidate is started only if it needs no more than this.
 LATER_SHARE = 0.8
-# Folds, and ends of cycles to choose from, are given up rather than more than this share of steps.
-ENOUGH = 0.5
+# Folds, and ends of cycles to choose from, are given up rather than more than this share of steps;
+# but so many are always enough.
+ENOUGH, ENOUGH_STEPS = 0.5, 200
 FEWEST_FOLDS = 2
 # … then batches become smaller, and rows are left out down to this number.
 SMALL_BATCH = 1024
@@ -126,7 +127,7 @@ def fit_to_time(work: Work, pace: Pace, seconds: float) -> Work:
         return work
     options = _options(work)
     for option in options:
-        if pace.steps_within(option, seconds) >= ENOUGH * planned:
+        if pace.steps_within(option, seconds) >= min(ENOUGH * planned, ENOUGH_STEPS):
             break
     n_steps = min(planned, max(1, pace.steps_within(option, seconds)))
     return replace(option, config=replace(option.config, max_iter=n_steps))
