@@ -30,8 +30,13 @@ ALLOWED = {
         *("calibration_error",),
         *COMMON,
     },
+    "studies": {
+        *("studies", "benchmark", "estimators", "training", "core", "preprocessing", "datasets"),
+        *("palette",),
+        *COMMON,
+    },
     "ranking": {"ranking"} | COMMON,
-    "report": {"report", "ranking", "palette"} | COMMON,
+    "report": {"report", "ranking", "studies", "palette"} | COMMON,
 }
 WITHOUT_TORCH = {
     *("preprocessing", "datasets", "ranking", "report", "calibration_error", "palette", "plots")

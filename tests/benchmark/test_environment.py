@@ -2,6 +2,7 @@
 
 import platform
 import re
+import subprocess
 import sys
 
 import numpy as np
@@ -16,6 +17,7 @@ from muddle.benchmark.environment import (
     count_cores,
     describe_machine,
     describe_versions,
+    find_commit,
     packages_of,
 )
 
@@ -29,6 +31,27 @@ def test_versions_are_those_that_are_installed():
     assert "no_such_package unknown" in said
     assert any(part.startswith("pandas ") for part in said)
     assert said == sorted(said)
+
+
+def test_the_commit_of_a_checkout_is_found_and_nothing_elsewhere(tmp_path):
+    assert find_commit(tmp_path) == ""
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+
+    def git(*arguments):
+        who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        command = ["git", "-C", str(checkout), *who, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    git("init")
+    (checkout / "file").write_text("1")
+    git("add", "file")
+    git("commit", "-m", "one")
+    commit = git("rev-parse", "--short", "HEAD")
+    assert find_commit(checkout) == commit
+    (checkout / "file").write_text("2")
+    find_commit.cache_clear()
+    assert find_commit(checkout) == f"{commit}+"
 
 
 def test_the_packages_of_a_model_are_its_own_and_those_its_method_names():

@@ -45,7 +45,7 @@ def test_the_columns_are_those_that_tables_and_rankings_agree_on():
         "recipe, task, dataset, method, split, family, status, reason, r2, rmse, mae, accuracy, "
         "auc, log_loss, brier, ece, fit_seconds, predict_seconds, peak_mb, device_peak_mb, "
         "shared_fit, n_train, n_test, n_features, rows_hash, fingerprint, threads, device, "
-        "versions, machine, finished"
+        "versions, machine, finished, details"
     )
 
 
@@ -87,6 +87,13 @@ def test_a_record_from_before_the_calibration_error_is_read_without_one():
     values = to_values(replace(RECORD, ece=0.1))
     del values["ece"]
     assert read_values(values) == replace(RECORD, ece=None)
+
+
+def test_a_record_from_before_details_is_read_without_any():
+    values = to_values(replace(RECORD, details='{"a": 1}'))
+    assert read_values(values).details == '{"a": 1}'
+    del values["details"]
+    assert read_values(values) == RECORD
 
 
 def test_a_missing_field_is_named():

@@ -160,6 +160,18 @@ def test_a_record_from_before_the_calibration_error_is_neither_stale_nor_damaged
     assert store.read(cells[0]) == replace(new, ece=None)
 
 
+def test_a_record_keeps_what_the_method_tells_of_its_fit(run, store, choose_cells):
+    cells = choose_cells(["detailed", "linear"])
+    run(cells)
+    records = {(cell.method, cell.dataset): store.read(cell) for cell in cells}
+    assert records["linear", "hills"].details == ""
+    assert json.loads(records["detailed", "hills"].details) == {"n_test": 12, "share": 0.5}
+    assert records["detailed", "hills"].r2 == records["linear", "hills"].r2
+    failed = records["detailed", "trees"]
+    assert (failed.status, failed.details) == ("failed", "")
+    assert "not JSON compliant" in failed.reason
+
+
 def test_a_survey_counts_states_and_names_damage(run, store, choose_cells, plugin):
     cells = choose_cells([*CHEAP, "bad-raise"], ["hills"])
     run(cells[1:])

@@ -76,11 +76,12 @@ def test_a_table_from_before_the_calibration_error_is_read_and_ranked(table_of, 
         {"dataset": "wine", "method": method, "task": "classification", "accuracy": accuracy}
         for method, accuracy in (("a", 0.8), ("b", 0.9))
     ]
-    old = table_of(*records).drop(columns="ece")
+    old = table_of(*records).drop(columns=["ece", "details"])
     old.to_csv(tmp_path / "old.csv", index=False)
     read = read_table(tmp_path / "old.csv")
     assert list(read) == COLUMNS
     assert read["ece"].isna().all()
+    assert read["details"].eq("").all()
     assert list_metrics(read) == list_metrics(old) == ["accuracy"]
     for table in (read, old):  # a frame that was not passed through read_table as well
         assert rank_methods(table, "accuracy", n_resamples=1)["method"].tolist() == ["b", "a"]

@@ -12,7 +12,7 @@ from muddle.training.config import TrainConfig, preset_config
         ({"depth": 1.5}, "depth must be a whole number, got depth=1.5"),
         ({"width": 0}, "width must be at least 1, got width=0"),
         ({"width": -3}, "width must be at least 1, got width=-3"),
-        ({"batch_size": 1}, "batch_size must be at least 2"),
+        ({"batch_size": 0}, "batch_size must be at least 1"),
         ({"n_permutations": -1}, "n_permutations must be at least 0"),
         ({"n_permutations": 100_000}, "at most 4096, got n_permutations=100000"),
         ({"structured_noise": -1.0}, "structured_noise must be at least 0"),

@@ -10,8 +10,7 @@ import torch
 
 from muddle.errors import DivergenceError, NotEnoughMemoryError
 from muddle.training import jobs as jobs_module
-from muddle.training import planning
-from muddle.training import trainer as trainer_module
+from muddle.training import planning, ridge_output
 from muddle.training.config import TrainConfig
 from muddle.training.data import TrainingData, TrainJob
 from muddle.training.jobs import is_out_of_memory, train_jobs
@@ -334,7 +333,7 @@ def test_a_net_that_cannot_be_factored_sits_out_and_comes_back():
     trainer.advance()
     trainer.look()
     trainer.nets.biases[-1][0] = 1e4  # one direction, beside which float32 sees nothing else
-    trainer.log_penalty[0] = math.log(1e-8)
+    trainer.output.log_penalty[0] = math.log(1e-8)
     while not trainer.is_done:
         trainer.advance()
         trainer.look()
@@ -349,7 +348,7 @@ def test_a_net_that_cannot_be_factored_sits_out_and_comes_back():
 
 
 def test_a_net_beyond_help_is_given_up_after_eight_raises(monkeypatch):
-    factor_gram = trainer_module.factor_gram
+    factor_gram = ridge_output.factor_gram
 
     def never_for_net_0(gram, penalty, out=None):
         factor = factor_gram(gram, penalty, out)
@@ -357,7 +356,7 @@ def test_a_net_beyond_help_is_given_up_after_eight_raises(monkeypatch):
         failed[0] |= len(failed) == 2
         return replace(factor, failed=failed)
 
-    monkeypatch.setattr(trainer_module, "factor_gram", never_for_net_0)
+    monkeypatch.setattr(ridge_output, "factor_gram", never_for_net_0)
     (result,) = fit(make_job(replace(SMALL, max_iter=20), n_nets=2))
     assert result.diverged.tolist() == [True, False]
     assert result.n_iterations.tolist() == [9, 20]  # the ninth failure is the last
@@ -450,6 +449,8 @@ def test_noise_is_drawn_ahead_only_on_cuda_and_by_the_size_of_one_net():
         {"width": 600},
         {"activation": "mish"},
         {"depth": 1},
+        {"head": "linear"},
+        {"head": "linear", "task": "classification", "batch_size": 10},
     ],
     ids=str,
 )
@@ -460,13 +461,16 @@ def test_cuda_computes_what_the_cpu_computes(change, weighted):
     job = make_job(config, n_nets=3, n_rows=400, weights=weights)
     (cpu,), (cuda,) = fit(job), fit(job, device=CUDA)
     torch.testing.assert_close(cuda.history.loss, cpu.history.loss, rtol=1e-3, atol=1e-4)
-    torch.testing.assert_close(cuda.history.penalty, cpu.history.penalty, rtol=1e-2, atol=1e-3)
+    torch.testing.assert_close(
+        cuda.history.penalty, cpu.history.penalty, rtol=1e-2, atol=1e-3, equal_nan=True
+    )
 
 
 @needs_cuda
+@pytest.mark.parametrize("head", ["all", "linear"])
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_cuda_gives_the_same_nets_in_any_grouping(size):
-    job = make_job(replace(SMALL, max_iter=45, width=64))
+def test_cuda_gives_the_same_nets_in_any_grouping(size, head):
+    job = make_job(replace(SMALL, max_iter=45, width=64, head=head))
     (together,) = fit(job, device=CUDA)
     for start in range(0, 6, size):
         (part,) = fit(job.part(start, start + size), device=CUDA)
@@ -479,17 +483,19 @@ def test_cuda_gives_the_same_nets_in_any_grouping(size):
 
 
 @needs_cuda
-def test_cuda_stops_nets_as_the_cpu_does():
+@pytest.mark.parametrize("head", ["all", "linear"])
+def test_cuda_stops_nets_as_the_cpu_does(head):
     config = replace(SMALL, max_iter=100, dither=0.0, structured_noise=0.0, learning_rate=0.05)
-    job = make_job(replace(config, patience=4))
+    job = make_job(replace(config, patience=4, head=head))
     (cpu,), (cuda,) = fit(job), fit(job, device=CUDA)
     assert cuda.n_iterations.tolist() == cpu.n_iterations.tolist()
     assert cuda.best_iteration.tolist() == cpu.best_iteration.tolist()
 
 
 @needs_cuda
-def test_a_recorded_iteration_never_waits_for_the_device():
-    job = make_job(replace(SMALL, max_iter=60))
+@pytest.mark.parametrize("head", ["all", "linear"])
+def test_a_recorded_iteration_never_waits_for_the_device(head):
+    job = make_job(replace(SMALL, max_iter=60, head=head))
     trainer = Trainer(job.data, job.config, job.seeds, "r2", CUDA)
     trainer.advance()
     trainer.look()
@@ -505,8 +511,9 @@ def test_a_recorded_iteration_never_waits_for_the_device():
 
 
 @needs_cuda
-def test_cuda_memory_goes_back_and_stays_within_the_plan():
-    job = make_job(replace(SMALL, width=512), n_rows=600)
+@pytest.mark.parametrize("head", ["all", "linear"])
+def test_cuda_memory_goes_back_and_stays_within_the_plan(head):
+    job = make_job(replace(SMALL, width=512, head=head), n_rows=600)
     fit(job, device=CUDA)
     gc.collect()
     before = torch.cuda.memory_allocated()

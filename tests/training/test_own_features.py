@@ -145,7 +145,7 @@ def test_the_scale_steps_along_the_gradient_of_the_loss(width, weighted):
     data = make_data(weights=torch.linspace(0.2, 3.0, 40) if weighted else None)
     trainer = Trainer(data, config, SEEDS, "r2", CPU)
     nets = trainer.nets.map(lambda tensor: tensor.clone().requires_grad_())
-    penalty = trainer.log_penalty.exp()
+    penalty = trainer.output.log_penalty.exp()
     batch = trainer.batches.at(trainer.slot)
     trainer.advance()
 
@@ -194,7 +194,7 @@ def test_schedule_second_moment_and_scale_rate_reach_adam(schedule, second_momen
     factors = rate_factors(schedule, 15)
 
     def parameters():
-        return [*trainer.nets.parameters(), trainer.log_penalty]
+        return [*trainer.nets.parameters(), trainer.output.log_penalty]
 
     multiples = [6.0 if p is trainer.nets.scale else 1.0 for p in parameters()]
     assert multiples.count(6.0) == 1

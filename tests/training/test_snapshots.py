@@ -100,7 +100,7 @@ def test_the_last_snapshot_is_the_trained_net():
     last = result.nets.keep(nets_at(result, 15))
     for kept, trained in zip(last.parameters(), trainer.nets.parameters(), strict=True):
         assert torch.equal(kept, trained)
-    assert torch.equal(result.penalty[nets_at(result, 15)], trainer.log_penalty.exp())
+    assert torch.equal(result.penalty[nets_at(result, 15)], trainer.output.log_penalty.exp())
 
 
 def test_a_run_cut_in_the_middle_of_a_cycle_leaves_the_nets_as_they_were():

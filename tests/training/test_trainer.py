@@ -128,7 +128,7 @@ def test_an_iteration_steps_along_the_gradient_of_its_loss(width, weighted):
     data = make_data(weights=torch.linspace(0.2, 3.0, 40) if weighted else None)
     trainer = Trainer(data, config, SEEDS, "r2", CPU)
     nets = trainer.nets.map(lambda tensor: tensor.clone().requires_grad_())
-    log_penalty = trainer.log_penalty.clone().requires_grad_()
+    log_penalty = trainer.output.log_penalty.clone().requires_grad_()
     batch = trainer.batches.at(trainer.slot)
     trainer.advance()
 
@@ -141,7 +141,7 @@ def test_an_iteration_steps_along_the_gradient_of_its_loss(width, weighted):
     errors = loss.errors(plain, batch.stack, batch.weights)
     leaves = [*nets.parameters(), log_penalty]
     total = combine(errors, trainer.baseline).total.sum()
-    stepped = [*trainer.nets.parameters(), trainer.log_penalty]
+    stepped = [*trainer.nets.parameters(), trainer.output.log_penalty]
     for ours, theirs in zip(stepped, torch.autograd.grad(total, leaves), strict=True):
         torch.testing.assert_close(ours.grad, theirs, rtol=1e-3, atol=1e-5)
 

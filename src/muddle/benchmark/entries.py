@@ -1,7 +1,7 @@
 """What a method of the benchmark is, and what its builder is told."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
@@ -38,6 +38,8 @@ class Method:
     input: Input = "matrix"  # "matrix": encoded before; "table": the frame with its text and gaps
     fit_name: str = ""  # methods that share it are answered by one fit; "": the name
     answer: Callable[[Any], Any] | None = None  # fitted model → what predicts; None: the model
+    # what predicts, and the problem → JSON values that the record keeps besides the scores
+    details: Callable[[Any, Any], Mapping[str, Any]] | None = None
 
     def __post_init__(self) -> None:
         for what in ("name", "fit_name"):

@@ -71,6 +71,18 @@ def packages_of(model: Any, packages: Iterable[str]) -> set[str]:
     return found - {"muddle", "__main__", "builtins"}
 
 
+@cache
+def find_commit(folder: Path) -> str:
+    """The commit that a folder of a Git checkout is at, with "+" if files have changed since;
+    empty elsewhere."""
+    asked = ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--exclude", "*"]
+    try:
+        answer = subprocess.run(asked, capture_output=True, text=True)
+    except OSError:  # no Git
+        return ""
+    return answer.stdout.strip() if answer.returncode == 0 else ""
+
+
 class Peaks(NamedTuple):
     """Most memory taken, in MB; on the device None where it was not used."""
 

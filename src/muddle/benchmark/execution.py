@@ -1,5 +1,6 @@
 """One job, in this process: fit, predict, score, and what came of it as records."""
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -51,15 +52,14 @@ def run_job(
     except BaseException as error:
         if debug:
             raise
-        status: Status = "skipped" if isinstance(error, DATA_ERRORS) else "failed"
-        yield from (end(blank, status, explain(error)) for blank in blanks)
+        yield from (end_unprepared(blank, error) for blank in blanks)
         return
     try:
         blanks = [
-            _fill(blank, method, methods, problem, job)
+            fill_record(blank, method, methods, problem, job)
             for blank, method in zip(blanks, wanted, strict=True)
         ]
-        model = wanted[0].make(_request(job, problem))
+        model = wanted[0].make(make_request(job, problem))
         packages = packages_of(model, wanted[0].packages)
         blanks = [replace(blank, versions=describe_versions(packages)) for blank in blanks]
         on_start(blanks)
@@ -75,7 +75,7 @@ def run_job(
     else:
         fitted = [replace(blank, fit_seconds=round(fit_seconds, 6)) for blank in blanks]
         for method, blank in zip(wanted, fitted, strict=True):
-            yield _answer(method, model, problem, blank, meter, fit_peaks, debug)
+            yield answer(method, model, problem, blank, meter, fit_peaks, debug)
         return
     yield from failures
 
@@ -101,12 +101,18 @@ def end(record: Record, status: Status, reason: str = "") -> Record:
     return replace(record, status=status, reason=shorten(reason), finished=now())
 
 
+def end_unprepared(record: Record, error: BaseException) -> Record:
+    """The record of a cell whose data could not be prepared."""
+    status: Status = "skipped" if isinstance(error, DATA_ERRORS) else "failed"
+    return end(record, status, explain(error))
+
+
 def explain(error: BaseException) -> str:
     text = str(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _fill(
+def fill_record(
     blank: Record, method: Method, methods: Mapping[str, Method], problem: Problem, job: Job
 ) -> Record:
     fits = [other.fit_name for other in methods.values()]
@@ -122,7 +128,7 @@ def _fill(
     )
 
 
-def _request(job: Job, problem: Problem) -> Request:
+def make_request(job: Job, problem: Problem) -> Request:
     return Request(
         task=job.task,
         seed=job.split,
@@ -132,7 +138,7 @@ def _request(job: Job, problem: Problem) -> Request:
     )
 
 
-def _answer(
+def answer(
     method: Method,
     model: Any,
     problem: Problem,
@@ -148,6 +154,7 @@ def _answer(
         predicted = answering.predict(problem.test)
         seconds = time.perf_counter() - start
         scores = _score(answering, predicted, problem)
+        details = "" if method.details is None else _to_json(method.details(answering, problem))
     except BaseException as error:
         if debug:
             raise
@@ -158,9 +165,14 @@ def _answer(
         predict_seconds=round(seconds, 6),
         peak_mb=peaks.here,
         device_peak_mb=peaks.on_device,
+        details=details,
         **scores,
     )
     return end(scored, "ok")
+
+
+def _to_json(details: Mapping[str, Any]) -> str:
+    return json.dumps(dict(details), ensure_ascii=False, allow_nan=False)
 
 
 def _score(model: Any, predicted: Any, problem: Problem) -> dict[str, Any]:

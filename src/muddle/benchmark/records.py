@@ -65,6 +65,7 @@ class Record:
     versions: str = ""
     machine: str = ""
     finished: str = ""  # UTC, ISO 8601
+    details: str = ""  # what the method itself wants kept, as a JSON object
 
     @property
     def cell(self) -> Cell:
@@ -74,7 +75,7 @@ class Record:
 COLUMNS = tuple(field.name for field in fields(Record))
 SCORES = ("r2", "rmse", "mae", "accuracy", "auc", "log_loss", "brier", "ece")
 # Records and tables of earlier versions lack these and are as good as ever: the value is unknown.
-ADDED_LATER = ("ece",)
+ADDED_LATER = ("ece", "details")
 _KINDS = {field.name: field.type for field in fields(Record)}
 _CHOICES: dict[str, tuple[str, ...]] = {
     "recipe": get_args(Recipe),

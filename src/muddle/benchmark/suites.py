@@ -93,7 +93,7 @@ def build_cells(
         chosen.datasets if datasets is None else datasets, recipe, max_rows, data_home
     )
     names = chosen.methods if methods is None else tuple(methods)
-    numbers = _number_splits(chosen.splits if splits is None else splits)
+    numbers = number_splits(chosen.splits if splits is None else splits)
     tasks = {entry.id: _find_task(entry, data_home) for entry in entries}
     pairs = _pair(tasks, names, name_plugins(plugins))
     return [
@@ -127,7 +127,7 @@ def _choose_entries(
     return sorted(entries, key=lambda entry: entry.n_published or 0)
 
 
-def _number_splits(splits: int | Iterable[int]) -> list[int]:
+def number_splits(splits: int | Iterable[int]) -> list[int]:
     if isinstance(splits, int):
         check_int("splits", splits, minimum=1)
         return list(range(splits))

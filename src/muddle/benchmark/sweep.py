@@ -5,6 +5,7 @@ import platform
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Protocol
@@ -119,6 +120,7 @@ def run_benchmark(
     retry: Iterable[Retry] = ("skipped",),
     debug: bool = False,
     reporter: Reporter | None = None,
+    runner: Runner | None = None,
 ) -> Summary:
     """Run the cells that have no record in the store, and those whose state is in `retry`.
 
@@ -126,7 +128,7 @@ def run_benchmark(
     `threads` threads (by default the cores divided among the jobs). A cell past `time_limit`
     seconds of fit and predictions is stopped. Ctrl-C ends the run with what is finished kept;
     the next run goes on from there. With debug, cells run in this process, without a time limit,
-    and the first error is raised.
+    and the first error is raised. A `runner` takes the jobs in place of a backend.
     """
     reporter = reporter or Silent()
     settings = make_settings(
@@ -149,7 +151,8 @@ def run_benchmark(
         if debug:
             sweep.debug()
         elif plan.jobs:
-            with open_backend(backend, jobs, address) as run:
+            opened = nullcontext(runner) if runner else open_backend(backend, jobs, address)
+            with opened as run:
                 sweep.run(run)
     except KeyboardInterrupt:
         summary.interrupted = True

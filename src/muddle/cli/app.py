@@ -6,7 +6,7 @@ import typer
 from typer.core import TyperGroup
 
 from muddle import __version__
-from muddle.cli import benchmark, datasets, methods, ranking
+from muddle.cli import benchmark, datasets, methods, ranking, study
 from muddle.errors import MuddleError
 
 OPTIONS: dict[str, Any] = {
@@ -37,6 +37,7 @@ def make_app() -> typer.Typer:
     app.add_typer(make_datasets(), name="datasets")
     app.command("methods")(methods.list_methods)
     app.add_typer(make_benchmark(), name="benchmark")
+    app.add_typer(make_study(), name="study")
     app.command("report")(ranking.write_page)
     return app
 
@@ -60,6 +61,22 @@ def make_benchmark() -> typer.Typer:
     group.command("export")(benchmark.export_records)
     group.command("import")(benchmark.import_records)
     group.command("rank")(ranking.rank_records)
+    return group
+
+
+def make_study() -> typer.Typer:
+    group = typer.Typer(
+        help="Ask what each part and each setting of MLR is worth.",
+        no_args_is_help=True,
+        **OPTIONS,
+    )
+    group.command("ablation")(study.run_ablation)
+    group.command("dependence")(study.run_dependence)
+    group.command("all")(study.run_all)
+    group.command("list")(study.list_studies)
+    group.command("table")(study.write_study_tables)
+    group.command("record")(study.write_history)
+    group.command("figures")(study.write_study_figures)
     return group
 
 

@@ -258,6 +258,14 @@ def write_page(
         typer.Option("--command", help="A command that repeats the run, to be shown. Repeatable."),
     ] = None,
     recipe: RecipeOfRecords = None,
+    studies: Annotated[
+        Path | None,
+        typer.Option(
+            "--studies",
+            metavar="FOLDER",
+            help="Tables of `muddle study`, such as results/studies, for a section of their own.",
+        ),
+    ] = None,
 ) -> None:
     """Write one self-contained HTML page, and a CSV and LaTeX file of each of its tables.
 
@@ -267,7 +275,9 @@ def write_page(
     """
     from muddle.report import write_report
 
-    page = write_report(read_source(source, recipe), out, title=title, commands=commands or ())
+    page = write_report(
+        read_source(source, recipe), out, title=title, commands=commands or (), studies=studies
+    )
     typer.echo(f"{page}, its tables in {page.with_name(page.stem + '_tables')}")
 
 

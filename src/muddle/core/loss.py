@@ -133,6 +133,15 @@ def make_loss(task: Task, source: Source, *, structured_noise: bool) -> MuddledL
     return LogisticLoss(1.0, 1.0, 0.0, "mean of ±1")
 
 
+def make_plain_loss(task: Task, source: Source) -> MuddledLoss:
+    """The loss of a trained output layer, whose residual is output minus labels: mean square or its
+    root, as the source has it, and the logistic loss of the output itself."""
+    if task == "regression":
+        return make_loss(task, source, structured_noise=False)
+    # Logits are Y* + (output - Y*). The paper's have Y* twice, which would show the labels.
+    return make_loss(task, "released", structured_noise=False)
+
+
 def loss_gradient(
     loss: MuddledLoss,
     baseline: Tensor,  # (K, C)

@@ -1,6 +1,6 @@
 """Feed-forward nets as one batch: K nets of equal shape are tensors with a leading axis.
 
-Shapes: K nets, N rows, F features, H hidden units. The output layer is not here: it is the ridge.
+Shapes: K nets, N rows, F features, H hidden units. The output layer is not here.
 """
 
 from collections.abc import Callable, Sequence
@@ -106,11 +106,22 @@ def draw_nets(
     sizes = [n_features] + [width] * depth
     weights, biases = [], []
     for fan_in, fan_out in pairwise(sizes):
-        bound = gain * (6.0 / (fan_in + fan_out)) ** 0.5
-        drawn = torch.empty(len(generators), fan_in, fan_out)
-        for own, generator in zip(drawn, generators, strict=True):
-            torch.rand(fan_in, fan_out, generator=generator, out=own)
-        weights.append(drawn.to(device).mul_(2.0).sub_(1.0).mul_(bound))
+        weights.append(draw_weights(fan_in, fan_out, gain, generators, device))
         biases.append(torch.zeros(len(generators), 1, fan_out, device=device))
     scale = torch.ones(len(generators), n_features, 1, device=device) if scaled else None
     return StackedMLP(tuple(weights), tuple(biases), activation, scale)
+
+
+def draw_weights(
+    fan_in: int,
+    fan_out: int,
+    gain: float,
+    generators: Sequence[torch.Generator],
+    device: torch.device | None = None,
+) -> Tensor:
+    """Weights of one layer, U(±gain·√(6/(in+out))), drawn on the CPU. -> (K, in, out)"""
+    bound = gain * (6.0 / (fan_in + fan_out)) ** 0.5
+    drawn = torch.empty(len(generators), fan_in, fan_out)
+    for own, generator in zip(drawn, generators, strict=True):
+        torch.rand(fan_in, fan_out, generator=generator, out=own)
+    return drawn.to(device).mul_(2.0).sub_(1.0).mul_(bound)

@@ -97,12 +97,16 @@ class MLRRegressor(RegressionMLR, SingleNet):
         Rows per step; all training rows if there are no more than that.
     validation_fraction : float, default=0.2
         Share of rows that choose the best iteration, stratified by the target.
-    head : {"all", "train", "batch"}, default="all"
+    head : {"all", "train", "batch", "linear"}, default="all"
         Rows the predicting output layer is solved on: all rows (the validation rows too, once the
         iteration is chosen), training rows, or, as in the released code, the batch of the best
         iteration with its dithered labels. With more training rows than `batch_size`, iterations
         are scored with the head of their batch; "train" solves it on every training row each
         time, which takes longer.
+        "linear" is another model, the plain net without a ridge: Adam trains the output layer with
+        the others, by the training loss alone (root mean square for loss="paper", mean square for
+        "released", logistic for classes), and it predicts as it is at the best iteration. There
+        n_permutations, structured_noise and the grid of penalties have no effect; dither has.
     precision : {"float32", "reduced"}, default="float32"
         "reduced" computes the products of hidden layers, and nothing else, in a shorter format
         where the device is faster at it.
@@ -129,7 +133,7 @@ class MLRRegressor(RegressionMLR, SingleNet):
     head_ : torch.Tensor
         Weights of the output layer, float64.
     penalty_ : float
-        Ridge penalty at the best iteration.
+        Ridge penalty at the best iteration; nan, as in `history_`, for head="linear".
     best_iteration_, n_iter_ : int
         The iteration kept and the Adam steps taken.
     validation_score_ : float
@@ -181,7 +185,8 @@ time_limit, preprocessor, device, random_state, verbose
         criterion="squared".
     ties : {"error", "first"}, default="error"
         Which iteration to keep among those with equal area under the curve: the one with the least
-        squared error against ±1 labels, or, as in the released code, the first.
+        squared error against ±1 labels (of the probability, for head="linear"), or, as in the
+        released code, the first.
     class_weight : dict, "balanced" or None, default=None
         Weight of each class, multiplied with sample_weight. "balanced": inverse class frequency.
 

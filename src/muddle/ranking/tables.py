@@ -16,17 +16,17 @@ Task = Literal["regression", "classification"]
 KEY = ["recipe", "task", "dataset", "method", "split"]
 SCORES = ["r2", "rmse", "mae", "accuracy", "auc", "log_loss", "brier", "ece"]
 # Tables of earlier versions lack these, and are read as if the columns were empty.
-ADDED_LATER = ["ece"]
+ADDED_LATER = ["ece", "details"]
 COLUMNS = [
     *KEY,
     *("family", "status", "reason"),
     *SCORES,
     *("fit_seconds", "predict_seconds", "peak_mb", "device_peak_mb", "shared_fit"),
     *("n_train", "n_test", "n_features", "rows_hash", "fingerprint", "threads", "device"),
-    *("versions", "machine", "finished"),
+    *("versions", "machine", "finished", "details"),
 ]
 TEXTS = ["recipe", "task", "dataset", "method", "family", "status", "reason", "shared_fit"]
-TEXTS += ["rows_hash", "fingerprint", "device", "versions", "machine", "finished"]
+TEXTS += ["rows_hash", "fingerprint", "device", "versions", "machine", "finished", "details"]
 NUMBERS = [column for column in COLUMNS if column not in TEXTS]
 TASKS = ("regression", "classification")
 STATUSES = ("ok", "failed", "timeout", "skipped")
@@ -143,7 +143,8 @@ def _check_columns(table: pd.DataFrame, name: str) -> None:
 
 def _add_later(table: pd.DataFrame) -> pd.DataFrame:
     """A copy with the columns that the table is too old to have, empty."""
-    return table.assign(**{column: np.nan for column in ADDED_LATER if column not in table})
+    missing = [column for column in ADDED_LATER if column not in table]
+    return table.assign(**{column: "" if column in TEXTS else np.nan for column in missing})
 
 
 def _read_numbers(column: pd.Series, name: str) -> pd.Series:

@@ -125,6 +125,7 @@ class Figure:
     title: str
     caption: str
     svg: str
+    families: bool = True  # whether their symbols are in it, and so need a legend
 
 
 @dataclass(frozen=True)

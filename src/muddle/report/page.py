@@ -16,6 +16,7 @@ from muddle.report.files import render_tables, save
 from muddle.report.formats import join_words
 from muddle.report.model import Section, Table
 from muddle.report.published import build_classes, build_published, is_published
+from muddle.report.studies import build_studies
 from muddle.report.summary import list_facts, list_gaps, list_tasks, say_findings
 from muddle.report.terms import TERMS
 
@@ -29,6 +30,7 @@ def write_report(
     title: str | None = None,
     commands: Sequence[str] = (),
     recipe: str | None = None,
+    studies: str | Path | None = None,
 ) -> Path:
     """Write the page `out` and, beside it, the folder `<stem>_tables` with a CSV and a LaTeX file
     of each table.
@@ -45,6 +47,8 @@ def write_report(
         Shell commands that repeat the benchmark, for the page to show.
     recipe : str, optional
         Which records to report on; needed where the table has those of several recipes.
+    studies : path, optional
+        A folder with the tables of `muddle study`, for a section of their own; needs matplotlib.
     """
     out = Path(out)
     if out.suffix.lower() not in (".html", ".htm"):
@@ -58,6 +62,8 @@ def write_report(
     folder = out.with_name(f"{out.stem}_tables")
     symbols = assign_symbols(records["family"])
     sections = build_sections(records, symbols)
+    if studies is not None:
+        sections.append(build_studies(studies))
     conditions = build_conditions(records)
     page = render(
         title=title or title_report(records),

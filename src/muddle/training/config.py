@@ -9,7 +9,7 @@ from muddle.core.precision import Precision
 from muddle.parameters import check_choice, check_fraction, check_int, check_number
 from muddle.training.schedule import Schedule
 
-Head = Literal["all", "train", "batch"]
+Head = Literal["all", "train", "batch", "linear"]
 Ties = Literal["error", "first"]
 Keep = Literal["best", "cycles", "last"]
 
@@ -62,13 +62,13 @@ class TrainConfig:
             raise ValueError(
                 f"keep={self.keep!r} needs schedule='cycles', got schedule={self.schedule!r}."
             )
-        if self.keep != "best" and (self.patience is not None or self.head == "batch"):
+        if self.keep != "best" and (self.patience is not None or self.head in ("batch", "linear")):
             raise ValueError(
                 f"keep={self.keep!r} scores no iteration and keeps no head of one: it needs "
                 f"patience=None and head='all' or 'train', got patience={self.patience} and "
                 f"head={self.head!r}."
             )
-        for name, minimum in (("depth", 1), ("width", 1), ("batch_size", 2)):
+        for name, minimum in (("depth", 1), ("width", 1), ("batch_size", 1)):
             check_int(name, getattr(self, name), minimum=minimum)
         check_int("n_permutations", self.n_permutations, minimum=0)
         if self.n_permutations > MAX_PERMUTATIONS:
@@ -84,6 +84,11 @@ class TrainConfig:
             check_choice("penalty", self.penalty, get_args(Source), "or a number above 0")
         else:
             check_number("penalty", self.penalty, above=0.0)
+            if self.head == "linear":
+                raise ValueError(
+                    "a number for penalty goes with a ridge output layer, and head='linear' has "
+                    f"none, got penalty={self.penalty}. Leave penalty out, or choose another head."
+                )
         for name in ("learning_rate", "max_loss", "time_limit"):
             if getattr(self, name) is not None:
                 check_number(name, getattr(self, name), above=0.0)
@@ -105,6 +110,16 @@ class TrainConfig:
     @property
     def rate(self) -> float:
         return self.learning_rate or LEARNING_RATES[min(self.depth, 4)]
+
+    @property
+    def n_permuted(self) -> int:
+        """Permuted labels in the loss; they act through the ridge alone."""
+        return 0 if self.head == "linear" else self.n_permutations
+
+    @property
+    def noise_scales(self) -> tuple[float, float]:
+        """Of dither and of structured noise, which is what the ridge lets through."""
+        return self.dither, 0.0 if self.head == "linear" else self.structured_noise
 
 
 # What the paper's text says: its section 2.2 and its table of architectures.

@@ -1,4 +1,4 @@
-"""The heads that predict: solved in float64 once training is over.
+"""The heads that predict: solved in float64 once training is over, or as training left them.
 
 Shapes: K nets, H hidden units, C label columns, R rows.
 """
@@ -61,7 +61,7 @@ def _solve_some(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Both heads, validation output and raises of a few nets."""
     forward = _Forward(best.nets.map(lambda tensor: tensor[nets].double()), data)
-    if config.head == "batch":
+    if config.head in ("batch", "linear"):
         n_raises = torch.zeros_like(nets)
         head = held_out_head = best.head[nets].double()
     else:

@@ -12,7 +12,6 @@ from itertools import pairwise
 import torch
 
 from muddle.core.device import available_memory
-from muddle.core.ridge import uses_dual
 from muddle.errors import NotEnoughMemoryError
 from muddle.training.data import TrainJob
 from muddle.training.heads import MAX_NUMBERS
@@ -47,10 +46,17 @@ Wave = tuple[Share, ...]  # trained side by side
 
 
 def count_weights(job: TrainJob) -> int:
-    """Weights and biases of one net; a scale of the features brings a copy of the first weights."""
+    """Weights and biases of one net, with those of a trained output layer; a scale of the features
+    brings a copy of the first weights."""
     width, depth = job.config.width, job.config.depth
     first = job.data.n_features * width * (2 if job.config.scale_rate else 1)
-    return first + (depth - 1) * width**2 + depth * width
+    last = job.data.labels.shape[1] * width if job.config.head == "linear" else 0
+    return first + (depth - 1) * width**2 + depth * width + last
+
+
+def system_size(job: TrainJob, n_rows: int) -> int:
+    """Rows of the ridge system that so many rows make; 0 where there is no ridge."""
+    return 0 if job.config.head == "linear" else min(n_rows, job.config.width)
 
 
 def bytes_per_net(job: TrainJob, device: torch.device) -> int:
@@ -60,15 +66,17 @@ def bytes_per_net(job: TrainJob, device: torch.device) -> int:
     n_rows = min(data.n_train, config.batch_size)
     n_features, width, depth = data.n_features, config.width, config.depth
     n_validation, n_labels = data.validation_rows.shape[1], data.labels.shape[1]
-    size = n_rows if uses_dual(n_rows, width) else width
-    n_columns = (1 + config.n_permutations) * n_labels
+    size = system_size(job, n_rows)
+    n_columns = (1 + config.n_permuted) * n_labels
     n_weights = count_weights(job)
     n_snapshots = {"best": 0, "cycles": N_CYCLES, "last": 1}[config.keep]
     layers = depth * (2 if config.activation == "mish" else 1) + min(depth, 2)
     layers += data.weights is not None
     shuffled = data.n_train > config.batch_size
     permuted = (2 - shuffled + on_cuda) * data.n_train * n_columns  # a whole batch is a copy
-    start = 2 * n_weights + 5 * n_rows * width + 4 * size**2 + 2 * (size + 4 * n_rows) * n_columns
+    start = 2 * n_weights
+    if config.head != "linear":  # the first penalty is looked for
+        start += 5 * n_rows * width + 4 * size**2 + 2 * (size + 4 * n_rows) * n_columns
     iteration = (
         (6 + n_snapshots) * n_weights  # value, gradient, two moments, best, what is returned
         + layers * n_rows * width
@@ -93,7 +101,7 @@ def shared_bytes(job: TrainJob, device: torch.device) -> int:
     config, data = job.config, job.data
     n_rows = data.n_rows
     block = min(max(4096, config.width), n_rows)
-    size = min(n_rows, config.width)
+    size = system_size(job, n_rows)
     precise = DOUBLE * (count_weights(job) + 3 * block * config.width + 5 * size**2)
     if device.type != "cuda":
         return CPU_WORKSPACE + precise
@@ -106,7 +114,7 @@ def net_cost(job: TrainJob) -> float:
     """Floating-point operations of one net, in proportion: to share out time."""
     config, data = job.config, job.data
     n_rows = min(data.n_train, config.batch_size)
-    size = min(n_rows, config.width)
+    size = system_size(job, n_rows)
     first = data.n_features * config.width
     rest = (config.depth - 1) * config.width**2
     per_row = 3 * (first + rest) + size * config.width / 2
@@ -161,7 +169,7 @@ def explain_need(job: TrainJob, device: torch.device, needed: int, usable: float
     largest = {
         "width": config.width**2 * config.depth + n_rows * config.width,
         "batch_size": n_rows * config.width * config.depth,
-        "n_permutations": data.n_train * (1 + config.n_permutations) * data.labels.shape[1],
+        "n_permutations": data.n_train * config.n_permuted * data.labels.shape[1],
     }
     lower = sorted(largest, key=lambda name: -largest[name])[:2]
     lower_what = f"Lower {lower[0]} or {lower[1]}."

@@ -57,7 +57,6 @@ BLOCK_ROWS = 4096
 _SCORES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "r2": r2_score,
     "auc": auc_score,
-    "minus squared error": error_score,
 }
 
 
@@ -83,18 +82,26 @@ class Scoring:
 
     name: str
     ties: Ties
+    logits: bool  # whether nets say log-odds, which have no size that labels of ±1 could have
     labels: Tensor  # (K, n_validation, C)
     weights: Tensor  # (K, n_validation)
 
     def score(self, predicted: Tensor) -> Tensor:
         """predicted (K, n_validation, C) -> (K,)"""
+        if self.name == "minus squared error":
+            return self._error_score(predicted)
         return _SCORES[self.name](self.labels, predicted, self.weights)
 
     def tie_break(self, predicted: Tensor) -> Tensor:
         """predicted (K, n_validation, C) -> (K,)"""
         if self.ties == "first":
             return predicted.new_zeros(len(predicted))
-        return error_score(self.labels, predicted, self.weights)
+        return self._error_score(predicted)
+
+    def _error_score(self, predicted: Tensor) -> Tensor:
+        # tanh(z/2) = 2p - 1: what is compared with ±1 labels is then the probability.
+        said = torch.tanh(predicted / 2) if self.logits else predicted
+        return error_score(self.labels, said, self.weights)
 
     def keep(self, nets: Tensor) -> "Scoring":
         """Only the nets with these indices."""
@@ -103,7 +110,8 @@ class Scoring:
 
 def make_scoring(name: str, config: TrainConfig, data: TrainingData) -> Scoring:
     rows = data.validation_rows
-    return Scoring(name, config.ties, data.labels[rows], data.weights_of(rows))
+    logits = config.head == "linear" and config.task == "classification"
+    return Scoring(name, config.ties, logits, data.labels[rows], data.weights_of(rows))
 
 
 def scorer_rows(data: TrainingData, config: TrainConfig) -> int:

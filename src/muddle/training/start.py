@@ -1,6 +1,6 @@
-"""Where training starts: the first penalty of each net.
+"""Where training starts: weights, and the first penalty of each net.
 
-Shapes: K nets, B rows of a batch, C label columns.
+Shapes: K nets, B rows of a batch, H hidden units, C label columns.
 """
 
 import math
@@ -9,12 +9,20 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from muddle.core.loss import combine, make_loss
+from muddle.core.loss import MuddledLoss, combine, make_loss, make_plain_loss
 from muddle.core.muddling import draw_noise
-from muddle.core.network import StackedMLP, draw_nets
+from muddle.core.network import StackedMLP, draw_nets, draw_weights
 from muddle.core.penalty import first_penalty
 from muddle.training.config import TrainConfig
 from muddle.training.data import Batch
+
+
+def loss_of(config: TrainConfig) -> MuddledLoss:
+    """What a configuration is trained by."""
+    if config.head == "linear":
+        return make_plain_loss(config.task, config.loss)
+    _, structured = config.noise_scales
+    return make_loss(config.task, config.loss, structured_noise=structured > 0)
 
 
 def start_nets(
@@ -34,6 +42,19 @@ def start_nets(
         scaled=config.scale_rate > 0,
         device=device,
     )
+
+
+def start_head(
+    n_labels: int,
+    config: TrainConfig,
+    generators: Sequence[torch.Generator],
+    device: torch.device | None = None,
+) -> Tensor | None:
+    """Untrained output weights, one net per generator; None where they are solved for. (K, H, C)"""
+    if config.head != "linear":
+        return None
+    # PAPER: its bound of the last layer prints the features where the hidden units must be meant.
+    return draw_weights(config.width, n_labels, config.init_gain, generators, device)
 
 
 @torch.no_grad()

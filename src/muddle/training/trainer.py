@@ -1,7 +1,7 @@
 """K nets in training: what one iteration does, and what is looked at between iterations.
 
 One iteration evaluates the nets as they are (loss, head, validation score), keeps those that
-improved, and takes one Adam step on weights and log penalty. Iteration 0 is the start. Nothing in
+improved, and takes one Adam step on weights and output layer. Iteration 0 is the start. Nothing in
 an iteration waits for the device: on CUDA it is recorded once and replayed, and the host looks at
 the outcome only every `n_ahead` iterations.
 
@@ -19,32 +19,21 @@ import torch
 from torch import Tensor
 
 from muddle.core.backprop import Pass, ReducedWeights
-from muddle.core.loss import LossTerms, loss_gradient, make_loss
+from muddle.core.loss import LossTerms, loss_gradient
 from muddle.core.muddling import stack_permuted
-from muddle.core.ridge import (
-    MAX_RAISES,
-    Factor,
-    apply_ridge,
-    factor_gram,
-    factor_with_recovery,
-    gather_system,
-    gram_matrix,
-    head_from_solution,
-    project,
-    raise_penalty,
-    ridge_gradients,
-    uses_dual,
-    visible_penalty,
-)
+from muddle.core.ridge import factor_gram, gather_system, project
 from muddle.training.config import TrainConfig
 from muddle.training.data import Batches, TrainingData
 from muddle.training.heads import solve_heads
+from muddle.training.linear_output import LinearOutput
 from muddle.training.noise import Noise
+from muddle.training.outputs import Fit, OutputLayer
 from muddle.training.results import History, TrainResult, merge_results
+from muddle.training.ridge_output import RidgeOutput
 from muddle.training.schedule import rate_factors
 from muddle.training.scoring import make_scoring, scorer_rows
 from muddle.training.snapshots import Snapshot, snapshot_iterations
-from muddle.training.start import first_log_penalty, start_nets
+from muddle.training.start import first_log_penalty, loss_of, start_head, start_nets
 from muddle.training.stopping import BestNets, Candidate, NetStatus
 from muddle.training.streams import iterations_ahead, stream_of
 
@@ -75,11 +64,10 @@ class Trainer:
             own = [torch.Generator().manual_seed(seed) for seed in seeds]
             self.nets = start_nets(data.n_features, config, own, device)
             labels = data.labels[data.train_rows]
-            stack = stack_permuted(labels, config.n_permutations, own).to(device)
+            head = start_head(labels.shape[2], config, own, device)
+            stack = stack_permuted(labels, config.n_permuted, own).to(device)
             self.data = self._all_data = data = data.to(device)
-            self.loss = make_loss(
-                config.task, config.loss, structured_noise=config.structured_noise > 0
-            )
+            self.loss = loss_of(config)
             self.baseline = self.loss.baseline(stack[:, :, 0], data.weights_of(data.train_rows))
             self.scoring = make_scoring(score_name, config, data)
             n_rows = min(data.n_train, config.batch_size)
@@ -87,15 +75,19 @@ class Trainer:
             self.n_ahead = iterations_ahead(device, math.prod(shape))
             self.batches = Batches(data, stack, config.batch_size, own, self.n_ahead)
             generators = [torch.Generator(device).manual_seed(s ^ NOISE_STREAM) for s in seeds]
-            scales = (config.dither, config.structured_noise)
             self.batches.prepare(1)
             self.counter = torch.zeros(1, dtype=torch.long, device=device)
             self.slot = torch.zeros(1, dtype=torch.long, device=device)
-            self.log_penalty = first_log_penalty(
-                self.nets, self.batches.at(self.slot), self.baseline, config, generators
-            )
-            self.noise = Noise(scales, shape, generators, self.n_ahead)
             self.status = NetStatus.start(len(seeds), device)
+            self.output: OutputLayer
+            if head is None:
+                log_penalty = first_log_penalty(
+                    self.nets, self.batches.at(self.slot), self.baseline, config, generators
+                )
+                self.output = RidgeOutput(log_penalty, self.loss, config, self.status)
+            else:
+                self.output = LinearOutput(head)
+            self.noise = Noise(config.noise_scales, shape, generators, self.n_ahead)
             self.places = torch.arange(len(seeds), device=device)
             self.best = BestNets.start(self.nets, labels.shape[2])
             # What the iterations since the last look left behind, and what was seen before.
@@ -193,7 +185,7 @@ class Trainer:
         )
 
     def _take_snapshot(self) -> None:
-        alive, penalty = self.status.alive[self.places], self.log_penalty.exp()
+        alive, penalty = self.status.alive[self.places], self.output.penalty()
         self.snapshots += [Snapshot.take(self.iteration, self.nets, penalty, self.places, alive)]
 
     def _run_iteration(self) -> None:
@@ -223,14 +215,14 @@ class Trainer:
 
     def _keep(self, nets: Tensor) -> None:
         """Go on with only the nets with these indices."""
-        old = [*self.nets.parameters(), self.log_penalty]
+        old = [*self.nets.parameters(), *self.output.parameters()]
         states = [self.optimizer.state[parameter] for parameter in old]
         self._graph = None
         self.nets = self.nets.map(lambda tensor: tensor[nets])
-        self.log_penalty = self.log_penalty[nets]
+        self.output.keep(nets)
         self.optimizer = self._make_optimizer()
         for parameter, state in zip(
-            [*self.nets.parameters(), self.log_penalty], states, strict=True
+            [*self.nets.parameters(), *self.output.parameters()], states, strict=True
         ):
             self.optimizer.state[parameter] = {
                 "step": state["step"],
@@ -260,113 +252,70 @@ class Trainer:
         batch = self.batches.at(self.slot)
         dither, structured = self.noise.at(self.slot)
         stack = batch.stack if dither is None else batch.stack + dither
-        # PAPER: the head of clean labels; the released code solves it with dithered labels.
-        head_labels = (stack if self.config.head == "batch" else batch.stack)[:, :, 0]
-        mixed = self.loss.mix(stack, structured).flatten(2)
-        columns = torch.cat([mixed, head_labels], dim=-1)
         if self.reduced is not None:
             self.reduced.refresh(self.nets)
         hidden = self.body.forward(self.nets, batch.features)
         if batch.root_weights is not None:
             hidden = torch.mul(hidden, batch.root_weights, out=self.weighted)
-            columns = columns * batch.root_weights
-
-        factor, hopeless = self._factor(hidden, first=first)
-        residual, solved = apply_ridge(hidden, columns, factor)
-        n_loss = mixed.shape[-1]
-        residual, solved, head_solved = (
-            residual[..., :n_loss],
-            solved[..., :n_loss],
-            solved[..., n_loss:],
-        )
+        fit = self.output.fit(hidden, batch, stack, structured, first=first)
         alive = self.status.alive[self.places]
-        healthy = alive & ~factor.failed
+        healthy = alive & ~fit.failed
         terms, scored, gradient = loss_gradient(
-            self.loss, self.baseline, residual, stack, batch.weights, batch.root_weights, healthy
+            self.loss,
+            self.baseline,
+            fit.residual,
+            stack,
+            batch.weights,
+            batch.root_weights,
+            healthy,
         )
-        head = head_from_solution(hidden, head_solved)
-        self._keep_books(terms, alive, scored, hopeless, factor, head)
+        self._keep_books(terms, alive, scored, fit)
         self.slot += 1
         self.counter += 1
         if last:
             return
         out = self.body.gradient_buffer()
-        _, _, d_penalty = ridge_gradients(hidden, factor, solved, residual, gradient, out)
+        fit.backward(gradient, out)
         if batch.root_weights is not None:
             out.mul_(batch.root_weights)
         self.body.backward(self.nets, batch.features)
-        torch.mul(d_penalty, factor.penalty, out=self.log_penalty.grad)
         if self.config.schedule != "constant":
             rate = self.rates.index_select(0, self.counter - 1).squeeze(0)
             for group in self.optimizer.param_groups:
                 torch.mul(rate, group["multiple"], out=group["lr"])
         self.optimizer.step()
 
-    def _factor(self, hidden: Tensor, *, first: bool) -> tuple[Factor, Tensor]:
-        """The factor of every net, and which nets are beyond hope.
-
-        At the start, a net whose Gram matrix cannot be factored gets larger penalties until it can.
-        Later it sits out the iteration and tries again at the next one with a larger penalty, since
-        trying at once would mean to wait for the device.
-        """
-        penalty = self.log_penalty.exp()
-        gram = gram_matrix(hidden, out=self.gram)
-        if first:
-            factor = factor_with_recovery(gram, penalty)
-            raised = factor.n_raises > 0
-            self.log_penalty.copy_(torch.where(raised, factor.penalty.log(), self.log_penalty))
-            self.status.count_raises(self.places, factor.n_raises)
-            return factor.harmless(), factor.failed
-        visible = visible_penalty(gram)
-        factor = factor_gram(gram, penalty, out=self.lower)
-        failed = factor.failed
-        # A matrix that is not finite has diverged: no penalty helps it.
-        raised = failed & visible.isfinite() & self.status.alive[self.places]
-        n_in_a_row = self.status.count_raises(self.places, raised.long())
-        raised_log = raise_penalty(penalty, visible).log()
-        self.log_penalty.copy_(torch.where(raised, raised_log, self.log_penalty))
-        hopeless = failed & ((n_in_a_row > MAX_RAISES) | ~raised)
-        return factor.harmless(), hopeless
-
-    def _keep_books(
-        self,
-        terms: LossTerms,
-        alive: Tensor,
-        scored: Tensor,
-        hopeless: Tensor,
-        factor: Factor,
-        head: Tensor,
-    ) -> None:
+    def _keep_books(self, terms: LossTerms, alive: Tensor, scored: Tensor, fit: Fit) -> None:
         """Score, keep the best, write the history, and stop who must stop."""
         if self.config.keep != "best":
             score, better = torch.full_like(terms.total, torch.nan), torch.zeros_like(alive)
         else:
-            score, better = self._score(scored, factor, head)
+            score, better = self._score(scored, fit)
         measured = torch.stack([terms.total, terms.permutation, score.to(terms.total.dtype)], dim=1)
         # A net that sits out has a loss by the factor that made it harmless, which means nothing.
-        measured = torch.where(factor.failed[:, None], torch.nan, measured)
-        rows = torch.cat([measured, factor.penalty[:, None]], dim=1)
+        measured = torch.where(fit.failed[:, None], torch.nan, measured)
+        rows = torch.cat([measured, fit.penalty[:, None]], dim=1)
         rows = torch.where(alive[:, None], rows, torch.nan)
         self.records.index_put_((self.slot, self.places), rows)
-        broken = hopeless | ~(scored | factor.failed)
+        broken = fit.hopeless | ~(scored | fit.failed)
         if self.config.max_loss is not None:
             broken |= scored & (terms.fit > self.config.max_loss)
         self.status.update(self.places, self.counter, alive, broken, better, self.config.patience)
 
-    def _score(self, scored: Tensor, factor: Factor, head: Tensor) -> tuple[Tensor, Tensor]:
+    def _score(self, scored: Tensor, fit: Fit) -> tuple[Tensor, Tensor]:
         """Scores on validation rows, and which nets are better than ever, which are kept."""
         if self.config.head == "train" and self.data.n_train > self.config.batch_size:
             # PAPER: scored with the head of all training rows; that of the batch, which is already
             # there, chooses as well (decisions/0008).
-            head, solved = self._head_of_training_rows(factor.penalty)
+            head, solved = self._head_of_training_rows(fit.penalty)
             scored_now = scored & solved
         else:
-            scored_now = scored
+            head, scored_now = fit.head, scored
         with torch.inference_mode():
             predicted = self._predict_validation(head)
             score = torch.where(scored_now, self.scoring.score(predicted), torch.nan)
             tie_break = self.scoring.tie_break(predicted)
-        new = Candidate(self.nets, factor.penalty, head, score, tie_break)
+        new = Candidate(self.nets, fit.penalty, head, score, tie_break)
         return score, self.best.update(new, self.places, self.counter)
 
     def _predict_validation(self, head: Tensor) -> Tensor:
@@ -397,7 +346,7 @@ class Trainer:
         # Unfused, Adam makes several passes over every weight and takes many times as long.
         config = self.config
         scale = [] if self.nets.scale is None else [self.nets.scale]
-        others = [*self.nets.weights, *self.nets.biases, self.log_penalty]
+        others = [*self.nets.weights, *self.nets.biases, *self.output.parameters()]
         groups = [
             {"params": parameters, "lr": config.rate * multiple, "multiple": multiple}
             for parameters, multiple in ((others, 1.0), (scale, config.scale_rate))
@@ -425,13 +374,9 @@ class Trainer:
         self.scorer = Pass(
             nets, self.scorer_rows, config.precision, backward=False, reduced=self.reduced
         )
-        size = n_rows if uses_dual(n_rows, config.width) else config.width
-        self.gram = like.new_empty(n_nets, size, size)
-        # LAPACK writes columns.
-        self.lower = None if like.is_cuda else like.new_empty(n_nets, size, size).mT
         self.weighted = (
             None if self.data.weights is None else like.new_empty(n_nets, n_rows, config.width)
         )
         for parameter, gradient in zip(nets.parameters(), self.body.gradients(), strict=True):
             parameter.grad = gradient
-        self.log_penalty.grad = torch.zeros_like(self.log_penalty)
+        self.output.make_buffers(n_rows)

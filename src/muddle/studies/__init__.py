@@ -1,0 +1,1 @@
+"""Questions about our own method: its steps one by one, and what each setting does."""
