@@ -9,13 +9,26 @@ import typer
 
 from muddle.cli.choices import PLUGIN_HELP, Backend, Device, Folder, Plugins, Recipe, Retry
 from muddle.cli.output import (
-    DATA_HOME_HELP,
     AsJson,
     count,
     print_json,
     print_table,
     warn,
     warn_damaged,
+)
+from muddle.cli.run_options import (
+    HOW,
+    WHAT,
+    WHERE,
+    Address,
+    Debug,
+    Jobs,
+    OnBackend,
+    Quiet,
+    Resume,
+    RunDataHome,
+    Threads,
+    TimeLimit,
 )
 
 if TYPE_CHECKING:
@@ -24,8 +37,6 @@ if TYPE_CHECKING:
 INTERRUPTED = 130  # what a shell expects after Ctrl-C
 STATES = ("ok", "failed", "timeout", "skipped", "stale")
 LONGEST_REASON = 160  # characters that are shown; --json has all
-
-WHAT, HOW, WHERE = "What to run", "How", "Where"  # panels of the help
 
 
 def read_splits(text: str) -> int | list[int]:
@@ -104,59 +115,17 @@ def run_cells(
             rich_help_panel=WHAT,
         ),
     ] = None,
-    time_limit: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            help="For a cell's fit and predictions; past it, the cell is recorded as timed out.",
-            rich_help_panel=HOW,
-        ),
-    ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            "--jobs",
-            "-j",
-            metavar="N",
-            help="Cells at a time. Default: 1, or as many as a cluster has workers.",
-            rich_help_panel=HOW,
-        ),
-    ] = None,
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Threads per cell. Default: cores divided by jobs.",
-            rich_help_panel=HOW,
-        ),
-    ] = None,
+    time_limit: TimeLimit = None,
+    jobs: Jobs = None,
+    threads: Threads = None,
     device: Annotated[
         Device,
         typer.Option(help="For methods that can use a GPU.", rich_help_panel=HOW),
     ] = Device.cpu,
-    backend: Annotated[
-        Backend,
-        typer.Option(help="loky: processes here; dask, ray: also a cluster.", rich_help_panel=HOW),
-    ] = Backend.loky,
-    address: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="A running cluster, as tcp://host:8786 (dask) or ray://host:10001.",
-            rich_help_panel=HOW,
-        ),
-    ] = None,
-    debug: Annotated[
-        bool,
-        typer.Option(
-            "--debug",
-            help="In this process, without a time limit; the first error is shown whole.",
-            rich_help_panel=HOW,
-        ),
-    ] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="No progress.", rich_help_panel=HOW)
-    ] = False,
+    backend: OnBackend = Backend.loky,
+    address: Address = None,
+    debug: Debug = False,
+    quiet: Quiet = False,
     folder: Annotated[
         Path | None,
         typer.Option(
@@ -166,17 +135,8 @@ def run_cells(
             rich_help_panel=WHERE,
         ),
     ] = None,
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume/--fresh",
-            help="Go on with the folder, or refuse one that holds files.",
-            rich_help_panel=WHERE,
-        ),
-    ] = True,
-    data_home: Annotated[
-        Path | None, typer.Option(help=DATA_HOME_HELP, rich_help_panel=WHERE)
-    ] = None,
+    resume: Resume = True,
+    data_home: RunDataHome = None,
 ) -> None:
     """Run a suite, or go on with one: cells that have a record are not run again.
 

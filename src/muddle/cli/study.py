@@ -7,10 +7,9 @@ from typing import Annotated
 
 import typer
 
-from muddle.cli.benchmark import HOW, INTERRUPTED, WHAT, WHERE, read_splits, require_folder
+from muddle.cli.benchmark import INTERRUPTED, read_splits, require_folder
 from muddle.cli.choices import Backend, Device, Folder, Retry
 from muddle.cli.output import (
-    DATA_HOME_HELP,
     AsJson,
     DataHome,
     count,
@@ -18,6 +17,20 @@ from muddle.cli.output import (
     print_table,
     warn,
     warn_damaged,
+)
+from muddle.cli.run_options import (
+    HOW,
+    WHAT,
+    WHERE,
+    Address,
+    Debug,
+    Jobs,
+    OnBackend,
+    Quiet,
+    Resume,
+    RunDataHome,
+    Threads,
+    TimeLimit,
 )
 
 RUNS = Path("runs/studies")
@@ -50,34 +63,6 @@ Retries = Annotated[
         rich_help_panel=WHAT,
     ),
 ]
-TimeLimit = Annotated[
-    float | None,
-    typer.Option(
-        "--time-limit",
-        metavar="SECONDS",
-        help="For a cell's fit and predictions; past it, the cell is recorded as timed out.",
-        rich_help_panel=HOW,
-    ),
-]
-Jobs = Annotated[
-    int | None,
-    typer.Option(
-        "--jobs",
-        "-j",
-        metavar="N",
-        help="Cells at a time. Default: 1, or as many as a cluster has workers.",
-        rich_help_panel=HOW,
-    ),
-]
-Threads = Annotated[
-    int | None,
-    typer.Option(
-        "--threads",
-        metavar="N",
-        help="Threads per cell. Default: cores divided by jobs.",
-        rich_help_panel=HOW,
-    ),
-]
 OnDevice = Annotated[
     Device, typer.Option("--device", help="Where nets are trained.", rich_help_panel=HOW)
 ]
@@ -90,43 +75,8 @@ Together = Annotated[
         rich_help_panel=HOW,
     ),
 ]
-OnBackend = Annotated[
-    Backend,
-    typer.Option(
-        "--backend", help="loky: processes here; dask, ray: also a cluster.", rich_help_panel=HOW
-    ),
-]
-Address = Annotated[
-    str | None,
-    typer.Option(
-        "--address",
-        metavar="URL",
-        help="A running cluster, as tcp://host:8786 (dask) or ray://host:10001.",
-        rich_help_panel=HOW,
-    ),
-]
-Debug = Annotated[
-    bool,
-    typer.Option(
-        "--debug",
-        help="In this process, without a time limit; the first error is shown whole.",
-        rich_help_panel=HOW,
-    ),
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.", rich_help_panel=HOW)]
 RunFolder = Annotated[
     Path, typer.Option("--folder", "-f", help="Of the records.", rich_help_panel=WHERE)
-]
-Resume = Annotated[
-    bool,
-    typer.Option(
-        "--resume/--fresh",
-        help="Go on with the folder, or refuse one that holds files.",
-        rich_help_panel=WHERE,
-    ),
-]
-RunDataHome = Annotated[
-    Path | None, typer.Option("--data-home", help=DATA_HOME_HELP, rich_help_panel=WHERE)
 ]
 Out = Annotated[Path, typer.Option("--out", "-o", help="Takes the tables.")]
 

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
 from pathlib import Path
@@ -181,6 +180,8 @@ class Ready:
 
 def run_together(jobs: Sequence[Job], desk: Desk) -> list[Record]:
     """The record of each job, in order. The seconds of the training are shared out equally."""
+    from muddle.training.spread import torch_threads
+
     methods = known_methods(jobs[0].settings.plugins)
     (name,) = jobs[0].methods
     method = find_method(name, methods)
@@ -203,7 +204,8 @@ def run_together(jobs: Sequence[Job], desk: Desk) -> list[Record]:
         records[place] = replace(records[place], versions=versions)
         ready.append(Ready(place, model, bag, problem))
     settings = jobs[0].settings
-    with use_threads(settings.threads):
+    # As a worker process has them from its environment.
+    with torch_threads(settings.threads):
         while ready:
             n_now = count_at_once(ready)
             now, ready = ready[:n_now], ready[n_now:]
@@ -250,16 +252,3 @@ def _fit_and_answer(
             one.place,
             answer(method, one.model, one.problem, fitted, meter, peaks, debug=False),
         )
-
-
-@contextmanager
-def use_threads(n_threads: int) -> Iterator[None]:
-    """So many threads of torch, as a worker process has them from its environment."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(n_threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
