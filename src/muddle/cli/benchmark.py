@@ -29,12 +29,13 @@ from muddle.cli.run_options import (
     RunDataHome,
     Threads,
     TimeLimit,
+    check_fresh,
+    end_at_interrupt,
 )
 
 if TYPE_CHECKING:
     from muddle.benchmark.survey import Survey
 
-INTERRUPTED = 130  # what a shell expects after Ctrl-C
 STATES = ("ok", "failed", "timeout", "skipped", "stale")
 LONGEST_REASON = 160  # characters that are shown; --json has all
 
@@ -171,12 +172,8 @@ def run_cells(
         data_home=data_home,
     )
     folder = folder or Path("runs") / (suite or "own")
-    if not resume and folder.exists() and any(folder.iterdir()):
-        raise ValueError(
-            f"--fresh needs a new or empty folder, and {folder} holds files. Name another with "
-            "--folder, or remove it."
-        )
-    try:
+    check_fresh(folder, resume=resume)
+    with end_at_interrupt(quiet=quiet):
         summary = run_benchmark(
             cells,
             Store(folder),
@@ -192,10 +189,6 @@ def run_cells(
             debug=debug,
             reporter=make_reporter(quiet=quiet),
         )
-    except KeyboardInterrupt:
-        if quiet:  # otherwise the progress has said so
-            typer.echo("Stopped. What is finished is kept: the same command goes on.", err=True)
-        raise typer.Exit(INTERRUPTED) from None
     if not summary.n_planned:
         typer.echo(f"Nothing to do: {folder} has a record of each of the {len(cells)} cells.")
     elif quiet:  # otherwise the progress has ended with the counts

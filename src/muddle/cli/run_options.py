@@ -1,5 +1,7 @@
-"""Options of commands that run cells, the same wherever they run."""
+"""Commands that run cells: their options, and how they begin and end."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +10,7 @@ import typer
 from muddle.cli.choices import Backend
 from muddle.cli.output import DATA_HOME_HELP
 
+INTERRUPTED = 130  # what a shell expects after Ctrl-C
 WHAT, HOW, WHERE = "What to run", "How", "Where"  # panels of the help
 
 TimeLimit = Annotated[
@@ -73,3 +76,22 @@ Resume = Annotated[
 RunDataHome = Annotated[
     Path | None, typer.Option("--data-home", help=DATA_HOME_HELP, rich_help_panel=WHERE)
 ]
+
+
+def check_fresh(folder: Path, *, resume: bool) -> None:
+    if not resume and folder.exists() and any(folder.iterdir()):
+        raise ValueError(
+            f"--fresh needs a new or empty folder, and {folder} holds files. Name another with "
+            "--folder, or remove it."
+        )
+
+
+@contextmanager
+def end_at_interrupt(*, quiet: bool) -> Iterator[None]:
+    """Ctrl-C ends the command as a shell expects it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if quiet:  # otherwise the progress has said so
+            typer.echo("Stopped. What is finished is kept: the same command goes on.", err=True)
+        raise typer.Exit(INTERRUPTED) from None

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from muddle.cli.benchmark import INTERRUPTED, read_splits, require_folder
+from muddle.cli.benchmark import read_splits, require_folder
 from muddle.cli.choices import Backend, Device, Folder, Retry
 from muddle.cli.output import (
     AsJson,
@@ -31,6 +31,8 @@ from muddle.cli.run_options import (
     RunDataHome,
     Threads,
     TimeLimit,
+    check_fresh,
+    end_at_interrupt,
 )
 
 RUNS = Path("runs/studies")
@@ -209,12 +211,8 @@ def _run(
         context.find_root().params["debug"] = True  # where errors are shown
     points = choose_points(names, datasets)
     folder = options.folder
-    if not options.resume and folder.exists() and any(folder.iterdir()):
-        raise ValueError(
-            f"--fresh needs a new or empty folder, and {folder} holds files. Name another with "
-            "--folder, or remove it."
-        )
-    try:
+    check_fresh(folder, resume=options.resume)
+    with end_at_interrupt(quiet=options.quiet):
         summary = run_points(
             points,
             Store(folder),
@@ -231,10 +229,6 @@ def _run(
             debug=options.debug,
             reporter=make_reporter(quiet=options.quiet),
         )
-    except KeyboardInterrupt:
-        if options.quiet:  # otherwise the progress has said so
-            typer.echo("Stopped. What is finished is kept: the same command goes on.", err=True)
-        raise typer.Exit(INTERRUPTED) from None
     if not summary.n_planned:
         typer.echo(f"Nothing to do: {folder} has a record of each of the {summary.n_before} cells.")
     elif options.quiet:  # otherwise the progress has ended with the counts
