@@ -6,9 +6,12 @@ from functools import partial
 import pytest
 from typer.testing import CliRunner
 
+from muddle.benchmark.cells import known_methods
+from muddle.benchmark.entries import Request
+from muddle.benchmark.sweep import Summary
 from muddle.cli.app import make_app
 from muddle.studies import running, training_record
-from muddle.studies.points import STUDIES
+from muddle.studies.points import STUDIES, all_variants
 from muddle.studies.reading import read_study
 
 SLUMP = ["--dataset", "concrete-slump-test-3"]
@@ -82,6 +85,22 @@ def test_a_study_runs_from_the_command_to_its_table(small, tmp_path):
     assert (tmp_path / "figures" / "label_noise.svg").stat().st_size > 1000
     # The default of one study is that of another.
     assert read_study(out, "width")["score"].notna().sum() == 1
+
+
+@pytest.mark.parametrize(("given", "wanted"), [([], "float32"), (["reduced"], "reduced")])
+def test_precision_chooses_the_methods(monkeypatch, tmp_path, given, wanted):
+    found = {}
+
+    def run_benchmark(cells, store, **settings):
+        found.update(settings)
+        return Summary(0, 0, 0)
+
+    monkeypatch.setattr(running, "run_benchmark", run_benchmark)
+    option = ["--precision", *given] if given else []
+    assert call("study", "all", "-f", tmp_path, *option).exit_code == 0
+    known = known_methods(tuple(found["plugins"]))
+    for name in all_variants():
+        assert known[name].make(Request("regression", seed=0)).bag.precision == wanted
 
 
 def test_figures_need_tables(tmp_path):

@@ -23,6 +23,7 @@ DETAILS = {
     "first_penalty": 200.0,
     "n_diverged": 0,
     "n_raised": 0,
+    "precision": "float32",
 }
 
 
@@ -66,6 +67,13 @@ def test_a_row_holds_means_over_splits_and_their_standard_errors():
     assert (row["ridge_init"], row["seconds"]) == ("200", "3")
     assert (row["n_splits"], row["n_nets"], row["is_default"]) == ("2", "20", "yes")
     assert (row["hardware"], row["commit"], row["warning"]) == ("a machine", "abc1234", "")
+
+
+def test_a_row_says_what_was_not_multiplied_in_float32():
+    records = [make_record(0), make_record(1, precision="reduced")]
+    assert row_of("width", "1024", records)["hardware"] == (
+        "a machine; a machine, reduced precision"
+    )
 
 
 def test_published_numbers_stand_beside_ours_with_the_difference():

@@ -36,6 +36,13 @@ class Device(StrEnum):
     cuda = "cuda"
 
 
+class Precision(StrEnum):
+    """How hidden layers are multiplied."""
+
+    float32 = "float32"
+    reduced = "reduced"
+
+
 class Retry(StrEnum):
     """Records that are run again; those of skipped cells always are."""
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from muddle.cli.benchmark import read_splits, require_folder
-from muddle.cli.choices import Backend, Device, Folder, Retry
+from muddle.cli.choices import Backend, Device, Folder, Precision, Retry
 from muddle.cli.output import (
     AsJson,
     DataHome,
@@ -77,6 +77,14 @@ Together = Annotated[
         rich_help_panel=HOW,
     ),
 ]
+InPrecision = Annotated[
+    Precision,
+    typer.Option(
+        "--precision",
+        help="Of the products of hidden layers; reduced: TF32 on CUDA, bfloat16 on the CPU.",
+        rich_help_panel=HOW,
+    ),
+]
 RunFolder = Annotated[
     Path, typer.Option("--folder", "-f", help="Of the records.", rich_help_panel=WHERE)
 ]
@@ -93,6 +101,7 @@ class Options:
     jobs: int | None
     threads: int | None
     device: Device
+    precision: Precision
     together: bool | None
     backend: Backend
     address: str | None
@@ -112,6 +121,7 @@ def run_ablation(
     jobs: Jobs = None,
     threads: Threads = None,
     device: OnDevice = Device.cpu,
+    precision: InPrecision = Precision.float32,
     together: Together = None,
     backend: OnBackend = Backend.loky,
     address: Address = None,
@@ -149,6 +159,7 @@ def run_dependence(
     jobs: Jobs = None,
     threads: Threads = None,
     device: OnDevice = Device.cpu,
+    precision: InPrecision = Precision.float32,
     together: Together = None,
     backend: OnBackend = Backend.loky,
     address: Address = None,
@@ -176,6 +187,7 @@ def run_all(
     jobs: Jobs = None,
     threads: Threads = None,
     device: OnDevice = Device.cpu,
+    precision: InPrecision = Precision.float32,
     together: Together = None,
     backend: OnBackend = Backend.loky,
     address: Address = None,
@@ -228,6 +240,7 @@ def _run(
             retry=["skipped", *(state.value for state in options.retry or ())],
             debug=options.debug,
             reporter=make_reporter(quiet=options.quiet),
+            precision=options.precision.value,
         )
     if not summary.n_planned:
         typer.echo(f"Nothing to do: {folder} has a record of each of the {summary.n_before} cells.")

@@ -98,6 +98,7 @@ def measure(model: StudyNets, problem: Problem) -> dict[str, Any]:
         "net_score": _mean(scores),
         "n_lost": model.n_lost_,
         "commit": find_commit(Path(__file__).parent),
+        "precision": model.bag.precision,
     }
     if model.bag_ is None:
         return facts | {"n_diverged": model.n_lost_, "n_raised": 0}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
 from pathlib import Path
 from time import perf_counter as tick
-from typing import Any
+from typing import Any, Literal
 
 from sklearn.base import clone
 
@@ -31,9 +31,12 @@ from muddle.benchmark.suites import number_splits
 from muddle.benchmark.sweep import Reporter, Retry, Summary, run_benchmark
 from muddle.benchmark.worker import freeze_imports
 from muddle.datasets.loading import Recipe
-from muddle.studies.methods import PLUGIN
+from muddle.studies import methods, reduced_methods
 from muddle.studies.points import Point
 
+Precision = Literal["float32", "reduced"]
+
+PLUGINS = {"float32": methods.PLUGIN, "reduced": reduced_methods.PLUGIN}
 SPLITS = 10  # the paper has 100
 # Of fitted nets in memory at a time: 1,000 of width 1024 and depth 2 take a quarter of it.
 MOST_BYTES = 2**34
@@ -50,18 +53,20 @@ def run_points(
     jobs: int | None = None,
     threads: int | None = None,
     device: str = "cpu",
+    precision: Precision = "float32",
     backend: Backend = "loky",
     address: str | None = None,
     data_home: str | Path | None = None,
     retry: Iterable[Retry] = ("skipped",),
     debug: bool = False,
     reporter: Reporter | None = None,
-    plugin: str | Path = PLUGIN,
+    plugin: str | Path | None = None,
 ) -> Summary:
     """Run what has no record yet, as `run_benchmark` does.
 
     `together`: the splits of a point in one call, in this process, for which there is neither a
-    time limit nor several jobs; by default on CUDA. `plugin` has the methods of the points.
+    time limit nor several jobs; by default on CUDA. `plugin` has the methods of the
+    points, in place of those of `precision`.
     """
     if together is None:
         together = device == "cuda" and not debug
@@ -76,7 +81,7 @@ def run_points(
         device=device,
         backend=backend,
         address=address,
-        plugins=[plugin],
+        plugins=[PLUGINS[precision] if plugin is None else plugin],
         data_home=data_home,
         retry=retry,
         debug=debug,

@@ -136,7 +136,9 @@ def summarise(records: Sequence[Record], task: str) -> Summary:
         measured={name: estimate(found) for name, found in values.items()},
         seconds=fmean(seconds) if seconds else None,
         warnings=tuple(warn_of(records, details)),
-        hardware=distinct(record.machine for record in done),
+        hardware=distinct(
+            say_hardware(record, one) for record, one in zip(done, details, strict=True)
+        ),
         commits=distinct(one["commit"] for one in details),
     )
 
@@ -179,6 +181,12 @@ def warn_of(records: Sequence[Record], details: Sequence[Mapping[str, Any]]) -> 
     if failed:
         splits = f"{len(failed)} split{'s' if len(failed) > 1 else ''}"
         yield f"{splits} {failed[0].status}: {failed[0].reason}"
+
+
+def say_hardware(record: Record, details: Mapping[str, Any]) -> str:
+    """The machine, and how it multiplied where that is not in float32."""
+    precision = details.get("precision", "float32")
+    return record.machine if precision == "float32" else f"{record.machine}, {precision} precision"
 
 
 def distinct(texts: Iterable[str]) -> tuple[str, ...]:
