@@ -199,6 +199,13 @@ def test_data_sets_with_the_same_steps_stand_side_by_side():
     assert titles == ["a", "b", "c", "d", "z"]
 
 
+def test_the_legend_has_what_is_on_any_of_the_plots():
+    bare = STEPS.assign(dataset="a", score_published=np.nan, bag_published=np.nan)
+    table = pd.concat([bare, STEPS.assign(dataset="b")], ignore_index=True)
+    (legend,) = draw_steps(table, TOPICS["ablation"]).legends
+    assert [text.get_text() for text in legend.get_texts()].count("published") == 1
+
+
 def test_depth_has_a_line_per_data_set_and_a_mark_per_depth():
     rows = [(name, f"{depth}" + "*" * (depth == 2), 0.1 * depth, 0.1 * depth + 0.01)
             for name in ("a", "b", "c") for depth in (1, 2, 3, 4)]  # fmt: skip

@@ -7,7 +7,7 @@ Nothing is shown, and no setting of matplotlib is changed.
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -127,15 +127,17 @@ def draw_steps(table: pd.DataFrame, topic: Topic) -> "Figure":
     figure = new_figure(0.8 + sum(heights))
     figure.suptitle(topic.title, fontsize="medium")
     rows = figure.subfigures(len(bands), squeeze=False, height_ratios=heights)[:, 0]
+    marks: dict[str, Any] = {}
     for row, band in zip(rows, bands, strict=True):
         axes = row.subplots(1, len(band), squeeze=False, sharey=True)[0]
         for ax, part in zip(axes, band, strict=True):
             plot_steps(part, ax)
             name = textwrap.fill(ax.get_title(), TITLE_WIDTH[len(band)])
             ax.set_title(name, fontsize="small", parse_math=False)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize="small",
-                  frameon=False)  # fmt: skip
+            handles, labels = ax.get_legend_handles_labels()
+            marks |= zip(labels, handles, strict=True)  # published ones are not on all of them
+    figure.legend(marks.values(), marks.keys(), loc="outside lower center", ncols=2,
+                  fontsize="small", frameon=False)  # fmt: skip
     return figure
 
 
