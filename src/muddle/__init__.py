@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     )
     from muddle.estimators.single import MLRClassifier, MLRRegressor
     from muddle.flagship.estimators import MuddleClassifier, MuddleRegressor
+    from muddle.model_file.loading import load
     from muddle.preprocessing import TablePreprocessor
 
 __version__ = "0.1.0"
@@ -26,6 +27,7 @@ __all__ = [
     "MuddleRegressor",
     "TablePreprocessor",
     "__version__",
+    "load",
 ]
 
 # Imported when first used: data sets and the command line must not wait for torch.
@@ -39,6 +41,7 @@ _HOMES = {
     "MuddleClassifier": "muddle.flagship.estimators",
     "MuddleRegressor": "muddle.flagship.estimators",
     "TablePreprocessor": "muddle.preprocessing",
+    "load": "muddle.model_file.loading",
 }
 
 

@@ -45,6 +45,10 @@ class DataFormatError(MuddleError, ValueError):
     """A data file cannot be read as the table it should be."""
 
 
+class ModelFileError(MuddleError, ValueError):
+    """A model file cannot be read: damaged, of another kind, or of a newer format."""
+
+
 class NotEnoughMemoryError(MuddleError, MemoryError):
     """Not even one net fits into the memory of the device."""
 

@@ -21,7 +21,8 @@ from muddle import (
     MLRClassifier,
     MLRRegressor,
 )
-from muddle.estimators.selection import pick_nets, weigh_nets
+from muddle.estimators.choosing import pick_nets
+from muddle.estimators.selection import weigh_nets
 
 QUICK = {"width": 32, "max_iter": 20, "learning_rate": 1e-2, "random_state": 0}
 FOUR = [BagMLRRegressor, BagMLRClassifier, EnsMLRRegressor, EnsMLRClassifier]

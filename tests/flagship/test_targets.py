@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from sklearn.preprocessing import PowerTransformer
 
 from muddle.flagship.targets import fit_normal_scores
 
@@ -75,3 +76,15 @@ def test_one_skewed_output_is_enough_and_each_has_its_own_power():
 
 def test_an_output_that_does_not_vary_leaves_the_target_as_it_is():
     assert fit_normal_scores(np.zeros((30, 1))) is None
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_powers_are_those_of_scikit_learn(sign):
+    rng = np.random.default_rng(2)
+    labels = sign * np.column_stack([draw_skewed(0.6), standardise(rng.normal(size=300))])
+    normal = fit_normal_scores(labels)
+    theirs = PowerTransformer().fit(labels)
+    bent = theirs.transform(labels)
+    np.testing.assert_allclose(normal.apply(labels), bent, rtol=1e-12, atol=1e-12)
+    back = theirs.inverse_transform(bent.copy())
+    np.testing.assert_allclose(normal.undo(bent), back, rtol=1e-12, atol=1e-12)

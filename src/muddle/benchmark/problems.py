@@ -14,7 +14,7 @@ from muddle.benchmark.entries import Input
 from muddle.benchmark.scores import Codes, Floats
 from muddle.benchmark.splits import split_rows
 from muddle.datasets.loading import Dataset, Recipe, load
-from muddle.datasets.reading import is_text
+from muddle.table_files.columns import is_text
 
 
 @dataclass(frozen=True)

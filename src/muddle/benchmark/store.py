@@ -4,7 +4,6 @@ import json
 import os
 import platform
 import re
-import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from muddle import whole_file
 from muddle.benchmark.records import Cell, Record, read_values, to_values
 from muddle.errors import DataFormatError
+from muddle.whole_file import PARTIAL
 
-PARTIAL = ".partial"
 OLD = 24 * 3600.0  # seconds after which no one is still writing a file
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _OWNER = re.compile(r"(?P<host>[A-Za-z0-9_]+)-(?P<pid>[0-9]+)")
@@ -107,18 +107,10 @@ class Store:
 
 @contextmanager
 def write_whole(path: Path) -> Iterator[IO[bytes]]:
-    """A file that is at its place once all of it is written, and not before."""
+    """A file that is at its place once all of it is written, in a folder made for it if need be."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.{name_owner()}{PARTIAL}")
-    try:
-        with partial.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    with whole_file.write_whole(path, name_owner()) as file:
+        yield file
 
 
 def _read_file(path: Path, cell: Cell | None = None) -> Record | Damage | None:

@@ -23,6 +23,7 @@ from muddle.estimators.reports import warn_about
 from muddle.preprocessing import TablePreprocessor
 from muddle.preprocessing.checks import FloatArray
 from muddle.preprocessing.tables import accept_any_table, read_table, record_columns
+from muddle.shipping import Shipping
 from muddle.training.config import TrainConfig
 from muddle.training.data import TrainJob
 from muddle.training.results import TrainResult
@@ -41,7 +42,7 @@ class Trained:
     results: list[TrainResult]
 
 
-class BaseMLR(BaseEstimator, NetParameters, metaclass=ABCMeta):
+class BaseMLR(Shipping, BaseEstimator, NetParameters, metaclass=ABCMeta):
     """Parameters are fields (parameters.py); this class turns them into a fit.
 
     `fit` belongs to the task (tasks.py); how many nets there are, what is stored of them and how

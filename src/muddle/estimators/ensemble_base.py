@@ -11,13 +11,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from muddle.core.loss import Source
 from muddle.estimators.base import BaseMLR, Trained, net_output, prediction_device
+from muddle.estimators.choosing import check_selection, choose_nets
 from muddle.estimators.parameters import EnsembleParameters, Select, check_n_jobs
 from muddle.estimators.problems import ClassProblem, to_scores
 from muddle.estimators.reports import record_nets, stack_histories
 from muddle.estimators.selection import (
-    check_selection,
     own_memory,
-    pick_nets,
     resolve_nets,
     share_nets,
     share_tensor,
@@ -155,18 +154,9 @@ class Ensemble(BaseMLR, EnsembleParameters):
 
     def _pick(self, select: Select | None, top_k: int | None) -> list[int]:
         """Positions of the nets that answer; None: as in the constructor."""
-        n_nets = len(self._records)
-        chosen = self.select if select is None else select
-        if top_k is None:
-            # Nets that were left out, or a subset, may have made them fewer.
-            check_selection(chosen, self.top_k, max(n_nets, self._n_asked()))
-            return pick_nets(self.validation_scores_, chosen, self.top_k)
-        check_selection(chosen, top_k, n_nets)
-        if chosen != "top":
-            raise ValueError(
-                f"top_k goes with select='top', got top_k={top_k} and select={chosen!r}."
-            )
-        return pick_nets(self.validation_scores_, chosen, top_k)
+        return choose_nets(
+            self.validation_scores_, (select, top_k), (self.select, self.top_k), self._n_asked()
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy: scikit-learn gives the dictionary of the estimator itself.

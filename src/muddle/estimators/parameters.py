@@ -12,12 +12,12 @@ import numpy as np
 from muddle.core.loss import Source
 from muddle.core.network import Activation
 from muddle.core.precision import Precision
+from muddle.estimators.choosing import Select as Select
 from muddle.parameters import check_int
 from muddle.preprocessing import TablePreprocessor
 from muddle.training.config import DITHER, Head, Ties, TrainConfig
 
 Criterion = Literal["logistic", "squared"]
-Select = Literal["all", "best", "top"]
 
 DEFAULT = TrainConfig()
 

@@ -20,6 +20,8 @@ from muddle.preprocessing import TablePreprocessor
 from muddle.preprocessing.checks import MIN_ROWS, FloatArray, check_target, check_weights
 from muddle.preprocessing.scaling import Scale, fit_target_scale
 from muddle.preprocessing.splits import Rows, split_by_class, split_by_number
+from muddle.preprocessing.summary import summarise_classes, summarise_table, summarise_targets
+from muddle.preprocessing.summary_checks import Summary
 from muddle.preprocessing.tables import Table, read_table
 from muddle.preprocessing.targets import TargetType
 from muddle.training.config import TrainConfig
@@ -41,6 +43,10 @@ class Problem(metaclass=ABCMeta):
     @abstractmethod
     def split(self, fraction: float, seed: int) -> tuple[Rows, Rows]:
         """Training and validation rows of the net with this seed."""
+
+    @abstractmethod
+    def summarise_target(self) -> Summary:
+        """What is to be predicted, without the rows."""
 
     def take(self, rows: Rows) -> Self:
         """Only these rows of target, labels and weights."""
@@ -65,6 +71,9 @@ class NumberProblem(Problem):
     def split(self, fraction: float, seed: int) -> tuple[Rows, Rows]:
         return split_by_number(self.labels.mean(axis=1), fraction, seed)
 
+    def summarise_target(self) -> Summary:
+        return summarise_targets(self.target)
+
 
 @dataclass(frozen=True)
 class ClassProblem(Problem):
@@ -78,6 +87,9 @@ class ClassProblem(Problem):
 
     def split(self, fraction: float, seed: int) -> tuple[Rows, Rows]:
         return split_by_class(self.codes, fraction, seed)
+
+    def summarise_target(self) -> Summary:
+        return summarise_classes(self.codes, len(self.classes))
 
     def take(self, rows: Rows) -> Self:
         return replace(super().take(rows), codes=self.codes[rows])
@@ -158,6 +170,12 @@ def fit_features(
     if preprocessor.target_type == "auto":
         preprocessor.target_type = problem.target_type
     return preprocessor, preprocessor._fit_table(problem.table, problem.target, problem.weights)
+
+
+def summarise_problem(problem: Problem, preprocessor: TablePreprocessor) -> Summary:
+    """What the training rows looked like, for a model that has left them behind."""
+    about = summarise_table(problem.table, preprocessor.plan_, preprocessor.missing_values)
+    return {**about, "target": problem.summarise_target()}
 
 
 def make_jobs(

@@ -1,9 +1,17 @@
 """A progress line with loss and validation score, for verbose=True."""
 
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 
 from muddle.errors import MissingPackageError
+from muddle.training.jobs import Reporter
+
+Maker = Callable[[int, str], AbstractContextManager[Reporter]]
+
+# A program around the fit, such as the command line, may have a progress bar of its own.
+_MAKER: ContextVar[Maker | None] = ContextVar("maker", default=None)
 
 
 class Progress:
@@ -34,6 +42,19 @@ class Progress:
 
 def watch(
     n_net_iterations: int, label: str, verbose: bool
-) -> AbstractContextManager[Progress | None]:
-    """A context with a bar when verbose, with nothing otherwise."""
+) -> AbstractContextManager[Reporter | None]:
+    """A context with a bar when verbose or watched by a program, with nothing otherwise."""
+    maker = _MAKER.get()
+    if maker is not None:
+        return maker(n_net_iterations, label)
     return Progress(n_net_iterations, label) if verbose else nullcontext()
+
+
+@contextmanager
+def watched_by(maker: Maker) -> Iterator[None]:
+    """Within, fits report to what `maker` gives, whatever `verbose` says."""
+    token = _MAKER.set(maker)
+    try:
+        yield
+    finally:
+        _MAKER.reset(token)

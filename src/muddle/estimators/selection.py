@@ -1,34 +1,14 @@
-"""Which nets of an ensemble answer, by validation score or by index."""
+"""Nets of an ensemble by index, and what they share; choosing.py picks them by score."""
 
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
 from muddle.core.network import StackedMLP
-from muddle.estimators.parameters import Select
-from muddle.parameters import check_choice, check_int
 from muddle.preprocessing.checks import FloatArray
-
-
-def check_selection(select: Any, top_k: Any, n_nets: int) -> None:
-    """top_k is held against the number of nets only where it counts."""
-    check_choice("select", select, get_args(Select))
-    check_int("top_k", top_k, minimum=1)
-    if select == "top" and top_k > n_nets:
-        raise ValueError(
-            f"top_k must be at most the number of nets, got top_k={top_k} and {n_nets} net(s). "
-            "Lower top_k, raise n_nets or use select='all'."
-        )
-
-
-def pick_nets(scores: FloatArray, select: Select, top_k: int) -> list[int]:
-    """Positions of the nets that answer, ascending; of equal scores the first counts as higher."""
-    n_picked = {"all": len(scores), "best": 1, "top": top_k}[select]
-    picked: list[int] = np.sort(np.argsort(-scores, kind="stable")[:n_picked]).tolist()
-    return picked
 
 
 def weigh_nets(picked: Sequence[int], n_nets: int) -> FloatArray:

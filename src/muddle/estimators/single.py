@@ -143,6 +143,10 @@ class MLRRegressor(RegressionMLR, SingleNet):
         state before the first step.
     n_recoveries_ : int
         How often the penalty was raised because a Gram matrix was not positive definite.
+    table_summary_ : dict
+        What the training rows looked like, without the rows: quantiles, shares of levels and gaps.
+    fit_seconds_ : float
+        Wall time of the fit.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 

@@ -21,6 +21,7 @@ from muddle.estimators.problems import (
     fit_features,
     read_classes,
     read_numbers,
+    summarise_problem,
     to_scores,
 )
 from muddle.parameters import check_choice
@@ -49,6 +50,8 @@ class RegressionMLR(RegressorMixin, BaseMLR, RegressionParameters):
         self._store(trained)
         self.target_scale_ = problem.scale
         self._one_output = problem.one_output
+        self.table_summary_ = summarise_problem(problem, preprocessor)
+        self.fit_seconds_ = deadline.elapsed()
         return self
 
     def _to_targets(self, output: FloatArray) -> FloatArray:
@@ -96,6 +99,8 @@ class ClassificationMLR(ClassifierMixin, BaseMLR, ClassificationParameters):
         self.temperature_ = temperature
         self.classes_ = problem.classes
         self._zero_one = problem.zero_one
+        self.table_summary_ = summarise_problem(problem, preprocessor)
+        self.fit_seconds_ = deadline.elapsed()
         return self
 
     @abstractmethod

@@ -5,7 +5,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ from muddle.core.device import resolve_device
 from muddle.core.loss import Task
 from muddle.estimators.base import MAX_SEED, prediction_device
 from muddle.estimators.problems import Problem, fit_features
-from muddle.estimators.progress import Progress, watch
+from muddle.estimators.progress import watch
 from muddle.flagship.fitting import Lesson, Pool, choose_rows, fit_pool, plan_in_time
 from muddle.flagship.importances import permutation_importances
 from muddle.flagship.parts import Mixture
@@ -30,10 +30,19 @@ from muddle.parameters import check_number
 from muddle.preprocessing import TablePreprocessor
 from muddle.preprocessing.checks import FloatArray
 from muddle.preprocessing.tables import accept_any_table, read_table, record_columns
+from muddle.shipping import Shipping
+from muddle.training.jobs import Reporter
 from muddle.training.spread import torch_threads
 from muddle.training.stopping import Deadline
 
 CALLER = 3  # stack levels from here to the line of the user's own code
+# What belongs to the training rows, and so is not there in a model that was loaded from a file.
+OF_TRAINING_ROWS = frozenset(
+    {
+        *("out_of_fold_", "_interval_rows", "_interval_weights", "_out_of_fold_spread", "_target"),
+        *("_rows", "_codes", "_weights"),
+    }
+)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -64,7 +73,7 @@ class Fitted:
         return everywhere
 
 
-class Flagship(BaseEstimator, FlagshipParameters):
+class Flagship(Shipping, BaseEstimator, FlagshipParameters):
     """A pool of cross-fitted nets that answers as a weighted mean."""
 
     _task: ClassVar[Task]
@@ -121,7 +130,7 @@ class Flagship(BaseEstimator, FlagshipParameters):
         self._warn_about(pool)
         return Fitted(pool, problem, matrix, rows)
 
-    def _watch(self, n_net_iterations: int, label: str) -> AbstractContextManager[Progress | None]:
+    def _watch(self, n_net_iterations: int, label: str) -> AbstractContextManager[Reporter | None]:
         return watch(n_net_iterations, f"{type(self).__name__}: {label}", bool(self.verbose))
 
     def _start(self) -> Deadline:
@@ -245,6 +254,20 @@ class Flagship(BaseEstimator, FlagshipParameters):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "mixture_")
+
+    if not TYPE_CHECKING:  # mypy would take any name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            """Called for what is not there: say why, if a file is the reason."""
+            if name in OF_TRAINING_ROWS and "mixture_" in self.__dict__:
+                text = (
+                    "out-of-fold predictions and what is drawn from them are not there: a model "
+                    "file holds no training rows. Ask the estimator that was fitted, or pass new "
+                    "rows to predict."
+                )
+            else:
+                text = f"{type(self).__name__!r} object has no attribute {name!r}"
+            raise AttributeError(text, name=name, obj=self)
 
     def __sklearn_tags__(self) -> Tags:
         return accept_any_table(super().__sklearn_tags__())

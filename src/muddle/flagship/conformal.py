@@ -7,11 +7,11 @@ mean over more nets than that for a row of the table.
 """
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from muddle.parameters import check_fraction
 from muddle.preprocessing.checks import FloatArray
@@ -73,6 +73,17 @@ def rows_needed(coverage: float) -> int:
     check_fraction("coverage", coverage)
     coverage *= 1 - ROUNDING
     return math.ceil(coverage / (1 - coverage))
+
+
+def warn_few_rows(n_rows: int, needed: int, what: str, caller: int) -> None:
+    """caller: stack levels from here to the line of the user's own code."""
+    if n_rows < needed:
+        warnings.warn(
+            f"{what} needs at least {needed} training rows for finite bounds, got {n_rows}: "
+            "the bounds are infinite. Ask for less, or fit on more rows.",
+            UserWarning,
+            stacklevel=caller,
+        )
 
 
 def fit_conformal(
@@ -148,6 +159,9 @@ def shrink_spread(raw: FloatArray, residuals: FloatArray, weights: FloatArray | 
         # Laplace, with the best common factor put in; conformal scores do not depend on it. Convex.
         fitted = np.log(np.average(sizes * np.exp(-exponent * relative), weights=weights))
         return n_rows * float(fitted) + CONSTANT_ROWS * exponent**2 * variance / 2
+
+    # Here, not above: muddle.runtime imports this module without scipy.
+    from scipy.optimize import minimize_scalar
 
     found = minimize_scalar(negative_log_likelihood, bounds=(0.0, 1.0), method="bounded")
     return Spread(mean, floor, ceiling, exponent=float(found.x))

@@ -1,6 +1,5 @@
 """MuddleRegressor and MuddleClassifier: no parameter to choose."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
@@ -16,10 +15,16 @@ from muddle import plots
 from muddle.core.device import resolve_device
 from muddle.core.loss import Task
 from muddle.estimators.base import prediction_device
-from muddle.estimators.problems import ClassProblem, NumberProblem, read_classes, read_numbers
+from muddle.estimators.problems import (
+    ClassProblem,
+    NumberProblem,
+    read_classes,
+    read_numbers,
+    summarise_problem,
+)
 from muddle.flagship.base import Fitted, Flagship, weighted_mean_square
 from muddle.flagship.calibration import fit_calibration
-from muddle.flagship.conformal import fit_conformal, interval, rows_needed
+from muddle.flagship.conformal import fit_conformal, interval, rows_needed, warn_few_rows
 from muddle.flagship.conformal import quantiles as conformal_quantiles
 from muddle.flagship.spread import fit_spread, sample_rows
 from muddle.flagship.targets import fit_normal_scores
@@ -72,6 +77,10 @@ class MuddleRegressor(RegressorMixin, Flagship):
         From tables to features; its `describe()` tells what became of each column.
     mixture_ : Mixture
         The nets that answer, and their weights.
+    table_summary_ : dict
+        What the training rows looked like, without the rows: quantiles, shares of levels and gaps.
+    fit_seconds_ : float
+        Wall time of the fit.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
@@ -107,6 +116,8 @@ class MuddleRegressor(RegressorMixin, Flagship):
         said = np.clip(fitted.pool.out_of_fold, *self._range)
         self._fit_intervals(fitted, said)
         self.out_of_fold_ = self._to_targets(fitted.spread_out(said, n_rows))
+        self.table_summary_ = summarise_problem(problem, self.preprocessor_)
+        self.fit_seconds_ = deadline.elapsed()
         return self
 
     def _fit_intervals(self, fitted: Fitted, said: FloatArray) -> None:
@@ -122,9 +133,9 @@ class MuddleRegressor(RegressorMixin, Flagship):
             fit_conformal(labels[:, output], said[:, output], spread[:, output], weights)
             for output in range(said.shape[1])
         )
-        # What `plot` draws.
+        # What `plot` and `report` draw.
         self._interval_rows, self._out_of_fold_spread = fitted.rows[rows], spread
-        self._target = problem.target[rows]
+        self._target, self._interval_weights = problem.target[rows], weights
 
     def predict(self, X: Any, quantiles: Sequence[float] | None = None) -> FloatArray:
         """Predicted targets, (n,) or (n, outputs) as y was.
@@ -210,14 +221,7 @@ class MuddleRegressor(RegressorMixin, Flagship):
         return predicted[:, 0] if self._one_output else predicted
 
     def _warn_few_rows(self, needed: int, what: str) -> None:
-        n_rows = len(self._conformal[0].scores)
-        if n_rows < needed:
-            warnings.warn(
-                f"{what} needs at least {needed} training rows for finite bounds, got {n_rows}: "
-                "the bounds are infinite. Ask for less, or fit on more rows.",
-                UserWarning,
-                stacklevel=3,
-            )
+        warn_few_rows(len(self._conformal[0].scores), needed, what, caller=4)
 
     def _score(self, said: FloatArray, problem: NumberProblem) -> float:
         error = weighted_mean_square(said - problem.labels, problem.weights)
@@ -295,6 +299,8 @@ n_features_in_, feature_names_in_
         self.out_of_fold_ = fitted.spread_out(out_of_fold, len(problem.labels))
         # What `plot` draws.
         self._rows, self._codes, self._weights = fitted.rows, judged.codes, judged.weights
+        self.table_summary_ = summarise_problem(problem, self.preprocessor_)
+        self.fit_seconds_ = deadline.elapsed()
         return self
 
     def decision_function(self, X: Any) -> FloatArray:

@@ -6,7 +6,9 @@ import numpy as np
 from scipy.stats import skew
 from sklearn.preprocessing import PowerTransformer
 
+from muddle.powers import bend, unbend
 from muddle.preprocessing.checks import FloatArray
+from muddle.preprocessing.scaling import Scale
 
 # A target is worth a second look when its skewness is beyond this and a power at least halves it.
 SKEWED = 1.0
@@ -20,16 +22,18 @@ LEAST_STEP = 1e-9
 class NormalScores:
     """Standardised targets bent by a power (Yeo-Johnson), and back."""
 
-    powers: PowerTransformer
+    powers: FloatArray  # (C,)
+    scale: Scale  # of the bent targets
     least: FloatArray  # (C,) bent: what lies a little below the training targets
     most: FloatArray  # (C,) and above
 
     def apply(self, labels: FloatArray) -> FloatArray:
-        return np.asarray(self.powers.transform(labels))
+        return self.scale.apply(bend(labels, self.powers))
 
     def undo(self, outputs: FloatArray) -> FloatArray:
         # The inverse of a power has poles; nets may point there.
-        return np.asarray(self.powers.inverse_transform(np.clip(outputs, self.least, self.most)))
+        within = np.clip(outputs, self.least, self.most)
+        return unbend(self.scale.undo(within), self.powers)
 
 
 def fit_normal_scores(labels: FloatArray) -> NormalScores | None:
@@ -46,4 +50,7 @@ def fit_normal_scores(labels: FloatArray) -> NormalScores | None:
     bounds = [labels.min(axis=0) - BEYOND, labels.max(axis=0) + BEYOND]
     least, most = powers.transform(np.stack(bounds))
     steps = np.concatenate([bent.min(axis=0) - least, most - bent.max(axis=0)])
-    return NormalScores(powers, least, most) if (steps > LEAST_STEP).all() else None
+    if not (steps > LEAST_STEP).all():
+        return None
+    scaler = powers._scaler
+    return NormalScores(powers.lambdas_, Scale(scaler.mean_, scaler.scale_), least, most)

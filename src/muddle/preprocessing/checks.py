@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import _check_sample_weight, _check_y, check_consistent_length
 
 FloatArray = NDArray[np.float64]
 
@@ -18,6 +17,9 @@ def check_target(y: Any, n_rows: int, owner: str, **options: Any) -> NDArray[Any
         raise ValueError(
             f"{owner} requires y to be passed, but the target y is None. Pass one value per row."
         )
+    # Here, not above: muddle.runtime imports this module without scikit-learn.
+    from sklearn.utils.validation import _check_y, check_consistent_length
+
     target: NDArray[Any] = _check_y(y, estimator=owner, **options)
     check_consistent_length(np.empty(n_rows), target)
     return target
@@ -40,6 +42,8 @@ def check_weights(
             "sample_weight must be above zero for some rows, got only zeros: all rows would be "
             "left out. Pass sample_weight=None to count every row the same."
         )
+    from sklearn.utils.validation import _check_sample_weight
+
     weights: FloatArray = _check_sample_weight(
         sample_weight, np.empty((n_rows, 1)), dtype=np.float64
     )

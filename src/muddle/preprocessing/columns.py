@@ -6,22 +6,26 @@ names the first bad value.
 
 Values are looked at one level at a time, not one row at a time: a million rows of ten words cost as
 much Python as ten rows.
+
+pandas is imported where it is used: muddle.runtime reads columns in its own way (without pandas),
+and shares what becomes of them here.
 """
 
 import datetime
 import math
 import numbers
 import re
+import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Literal
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from muddle.preprocessing.checks import FloatArray
+from muddle.preprocessing.iso_dates import parse_iso_date
 
 Kind = Literal["number", "duration", "date", "boolean", "text", "empty"]
 Codes = NDArray[np.intp]
@@ -66,21 +70,34 @@ def read_column(
     if kind == "M":
         return Column(name, "date", dates=values.astype("M8[us]"))
     if kind == "m":
-        return Column(name, "duration", numbers=_seconds(values))
+        return Column(name, "duration", numbers=to_seconds(values))
     if kind == "O" and isinstance(getattr(values, "dtype", None), np.dtype):
         values = np.asarray(values, dtype=object)  # a Series would have an index made of integers
+    import pandas as pd
+
     try:
         codes, distinct = pd.factorize(values)
     except TypeError as error:
-        raise _unusable(name, values) from error
+        raise unusable(name, values) from error
     if category:
-        keys = [_level_key(value) for value in distinct]
-        return replace(_text_column(name, codes, keys, missing_values), category=True)
-    return _from_distinct(name, codes, list(distinct), missing_values)
+        return read_categories(name, codes, list(distinct), missing_values)
+    return read_distinct(name, codes, list(distinct), missing_values, _parse_dates)
 
 
-def _from_distinct(
-    name: str, codes: Codes, distinct: list[Any], missing_values: Collection[str]
+def read_categories(
+    name: str, codes: Codes, distinct: Sequence[Any], missing_values: Collection[str]
+) -> Column:
+    """A column that the table says to be levels, from its distinct values."""
+    keys = [level_key(value) for value in distinct]
+    return replace(_text_column(name, codes, keys, missing_values), category=True)
+
+
+def read_distinct(
+    name: str,
+    codes: Codes,
+    distinct: list[Any],
+    missing_values: Collection[str],
+    parse_dates: Callable[[Sequence[Any]], Dates | None],
 ) -> Column:
     """A column from its distinct values, whatever Python types they have."""
 
@@ -100,13 +117,14 @@ def _from_distinct(
         return Column(name, "duration", numbers=spread([v.total_seconds() for v in distinct]))
     if hold(datetime.time):
         return Column(name, "duration", numbers=spread([_since_midnight(v) for v in distinct]))
-    if hold(pd.Period):
+    # Where pandas is not imported, there are no periods.
+    if hold(getattr(sys.modules.get("pandas"), "Period", type(None))):
         distinct = [period.start_time for period in distinct]
     if hold(datetime.date, np.datetime64):
-        dates = _parse_dates(distinct)
+        dates = parse_dates(distinct)
         if dates is not None:
             return Column(name, "date", dates=np.append(dates, NO_DATE)[codes])
-    keys = [_level_key(value) for value in distinct]
+    keys = [level_key(value) for value in distinct]
     return _text_column(name, codes, keys, missing_values)
 
 
@@ -158,7 +176,7 @@ def as_dates(column: Column) -> Dates:
     if column.dates is not None:
         return column.dates
     assert column.codes is not None
-    parsed = _parse_keys(column, _parse_date, "date")
+    parsed = _parse_keys(column, parse_iso_date, "date")
     return np.array([*parsed, NO_DATE], dtype="M8[us]")[column.codes]
 
 
@@ -167,9 +185,11 @@ def as_levels(column: Column, boolean: bool = False) -> tuple[Codes, tuple[str, 
     0 and 1 are False and True."""
     if column.codes is not None:
         return column.codes, column.keys
+    import pandas as pd
+
     values: Any = column.numbers if column.dates is None else column.dates
     codes, distinct = pd.factorize(values)
-    keys = tuple(_level_key(value) for value in distinct.tolist())
+    keys = tuple(level_key(value) for value in distinct.tolist())
     if boolean:
         keys = tuple({"0": "False", "1": "True"}.get(key, key) for key in keys)
     return codes, keys
@@ -225,15 +245,10 @@ def _parse_number(text: str) -> float | None:
         return None
 
 
-def _parse_date(text: str) -> Any:
-    if not ISO_DATE.fullmatch(text):
-        return None
-    dates = _parse_dates([text])
-    return None if dates is None else dates[0]
-
-
 def _parse_dates(values: Sequence[Any]) -> Dates | None:
     """Dates as datetime64[us] in UTC, or None if one of them is no date."""
+    import pandas as pd
+
     texts = [value.strip() if isinstance(value, str) else str(value) for value in values]
     parsed = pd.to_datetime(
         pd.Series(texts, dtype=object), format="ISO8601", utc=True, errors="coerce"
@@ -243,7 +258,7 @@ def _parse_dates(values: Sequence[Any]) -> Dates | None:
     return np.asarray(parsed.dt.tz_localize(None).to_numpy(), dtype="M8[us]")
 
 
-def _seconds(durations: Any) -> FloatArray:
+def to_seconds(durations: Any) -> FloatArray:
     seconds: FloatArray = np.asarray(durations) / np.timedelta64(1, "s")  # NaT becomes NaN
     return seconds
 
@@ -263,7 +278,7 @@ def _to_float(value: Any) -> float:
         return math.inf if value > 0 else -math.inf
 
 
-def _level_key(value: Any) -> str:
+def level_key(value: Any) -> str:
     """How a level is written. 1, 1.0 and "1" are one level: a gap in a column of integers makes
     pandas read it as floats."""
     if isinstance(value, bytes):
@@ -283,7 +298,7 @@ def _show(column: Column, row: int) -> str:
     return f"{column.numbers[row]:g}"
 
 
-def _unusable(name: str, values: Any) -> ValueError:
+def unusable(name: str, values: Any) -> ValueError:
     for value in values:
         try:
             hash(value)

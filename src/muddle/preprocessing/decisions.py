@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from muddle.preprocessing.columns import (
@@ -121,6 +120,8 @@ def _few_levels(column: Column, options: ColumnOptions) -> Levels | None:
     if options.few_values == "number":
         return None
     values = as_numbers(column)
+    import pandas as pd  # here, not above: muddle.runtime imports this module without it
+
     distinct = pd.unique(values[~np.isnan(values)])
     if not 2 <= len(distinct) <= options.max_levels:
         return None

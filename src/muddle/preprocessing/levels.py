@@ -4,9 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
-from sklearn.model_selection import KFold
-from sklearn.preprocessing import TargetEncoder
 
 from muddle.preprocessing.checks import FloatArray
 from muddle.preprocessing.columns import NUMBER, Codes, Column, as_levels
@@ -42,7 +39,8 @@ class Levels:
     def encode(self, column: Column) -> "Encoded":
         """Code of each row; what `fit` never saw is "other", or UNSEEN where there is no other."""
         codes, keys = as_levels(column, self.boolean)
-        places = pd.Index(self.known, dtype=object).get_indexer(pd.Index(keys, dtype=object))
+        place = {key: code for code, key in enumerate(self.known)}
+        places = np.array([place.get(key, UNSEEN) for key in keys], dtype=np.intp)
         seen = np.array([key in self.rare for key in keys], dtype=bool) | (places >= 0)
         gap = self.other if self.missing == UNSEEN else self.missing
         found = np.append(np.where(places < 0, self.other, places), gap)
@@ -113,6 +111,9 @@ def fit_target_means(
 ) -> tuple[TargetMeans, FloatArray]:
     """Means per level, and the means of the training rows, (N, targets), each from rows of other
     folds: a row must not find its own label in its features."""
+    # Here, not above: muddle.runtime imports this module without scikit-learn.
+    from sklearn.model_selection import KFold
+
     folds = KFold(min(FOLDS, len(codes)), shuffle=True, random_state=seed)
     crossed = np.empty(targets.shape)
     for others, fold in folds.split(codes):
@@ -122,6 +123,8 @@ def fit_target_means(
 
 def _means_per_level(codes: Codes, n_levels: int, targets: FloatArray) -> FloatArray:
     """(targets, levels + 1)"""
+    from sklearn.preprocessing import TargetEncoder
+
     means = np.empty((targets.shape[1], n_levels + 1))
     for target, row in zip(targets.T, means, strict=True):
         encoder = TargetEncoder(categories=[np.arange(n_levels)], target_type="continuous")

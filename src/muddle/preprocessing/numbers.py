@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
-import scipy.special
 from numpy.typing import NDArray
 
 from muddle.preprocessing.checks import FloatArray, list_columns
@@ -54,6 +53,13 @@ class Quantiles:
     values: FloatArray  # (grid, P) at even shares of the rows, from lowest to highest
 
     def apply(self, rows: FloatArray) -> FloatArray:
+        # Here, not above: muddle.runtime imports this module without scipy.
+        from scipy.special import ndtri
+
+        return np.asarray(ndtri(self.ranks(rows)))
+
+    def ranks(self, rows: FloatArray) -> FloatArray:
+        """Shares of the training rows below, within (0, 1). (N, P)"""
         shares = np.linspace(0, 1, len(self.values))
         ranks = np.empty(rows.shape)
         for i, values in enumerate(self.values.T):
@@ -61,7 +67,7 @@ class Quantiles:
             up = np.interp(rows[:, i], values, shares)
             down = 1 - np.interp(-rows[:, i], -values[::-1], shares)
             ranks[:, i] = (up + down) / 2
-        return np.asarray(scipy.special.ndtri(np.clip(ranks, LOWEST_RANK, 1 - LOWEST_RANK)))
+        return np.clip(ranks, LOWEST_RANK, 1 - LOWEST_RANK)
 
 
 @dataclass(frozen=True)

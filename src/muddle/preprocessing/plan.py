@@ -7,7 +7,7 @@ missing numbers, then levels as 0 and 1.
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -17,11 +17,22 @@ from muddle.preprocessing.dates import PARTS, date_parts
 from muddle.preprocessing.decisions import ColumnOptions, Decision, decide
 from muddle.preprocessing.levels import Levels, TargetMeans, fit_target_means, write_one_hot
 from muddle.preprocessing.numbers import NumberBlock, NumberOptions, check_range, fit_numbers
-from muddle.preprocessing.tables import Table
 
 Read = Callable[[str], Column]
 Flags = Literal["0/1", "centred"]
 Targets = Callable[[], tuple[FloatArray, list[str]]]
+
+
+class Rows(Protocol):
+    """What is needed of a table here: a Table, or what muddle.runtime reads without pandas."""
+
+    @property
+    def n_rows(self) -> int: ...
+
+    @property
+    def numbers(self) -> FloatArray | None: ...
+
+    def select(self, names: Sequence[str]) -> FloatArray: ...
 
 
 @dataclass(frozen=True)
@@ -109,7 +120,7 @@ class TablePlan:
 
 
 def fit_plan(
-    table: Table,
+    table: Rows,
     read: Read,
     targets: Targets,
     weights: FloatArray | None,
@@ -181,7 +192,7 @@ def _fit_levels(
     return fitted
 
 
-def apply_plan(plan: TablePlan, table: Table, read: Read) -> tuple[FloatArray, list[Novelty]]:
+def apply_plan(plan: TablePlan, table: Rows, read: Read) -> tuple[FloatArray, list[Novelty]]:
     """The matrix of any rows, and what is in them that was not there in `fit`."""
     novelties: list[Novelty] = []
     means: list[FloatArray] = []
@@ -205,7 +216,7 @@ def apply_plan(plan: TablePlan, table: Table, read: Read) -> tuple[FloatArray, l
 
 
 def _gather(
-    table: Table, sources: tuple[NumberSource, ...], read: Read, means: list[FloatArray]
+    table: Rows, sources: tuple[NumberSource, ...], read: Read, means: list[FloatArray]
 ) -> FloatArray:
     """All columns of numbers, (N, P), within the range that can be scaled."""
     names = [source.name for source in sources]

@@ -1,6 +1,5 @@
 """TablePreprocessor: any table in, the matrix of floats that a net wants out."""
 
-import warnings
 from collections.abc import Iterable
 from typing import Any, Self, get_args
 
@@ -12,7 +11,7 @@ from sklearn.utils import Tags, check_consistent_length
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from muddle.parameters import check_choice, check_int, check_number, suggest
-from muddle.preprocessing.checks import FloatArray, check_weights, list_columns
+from muddle.preprocessing.checks import FloatArray, check_weights
 from muddle.preprocessing.columns import Column, read_column
 from muddle.preprocessing.decisions import (
     AboveLimit,
@@ -20,6 +19,7 @@ from muddle.preprocessing.decisions import (
     FewValues,
     MissingLevel,
 )
+from muddle.preprocessing.matching import check_columns
 from muddle.preprocessing.numbers import Encoding, NumberOptions, Scaling
 from muddle.preprocessing.plan import Flags, apply_plan, fit_plan
 from muddle.preprocessing.reporting import (
@@ -298,42 +298,16 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
 
     def _match(self, table: Table, owner: str) -> Table:
         """The columns of `fit` in a table of new rows: by name, or by position without names."""
-        named = hasattr(self, "feature_names_in_")
-        if named and table.named:
-            self._check_names(table)
-            return table
-        if len(table.names) != self.n_features_in_:
-            raise ValueError(
-                f"X has {len(table.names)} features, but {owner} is expecting "
-                f"{self.n_features_in_} features as input."
-            )
-        if named != table.named:
-            warnings.warn(
-                f"X has feature names, but {owner} was fitted without feature names"
-                if table.named
-                else f"X does not have valid feature names, but {owner} was fitted with feature "
-                "names",
-                UserWarning,
-                stacklevel=CALLER,
-            )
-        return table.rename(self._names)
-
-    def _check_names(self, table: Table) -> None:
-        """An error for a column that is needed and not there, a warning for one too many."""
-        missing = [name for name in self.plan_.used if name not in set(table.names)]
-        if missing:
-            raise ValueError(
-                f"X must have the columns of fit, but lacks {list_columns(missing)}."
-                f"{suggest(missing[0], set(table.names) - set(self._names))}"
-            )
-        extra = [name for name in table.names if name not in set(self._names)]
-        if extra:
-            warnings.warn(
-                f"{list_columns(extra)} of X {'were' if len(extra) > 1 else 'was'} not there in "
-                "fit and will be ignored.",
-                UserWarning,
-                stacklevel=CALLER + 1,
-            )
+        by_position = check_columns(
+            table.names,
+            table.named,
+            fitted=self._names,
+            fitted_named=hasattr(self, "feature_names_in_"),
+            used=self.plan_.used,
+            owner=owner,
+            caller=CALLER,
+        )
+        return table.rename(self._names) if by_position else table
 
     def _options(self, table: Table) -> tuple[ColumnOptions, NumberOptions]:
         check_choice("scaling", self.scaling, get_args(Scaling))

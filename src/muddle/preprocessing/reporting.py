@@ -3,21 +3,25 @@
 import warnings
 from collections import Counter
 from collections.abc import Iterable
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from muddle.preprocessing.checks import list_columns
 from muddle.preprocessing.decisions import Decision
 from muddle.preprocessing.numbers import Scaling
 from muddle.preprocessing.plan import Novelty, TablePlan
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 CALLER = 5  # stack levels from here to the line of the user's own code
 
 
 def describe_plan(
     plan: TablePlan, names: Iterable[str], scaling: Scaling, marks: bool
-) -> pd.DataFrame:
+) -> "pd.DataFrame":
     """One row per column of the table, also for those that were left out."""
+    import pandas as pd  # here, not above: muddle.runtime imports this module without it
+
     n_features = Counter(column for column, _ in plan.features)
     decisions = {decision.name: decision for decision in plan.decisions}
     rows = []
@@ -69,7 +73,7 @@ def warn_about_ignored(decisions: Iterable[Decision]) -> None:
             )
 
 
-def warn_about_novelties(novelties: Iterable[Novelty]) -> None:
+def warn_about_novelties(novelties: Iterable[Novelty], caller: int = CALLER) -> None:
     """One warning for all that new rows hold and the training rows did not."""
     clauses = [
         f"column {novelty.name!r}: {novelty.n_rows} "
@@ -80,5 +84,5 @@ def warn_about_novelties(novelties: Iterable[Novelty]) -> None:
         "X holds values that the columns did not have in fit, taken as 'other' or the mean: "
         f"{', '.join(clauses)}.",
         UserWarning,
-        stacklevel=CALLER,
+        stacklevel=caller,
     )

@@ -4,7 +4,6 @@ A table of numbers only stays one matrix; of any other table, columns are read o
 are needed, so that a wide table is not copied.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from sklearn.utils import Tags, check_array
 
 from muddle.preprocessing.checks import FloatArray
+from muddle.preprocessing.naming import number_columns, unique_names
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def read_table(X: Any, owner: str, min_rows: int = 1) -> Table:
         raise TypeError("X must be a table in memory, got a polars LazyFrame. Call X.collect().")
     if not nw.dependencies.is_into_dataframe(X):
         return _read_array(X, owner, min_rows)
-    names = _unique_names(getattr(X, "column_names", X.columns))
+    names = unique_names(getattr(X, "column_names", X.columns))
     n_rows = len(X)
     for count, least, what in ((n_rows, min_rows, "sample"), (len(names), 1, "feature")):
         if count < least:  # in scikit-learn's words
@@ -89,7 +89,7 @@ def read_table(X: Any, owner: str, min_rows: int = 1) -> Table:
             )
     if isinstance(X, pd.DataFrame):
         named = any(isinstance(name, str) for name in X.columns)
-        names = names if named else _positions(len(names))
+        names = names if named else number_columns(len(names))
         if all(isinstance(dtype, np.dtype) and dtype.kind in "iuf" for dtype in X.dtypes):
             numbers = np.ascontiguousarray(X.to_numpy(dtype=np.float64))
             return Table(names, named, n_rows, numbers=numbers)
@@ -129,27 +129,12 @@ def _read_array(X: Any, owner: str, min_rows: int) -> Table:
             "X must be a two-dimensional array or a data frame, got a structured array. "
             "pandas.DataFrame(X) turns it into one."
         )
-    names = _positions(array.shape[1])
+    names = number_columns(array.shape[1])
     if array.dtype.kind in "biuf":
         # sums over rows round differently in another memory order
         numbers = np.ascontiguousarray(array, dtype=np.float64)
         return Table(names, False, len(array), numbers=numbers)
     return Table(names, False, len(array), source=array)
-
-
-def _positions(n_columns: int) -> tuple[str, ...]:
-    return tuple(f"x{i}" for i in range(n_columns))
-
-
-def _unique_names(names: Sequence[Any]) -> tuple[str, ...]:
-    texts = tuple(str(name) for name in names)
-    repeated = [name for name, count in Counter(texts).items() if count > 1]
-    if repeated:
-        raise ValueError(
-            f"X must have one column of each name, got {texts.count(repeated[0])} columns named "
-            f"{repeated[0]!r}: they cannot be told apart in new rows. Rename or drop them."
-        )
-    return texts
 
 
 def _frame_values(series: Any) -> Any:
