@@ -1,0 +1,1 @@
+"""Prediction with numpy alone: no torch, pandas, scikit-learn, scipy or narwhals is imported."""
