@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from muddle.errors import DataFormatError, MissingPackageError
+from muddle.errors import DataFormatError
 from muddle.parameters import check_choice
 from muddle.ranking import read_table
 from muddle.report.boards import build_boards, build_comparisons, build_datasets
@@ -16,11 +15,12 @@ from muddle.report.files import render_tables, save
 from muddle.report.formats import join_words
 from muddle.report.model import Section, Table
 from muddle.report.published import build_classes, build_published, is_published
+from muddle.report.rendering import HERE, render_page
 from muddle.report.studies import build_studies
 from muddle.report.summary import list_facts, list_gaps, list_tasks, say_findings
 from muddle.report.terms import TERMS
 
-HERE = Path(__file__).parent
+SCRIPTS = (HERE / "tables.js", HERE / "script.js")
 
 
 def write_report(
@@ -65,7 +65,9 @@ def write_report(
     if studies is not None:
         sections.append(build_studies(studies))
     conditions = build_conditions(records)
-    page = render(
+    page = render_page(
+        HERE / "page.html",
+        scripts=SCRIPTS,
         title=title or title_report(records),
         subtitle="Every method with its default parameters, on the same splits of the same data.",
         folder=folder.name,
@@ -120,25 +122,3 @@ def build_sections(table: pd.DataFrame, symbols: dict[str, Symbol]) -> list[Sect
 
 def list_tables(sections: Iterable[Section]) -> list[Table]:
     return [table for section in sections for panel in section.panels for table in panel.tables]
-
-
-def render(**content: Any) -> str:
-    """The template filled; every text is escaped, whatever it holds."""
-    try:
-        import jinja2
-    except ImportError as error:
-        raise MissingPackageError(
-            "a report needs the package jinja2: pip install 'muddle[report]'."
-        ) from error
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(HERE),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    style, script = (
-        (HERE / name).read_text(encoding="utf-8") for name in ("style.css", "script.js")
-    )
-    template = environment.get_template("page.html")
-    return template.render(style=style, script=script, **content).lstrip()

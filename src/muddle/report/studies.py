@@ -1,11 +1,8 @@
 """The section on studies: a table, a figure and a short text for each."""
 
-import io
-import re
 from functools import partial
-from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,6 +15,7 @@ from muddle.report.formats import (
     format_spread,
     is_missing,
 )
+from muddle.report.inline import inline_svg
 from muddle.report.model import (
     Column,
     Figure,
@@ -29,7 +27,7 @@ from muddle.report.model import (
     text_column,
 )
 from muddle.studies.figures import draw_record, draw_study
-from muddle.studies.marks import FLOOR, INK, LINE, PAPER
+from muddle.studies.marks import FLOOR
 from muddle.studies.reading import RECORD, SCORE_LABELS, check_folder, read_record, read_study
 from muddle.studies.texts import (
     say_conditions,
@@ -40,15 +38,9 @@ from muddle.studies.texts import (
 )
 from muddle.studies.topics import TOPICS, Topic
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
-
 SINGLE, BAG, VALIDATION = "Single nets", "Bag", "Validation rows"
 ITERATION, PENALTY = "Best iteration", "First penalty"
 LONG = 40  # rows from which on a table is folded
-IMAGE_WIDTH = 640  # pixels
-# What the page says in its own colours, in dark mode as well.
-PAGE_COLORS = {INK: "currentColor", PAPER: "var(--page)", LINE: "var(--line)"}
 
 
 def build_studies(folder: str | Path) -> Section:
@@ -170,31 +162,3 @@ def mark_best(table: pd.DataFrame) -> dict[tuple[int, str], Mark]:
     scored = rows[np.isfinite(rows["score"])]
     best = scored.groupby("dataset")["score"].idxmax()
     return {(int(row), "score"): Mark("best", "best of the data set") for row in best}
-
-
-# Figures
-
-
-def inline_svg(figure: "Drawing", name: str, label: str) -> str:
-    """A figure as a part of the page: text stays text, in the page's colours, its names its own."""
-    import matplotlib
-
-    stream = io.StringIO()
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
-        figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
-    svg = stream.getvalue()
-    body = svg[svg.index(">", svg.index("<svg")) + 1 : svg.rindex("</svg>")]
-    box = re.search(r'viewBox="([^"]*)"', svg)
-    assert box, "matplotlib writes a viewBox"
-    # Rules and metadata would be the whole page's; names must be unique on it.
-    body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", body, flags=re.DOTALL)
-    body = re.sub(r'\bid="', f'id="{name}-', body)
-    body = re.sub(r'href="#', f'href="#{name}-', body)
-    body = body.replace("url(#", f"url(#{name}-")
-    for color, replacement in PAGE_COLORS.items():
-        body = body.replace(f": {color}", f": {replacement}")
-    style = f"width:{IMAGE_WIDTH}px;min-width:30rem;stroke-linejoin:round;stroke-linecap:butt"
-    return (
-        f'<svg class="plot" role="img" viewBox="{box[1]}" style="{style}" '
-        f'aria-label="{escape(label)}">{body}</svg>'
-    )
