@@ -10,16 +10,10 @@ from hypothesis import strategies as st
 
 from muddle.datasets.catalogue import Entry
 from muddle.datasets.quick import read_columns
-from muddle.datasets.reading import (
-    guess_separator,
-    has_header,
-    note_near_numbers,
-    read_fields,
-    read_text,
-    read_typed,
-    type_columns,
-)
+from muddle.datasets.reading import has_header, read_fields, read_text, read_typed
 from muddle.errors import DataFormatError
+from muddle.table_files.columns import note_near_numbers, type_columns
+from muddle.table_files.separators import guess_separator
 
 
 def make_entry(**options):

@@ -6,11 +6,22 @@ import typer
 from typer.core import TyperGroup
 
 from muddle import __version__
-from muddle.cli import benchmark, datasets, methods, ranking, study
+from muddle.cli import (
+    benchmark,
+    datasets,
+    evaluate,
+    explain,
+    fit,
+    info,
+    methods,
+    predict,
+    ranking,
+    study,
+)
+from muddle.cli.run_options import INTERRUPTED
 from muddle.errors import MuddleError
 
 OPTIONS: dict[str, Any] = {
-    "add_completion": False,
     "pretty_exceptions_enable": False,
     "rich_markup_mode": "markdown",
 }
@@ -22,6 +33,9 @@ class OneLineErrors(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:
+            typer.echo("Stopped.", err=True)
+            raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:  # e.g. `muddle datasets | head`, which typer ends quietly
             raise
         except (MuddleError, ValueError, OSError) as error:
@@ -34,6 +48,11 @@ class OneLineErrors(TyperGroup):
 def make_app() -> typer.Typer:
     app = typer.Typer(cls=OneLineErrors, no_args_is_help=True, **OPTIONS)
     app.callback()(read_global_options)
+    app.command("fit")(fit.fit_model)
+    app.command("predict")(predict.predict_rows)
+    app.command("evaluate")(evaluate.evaluate_model)
+    app.command("explain")(explain.explain_model)
+    app.command("info")(info.show_model)
     app.add_typer(make_datasets(), name="datasets")
     app.command("methods")(methods.list_methods)
     app.add_typer(make_benchmark(), name="benchmark")
@@ -93,4 +112,4 @@ def read_global_options(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Learn from small tables: data sets, methods, and which of them is better."""
+    """Learn from small tables: fit and use models, and see which methods are better."""

@@ -23,17 +23,14 @@ from muddle.datasets.published import build_published, check_without, transform_
 from muddle.datasets.quick import read_columns
 from muddle.datasets.reading import (
     TYPED_SUFFIXES,
-    check_column,
-    is_text,
-    mark_gaps,
-    note_near_numbers,
     read_fields,
     read_first,
     read_typed,
 )
 from muddle.errors import DataFormatError, MissingDataError
 from muddle.parameters import check_choice, suggest
-from muddle.preprocessing.targets import looks_continuous
+from muddle.table_files.columns import check_column, mark_gaps, note_near_numbers
+from muddle.table_files.tasks import guess_task
 
 Recipe = Literal["clean", "published"]
 
@@ -249,20 +246,11 @@ def _settle_task(target: "pd.Series[Any]", entry: Entry) -> tuple[Task, list[str
     """The task of the entry, or the one the target looks like."""
     if entry.task is not None:
         return entry.task, []
-    if pd.api.types.is_datetime64_any_dtype(target):
-        raise DataFormatError(
-            f"the target must be numbers or classes, got dates in column {entry.target!r}. "
-            "Turn them into numbers first, e.g. days since the first."
-        )
-    if is_text(target) or pd.api.types.is_bool_dtype(target):
-        return "classification", ["task guessed: classification, as the target is not a number"]
-    n_values = target.nunique()
-    if looks_continuous(target.to_numpy(dtype=float)):
-        return "regression", [f"task guessed: regression, as the target has {n_values} values"]
-    return "classification", [
-        f"task guessed: classification, as the target has {n_values} whole numbers; "
-        "if they are a quantity, state task='regression'"
-    ]
+    task, reason = guess_task(target)
+    note = f"task guessed: {task}, {reason}"
+    if reason.endswith("whole numbers"):
+        note += "; if they are a quantity, state task='regression'"
+    return task, [note]
 
 
 def _label(target: "pd.Series[Any]", entry: Entry, path: Path) -> NDArray[Any]:

@@ -12,8 +12,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from muddle.datasets.catalogue import Entry
-from muddle.datasets.reading import type_columns
 from muddle.parameters import suggest
+from muddle.table_files.columns import type_columns
 
 FloatArray = NDArray[np.float64]
 

@@ -14,16 +14,14 @@ import pandas as pd
 
 from muddle.datasets.catalogue import Entry
 from muddle.datasets.reading import (
-    BLANKS,
     Fields,
-    guess_separator,
     name_columns,
     read_fields,
     read_text,
     resolve_header,
-    split,
-    type_columns,
 )
+from muddle.table_files.columns import type_columns
+from muddle.table_files.separators import BLANKS, guess_separator, split
 
 
 def read_columns(path: Path, entry: Entry) -> Fields:

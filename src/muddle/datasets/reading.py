@@ -1,32 +1,18 @@
 """From a raw file to a table: text fields first, then columns of numbers and text."""
 
-import csv
 import gzip
-import io
 import zlib
-from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from muddle.datasets.catalogue import Entry
 from muddle.errors import DataFormatError, MissingPackageError
-from muddle.parameters import suggest
+from muddle.table_files.separators import Rows, fitting_separator, guess_separator, split
 
 GZIP_MAGIC = b"\x1f\x8b"
-SEPARATORS = (",", ";", "\t", "|", " ")  # tried in this order where one has to be guessed
-BLANKS = " "  # as a separator: any run of blanks and tabs
 TYPED_SUFFIXES = {".parquet": "read_parquet", ".feather": "read_feather"}
-# Lines looked at to guess a separator.
-SAMPLE = 50
-# A text column with so large a share of numbers is probably a column of numbers with a marker.
-MOSTLY = 0.5
-
-Rows = list[tuple[int, list[str]]]  # line number and fields
 
 
 @dataclass(frozen=True)
@@ -120,103 +106,6 @@ def read_text(path: Path, encoding: str) -> str:
     return text.removeprefix("\ufeff")
 
 
-def guess_separator(text: str, path: Path) -> str:
-    """The separator that gives the first lines the same number of fields, above one."""
-    if path.name.lower().removesuffix(".gz").endswith(".tsv"):
-        return "\t"
-    fitting = _fitting_separator(text, path)
-    if fitting is not None:
-        return fitting[0]
-    first = next((line for line in text.splitlines() if line.strip()), "")
-    # Lines that differ: the most frequent one, so that the error can name the odd line.
-    return max(SEPARATORS[:-1], key=first.count)
-
-
-def type_columns(table: pd.DataFrame, missing: Collection[str]) -> pd.DataFrame:
-    """Numbers where every present field is one, text elsewhere; the markers are gaps."""
-    gaps = {"", *missing}
-    return pd.DataFrame({name: _type_column(table[name], gaps) for name in table.columns})
-
-
-def mark_gaps(table: pd.DataFrame, missing: Collection[str]) -> pd.DataFrame:
-    """The same for a table that has types: the markers become gaps in its text columns."""
-    marked = {
-        name: table[name].where(~table[name].isin(list(missing)), np.nan)
-        for name in table.columns
-        if is_text(table[name])
-    }
-    return table.assign(**marked)
-
-
-def is_text(column: "pd.Series[Any]") -> bool:
-    """Whether a column holds words, not numbers, dates or truth values."""
-    return isinstance(column.dtype, pd.CategoricalDtype) or not (
-        pd.api.types.is_numeric_dtype(column) or pd.api.types.is_datetime64_any_dtype(column)
-    )
-
-
-def note_near_numbers(table: pd.DataFrame) -> list[str]:
-    """A note for each text column that one marker alone keeps from being numbers."""
-    notes = []
-    for name in table.columns:
-        if not is_text(table[name]):
-            continue
-        counts = table[name].value_counts()
-        levels = pd.Series([str(level) for level in counts.index], dtype=object)
-        words = np.flatnonzero(pd.to_numeric(levels, errors="coerce").isna())
-        if len(words) == 1 and counts.iloc[words[0]] < MOSTLY * counts.sum():
-            word = levels[words[0]]
-            notes.append(
-                f"column {name!r} is text because of {word!r} in {counts.iloc[words[0]]} row(s): "
-                f"if it stands for a missing value, name it in missing, as missing=[{word!r}]"
-            )
-    return notes
-
-
-def check_column(name: str, names: Iterable[str], path: Path, role: str) -> None:
-    """An error with a suggestion where the table has no such column."""
-    names = list(names)
-    if name in names:
-        return
-    shown = ", ".join(repr(n) for n in names[:8])
-    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-    raise DataFormatError(
-        f"{role} must be a column of {path}, got {name!r}.{suggest(name, names)} "
-        f"Its columns: {shown}{more}."
-    )
-
-
-def _type_column(column: "pd.Series[Any]", gaps: Collection[str]) -> "pd.Series[Any]":
-    present = ~column.isin(list(gaps))
-    try:
-        numbers = pd.to_numeric(column[present])
-    except (ValueError, TypeError):
-        # Not by dtype: what text is called differs between versions of pandas.
-        return pd.Series(np.where(present, column, np.nan).tolist(), index=column.index)
-    return numbers if present.all() else numbers.astype(float).reindex(column.index)
-
-
-def split(text: str, separator: str, path: Path, *, strip: bool, most: int | None = None) -> Rows:
-    """The fields of each line that is not blank, with the number of its last line."""
-    if separator == BLANKS:
-        lines = ((i, line.split()) for i, line in enumerate(text.splitlines(), start=1))
-        return list(islice(((i, fields) for i, fields in lines if fields), most))
-    reader = csv.reader(
-        io.StringIO(text, newline=None), delimiter=separator, skipinitialspace=strip
-    )
-    rows = ((reader.line_num, fields) for fields in reader)
-    kept = ((i, fields) for i, fields in rows if len(fields) > 1 or "".join(fields).strip())
-    if strip:
-        kept = ((i, [field.strip() for field in fields]) for i, fields in kept)
-    try:
-        return list(islice(kept, most))
-    except csv.Error as error:
-        raise DataFormatError(
-            f"{path} cannot be split into fields: {error} before line {reader.line_num + 1}. "
-            "A quotation mark that is not closed is a common cause."
-        ) from error
-
-
 def resolve_header(entry: Entry, first: list[str]) -> bool:
     """Whether the first line, given by its fields, names the columns."""
     return not any(map(_is_number, first)) if entry.header == "optional" else entry.header
@@ -249,7 +138,7 @@ def _check_widths(rows: Rows, width: int, text: str, separator: str, path: Path)
     odd = next(((line, len(fields)) for line, fields in rows if len(fields) != width), None)
     if odd is None:
         return
-    better = _fitting_separator(text, path)
+    better = fitting_separator(text, path)
     hint = _name_separator(*better) if better and better[0] != separator else ""
     raise DataFormatError(
         f"{path} must have {width} fields in every line as in line {rows[0][0]}, got {odd[1]} in "
@@ -258,7 +147,7 @@ def _check_widths(rows: Rows, width: int, text: str, separator: str, path: Path)
 
 
 def _explain_one_column(text: str, separator: str, path: Path) -> DataFormatError:
-    better = _fitting_separator(text, path)
+    better = fitting_separator(text, path)
     hint = _name_separator(*better) if better else "A target and at least one feature are needed."
     return DataFormatError(
         f"{path} must have several columns, but separator={separator!r} finds one. {hint}"
@@ -267,16 +156,6 @@ def _explain_one_column(text: str, separator: str, path: Path) -> DataFormatErro
 
 def _name_separator(separator: str, width: int) -> str:
     return f"separator={separator!r} would find {width} columns: set the option separator."
-
-
-def _fitting_separator(text: str, path: Path) -> tuple[str, int] | None:
-    """The first separator with which the first lines agree in a number of fields above one."""
-    sample = "\n".join(islice((line for line in text.splitlines() if line.strip()), SAMPLE))
-    for separator in SEPARATORS:
-        widths = {len(fields) for _, fields in split(sample, separator, path, strip=True)}
-        if len(widths) == 1 and (width := widths.pop()) > 1:
-            return separator, width
-    return None
 
 
 def _join_broken(rows: Rows, width: int) -> Rows:

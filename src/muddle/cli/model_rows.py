@@ -1,0 +1,167 @@
+"""Rows of a file as a model wants them: its columns, found by name, with the types of its fit."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from muddle.cli.model_notes import Notes
+from muddle.errors import DataFormatError
+from muddle.parameters import suggest
+from muddle.preprocessing.checks import list_columns
+from muddle.table_files.fields import describe_separator
+from muddle.table_files.reading import Chunk, OpenTable, find_gaps
+from muddle.table_files.sources import STREAM
+
+if TYPE_CHECKING:
+    from muddle.model_file.contents import Header
+
+SHOWN = 8  # names in a message
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a model needs of a table, from its header."""
+
+    names: tuple[str, ...]  # columns of fit, in order
+    named: bool  # False: they have positions only
+    used: tuple[str, ...]  # those without which it cannot predict
+    numbers: frozenset[str]  # those that must hold numbers
+    missing: frozenset[str]  # texts that mean a gap
+    aside: frozenset[str]  # columns of the training file that were no features
+    target: str | None  # its name there
+
+    @classmethod
+    def of(cls, header: "Header") -> "Needs":
+        origin = header["training"].get("origin") or {}
+        prepared = header["preprocessor"]
+        decisions = prepared["decisions"]
+        target, weight = origin.get("target"), origin.get("weight")
+        return cls(
+            names=tuple(header["columns"]["names"]),
+            named=bool(header["columns"]["named"]),
+            used=tuple(d["name"] for d in decisions if d["number"] or d["use"]),
+            numbers=frozenset(
+                d["name"] for d in decisions if d["number"] == "number" and d["use"] is None
+            ),
+            missing=frozenset(("", *prepared["parameters"]["missing_values"])),
+            aside=frozenset(filter(None, (target, weight, *origin.get("dropped", ())))),
+            target=target,
+        )
+
+
+def check_columns(table: OpenTable, needs: Needs, notes: Notes, target: str | None = None) -> None:
+    """An error for a column that is needed and not there, a note on those too many."""
+    names = [name for name in table.names if name != target]
+    if not needs.named:
+        if len(names) != len(needs.names):
+            raise DataFormatError(
+                f"{table.title} must have the {len(needs.names)} columns of fit in their order, as "
+                f"the model knows no names, got {len(names)}."
+            )
+        return
+    missing = [name for name in needs.used if name not in set(names)]
+    if missing:
+        extra = set(names) - set(needs.names)
+        said = ""
+        if table.fields is not None:
+            said = f" (separator: {describe_separator(table.fields.separator)})"
+        raise DataFormatError(
+            f"{table.title} must have the columns of fit, but lacks {list_columns(missing)}."
+            f"{suggest(missing[0], extra)} It has {show_names(table.names)}{said}."
+        )
+    extra_names = [n for n in names if n not in set(needs.names) | needs.aside]
+    if extra_names:
+        verb = "were" if len(extra_names) > 1 else "was"
+        notes.say(f"{list_columns(extra_names)} {verb} not there in fit and will be ignored.")
+
+
+def prepare_rows(table: OpenTable, chunk: Chunk, needs: Needs, target: str | None = None) -> Any:
+    """The columns of fit, in the form that the model had them."""
+    if not needs.named:
+        frame = chunk.frame.drop(columns=[target] if target in chunk.frame else [])
+        frame = frame.set_axis(list(needs.names), axis=1)
+    else:
+        present = set(chunk.frame.columns)
+        frame = chunk.frame[[name for name in needs.names if name in present]]
+    if chunk.lines is not None:
+        columns = {
+            name: _read_numbers(frame[name], table, chunk.lines, needs)
+            if name in needs.numbers
+            else _read_words(frame[name], needs)
+            for name in frame.columns
+        }
+        frame = pd.DataFrame(columns, index=frame.index)
+    # Names that are no text say that there are none.
+    return frame if needs.named else frame.set_axis(range(frame.shape[1]), axis=1)
+
+
+def _read_numbers(
+    column: "pd.Series[Any]", table: OpenTable, lines: Sequence[int], needs: Needs
+) -> "pd.Series[Any]":
+    texts = column.to_numpy(dtype=object)
+    gaps = find_gaps(texts, needs.missing)
+    numbers = pd.to_numeric(np.where(gaps, np.nan, texts), errors="coerce").astype(float)
+    wrong = np.flatnonzero(np.isnan(numbers) & ~gaps)
+    if len(wrong):
+        raise DataFormatError(
+            f"column {column.name!r} held numbers in fit and must do so again, got the text "
+            f"{column.iloc[wrong[0]]!r} in line {lines[wrong[0]]} of {table.title}. Mend the "
+            "value, or leave it empty if it is missing."
+        )
+    return pd.Series(numbers, index=column.index)
+
+
+def _read_words(column: "pd.Series[Any]", needs: Needs) -> "pd.Series[Any]":
+    texts = column.to_numpy(dtype=object)
+    words = np.where(find_gaps(texts, needs.missing), np.nan, texts)
+    return pd.Series(words, index=column.index, dtype=object)
+
+
+def each_prepared(
+    table: OpenTable, needs: Needs, notes: Notes, target: str | None = None
+) -> Iterator[tuple[Chunk, Any]]:
+    """The chunks of a table and what the model is to see of them; none is an error."""
+    check_columns(table, needs, notes, target)
+    for chunk in table.chunks:
+        yield chunk, prepare_rows(table, chunk, needs, target)
+    if not table.n_rows:
+        raise DataFormatError(f"{table.title} must hold rows below its header, but has none.")
+    if table.fields is not None and table.fields.n_blank:
+        notes.say(f"{table.fields.n_blank} blank lines left out.")
+
+
+def find_target(table: OpenTable, needs: Needs, asked: str | None) -> str | None:
+    """The column of labels: the one asked for, or that of fit where the table has it."""
+    if asked is not None:
+        require_column(asked, table, "--target")
+        return asked
+    return needs.target if needs.target in table.names else None
+
+
+def require_column(name: str, table: OpenTable, option: str) -> None:
+    """An error with a suggestion where the table has no such column."""
+    if name not in table.names:
+        raise DataFormatError(
+            f"{option} must be a column of {table.title}, got {name!r}."
+            f"{suggest(name, table.names)} Its columns: {show_names(table.names)}."
+        )
+
+
+def show_names(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:SHOWN])
+    return shown + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+
+
+def check_model_path(path: Path) -> None:
+    """An error for a model file that is not there, with the one beside it."""
+    if str(path) == STREAM:
+        raise ValueError("MODEL must be a file: the standard input is for tables.")
+    if not path.exists():
+        beside = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise FileNotFoundError(f"there is no model file {path}.{suggest(path.name, beside)}")
+    if path.is_dir():
+        raise IsADirectoryError(f"MODEL must be a file, got the folder {path}.")

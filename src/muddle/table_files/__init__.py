@@ -1,0 +1,1 @@
+"""Tables in files: read whole or in chunks, written whole or not at all."""

@@ -1,0 +1,78 @@
+"""Columns of text as numbers, gaps and words."""
+
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from muddle.errors import DataFormatError
+from muddle.parameters import suggest
+
+# A text column with so large a share of numbers is probably a column of numbers with a marker.
+MOSTLY = 0.5
+
+
+def type_columns(table: pd.DataFrame, missing: Collection[str]) -> pd.DataFrame:
+    """Numbers where every present field is one, text elsewhere; the markers are gaps."""
+    gaps = {"", *missing}
+    return pd.DataFrame({name: _type_column(table[name], gaps) for name in table.columns})
+
+
+def mark_gaps(table: pd.DataFrame, missing: Collection[str]) -> pd.DataFrame:
+    """The same for a table that has types: the markers become gaps in its text columns."""
+    marked = {
+        name: table[name].where(~table[name].isin(list(missing)), np.nan)
+        for name in table.columns
+        if is_text(table[name])
+    }
+    return table.assign(**marked)
+
+
+def is_text(column: "pd.Series[Any]") -> bool:
+    """Whether a column holds words, not numbers, dates or truth values."""
+    return isinstance(column.dtype, pd.CategoricalDtype) or not (
+        pd.api.types.is_numeric_dtype(column) or pd.api.types.is_datetime64_any_dtype(column)
+    )
+
+
+def note_near_numbers(table: pd.DataFrame) -> list[str]:
+    """A note for each text column that one marker alone keeps from being numbers."""
+    notes = []
+    for name in table.columns:
+        if not is_text(table[name]):
+            continue
+        counts = table[name].value_counts()
+        levels = pd.Series([str(level) for level in counts.index], dtype=object)
+        words = np.flatnonzero(pd.to_numeric(levels, errors="coerce").isna())
+        if len(words) == 1 and counts.iloc[words[0]] < MOSTLY * counts.sum():
+            word = levels[words[0]]
+            notes.append(
+                f"column {name!r} is text because of {word!r} in {counts.iloc[words[0]]} row(s): "
+                f"if it stands for a missing value, name it in missing, as missing=[{word!r}]"
+            )
+    return notes
+
+
+def check_column(name: str, names: Iterable[str], path: Path, role: str) -> None:
+    """An error with a suggestion where the table has no such column."""
+    names = list(names)
+    if name in names:
+        return
+    shown = ", ".join(repr(n) for n in names[:8])
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    raise DataFormatError(
+        f"{role} must be a column of {path}, got {name!r}.{suggest(name, names)} "
+        f"Its columns: {shown}{more}."
+    )
+
+
+def _type_column(column: "pd.Series[Any]", gaps: Collection[str]) -> "pd.Series[Any]":
+    present = ~column.isin(list(gaps))
+    try:
+        numbers = pd.to_numeric(column[present])
+    except (ValueError, TypeError):
+        # Not by dtype: what text is called differs between versions of pandas.
+        return pd.Series(np.where(present, column, np.nan).tolist(), index=column.index)
+    return numbers if present.all() else numbers.astype(float).reindex(column.index)
