@@ -49,6 +49,12 @@ report: $(READY) ## report.html from the benchmark's records in results/
 	  --command "muddle benchmark export runs/all results/benchmark_published.csv.gz" \
 	  --command "make report"
 
+docs: $(READY) ## the documentation as a site, in site/; every broken link is an error
+	$(BIN)/mkdocs build --strict
+
+package: $(READY) ## sdist and wheel, in dist/
+	$(BIN)/python -m build --no-isolation
+
 install-peers: $(READY) ## into .venv, the packages the benchmark compares with (CatBoost, XGBoost, ...)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,benchmark,ray]'
 
@@ -59,7 +65,7 @@ replicate-ensembles: $(READY) ## Bag-, Ens-, Best- and Top5-MLR beside the publi
 	$(BIN)/python scripts/replicate_ensembles.py
 
 clean: ## remove .venv and caches
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis demo.png report.html report_tables
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis demo.png report.html report_tables site dist
 
-.PHONY: help install install-peers demo check fix test test-slow bench smoke report replicate replicate-ensembles clean
+.PHONY: help install install-peers demo check fix test test-slow bench smoke report docs package replicate replicate-ensembles clean
 .DEFAULT_GOAL := help

@@ -406,3 +406,24 @@ def test_smallest_matrices_are_ten_and_eleven(replicate, reference_matrices):
     assert (len(classes), max(m.n_rows for m in classes)) == (11, 1056)
     ids = {m.dataset_id for m in chosen}
     assert {"concrete-slump-test-1", "breast-cancer-ljubljana"} <= ids
+
+
+def test_latency_is_measured_beside_catboost(tmp_path):
+    pytest.importorskip("catboost")
+    latency = load(BENCHMARKS / "latency.py")
+    latency.main(["--quick", "--commit", "none", "--out", str(tmp_path / "latency.csv")])
+    table = pd.read_csv(tmp_path / "latency.csv")
+    single = table[(table.rows == 1) & (table.table == "numbers")]
+    ours = single[(single.runtime == "numpy") & (single.input == "array")]
+    assert ours.model.tolist() == ["MLRRegressor", "EnsMLRRegressor", "MuddleRegressor"]
+    assert (table.ratio[table.model == "CatBoost"] == 1).all()
+    assert (table.p99_us.dropna() >= table.median_us[table.p99_us.notna()]).all()
+    assert table.rows_per_s.notna().equals(table.rows > 1)
+    assert {"record", "frame"} == set(table.input[table.table == "mixed"])
+
+
+def test_latency_leaves_out_the_first_calls():
+    latency = load(BENCHMARKS / "latency.py")
+    asked = []
+    assert len(latency.time_calls(asked.append, 1, 3)) == 3
+    assert len(asked) == latency.UNCOUNTED + 3

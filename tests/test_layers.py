@@ -8,26 +8,41 @@ import pytest
 import muddle
 
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "muddle"
-COMMON = {"errors", "parameters"}
+COMMON = {"errors", "parameters", "shipping", "whole_file"}
 ALLOWED = {
     "core": {"core"} | COMMON,
     "training": {"training", "core"} | COMMON,
     "preprocessing": {"preprocessing"} | COMMON,
     "calibration_error": COMMON,
     "palette": set(),
+    "powers": set(),
+    "whole_file": set(),
     "plots": {"calibration_error", "palette"} | COMMON,
-    "datasets": {"datasets", "preprocessing"} | COMMON,
+    "table_files": {"table_files", "preprocessing", "whole_file"} | COMMON,
+    "datasets": {"datasets", "preprocessing", "table_files"} | COMMON,
     "estimators": {
         *("estimators", "training", "core", "preprocessing", "calibration_error", "plots"),
         *COMMON,
     },
     "flagship": {
-        *("flagship", "estimators", "training", "core", "preprocessing", "plots"),
+        *("flagship", "estimators", "training", "core", "preprocessing", "plots", "powers"),
+        *COMMON,
+    },
+    "model_file": {
+        *("model_file", "flagship", "estimators", "core", "preprocessing", "powers", "runtime"),
+        *COMMON,
+    },
+    "runtime": {
+        *("runtime", "model_file", "flagship", "estimators", "preprocessing", "powers"),
+        *COMMON,
+    },
+    "onnx_export": {
+        *("onnx_export", "model_file", "flagship", "estimators", "preprocessing"),
         *COMMON,
     },
     "benchmark": {
         *("benchmark", "flagship", "estimators", "datasets", "preprocessing", "ranking"),
-        *("calibration_error",),
+        *("calibration_error", "table_files"),
         *COMMON,
     },
     "studies": {
@@ -37,9 +52,16 @@ ALLOWED = {
     },
     "ranking": {"ranking"} | COMMON,
     "report": {"report", "ranking", "studies", "palette"} | COMMON,
+    "fit_report": {
+        *("fit_report", "report", "flagship", "preprocessing", "plots", "palette"),
+        *("calibration_error",),
+        *COMMON,
+    },
 }
 WITHOUT_TORCH = {
-    *("preprocessing", "datasets", "ranking", "report", "calibration_error", "palette", "plots")
+    *("preprocessing", "datasets", "ranking", "report", "calibration_error", "palette", "plots"),
+    *("powers", "table_files", "whole_file", "runtime"),
+    "fit_report",
 }
 # A layer is a folder, or a module beside the folders.
 MODULES = [

@@ -1,4 +1,7 @@
-"""Python blocks of the README and the pages run as they stand; what they name and count exists."""
+"""Python blocks of the README run as they stand; what it and the pages name and count exists.
+
+Blocks, commands and links of the pages: tests/docs.
+"""
 
 import re
 from dataclasses import replace
@@ -12,9 +15,7 @@ from muddle.flagship import fitting, pool
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-ENSEMBLES = (ROOT / "docs" / "ensembles.md").read_text(encoding="utf-8")
 FLAGSHIP = (ROOT / "docs" / "flagship.md").read_text(encoding="utf-8")
-PYTHON = re.compile(r"```python\n(.*?)```", flags=re.DOTALL)
 
 
 @pytest.fixture
@@ -28,20 +29,6 @@ def small_pool(monkeypatch):
 def test_readme_block_runs(block, small_pool, capsys):
     exec(compile(block, "README.md", "exec"), {})
     assert capsys.readouterr().out.strip()
-
-
-@pytest.mark.parametrize("block", PYTHON.findall(ENSEMBLES))
-def test_blocks_on_ensembles_run(block):
-    exec(compile(block, "docs/ensembles.md", "exec"), {})
-
-
-@pytest.mark.parametrize("block", PYTHON.findall(FLAGSHIP))
-def test_blocks_on_the_flagship_run_and_print_the_shapes_beside_them(block, small_pool, capsys):
-    exec(compile(block, "docs/flagship.md", "exec"), {})
-    printed = capsys.readouterr().out
-    assert printed.strip()
-    for shapes in re.findall(r"print\(.*\.shape\)  # (.*)", block):
-        assert f"{shapes}\n" in printed
 
 
 def test_the_pool_on_the_page_is_the_pool():
@@ -95,43 +82,11 @@ def test_batches_steps_and_rates_grow_with_the_table(n_rows, batch_size, steps, 
     assert (numbers.config.batch_size, numbers.config.rate) == (batch_size, 1e-2)
 
 
-def test_the_block_on_the_benchmark_runs(data_folder, tmp_path, monkeypatch, capsys):
-    text = (ROOT / "docs" / "benchmark.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
-    monkeypatch.setenv("MUDDLE_DATA", str(data_folder))
-    monkeypatch.chdir(tmp_path)
-    exec(compile(block, "docs/benchmark.md", "exec"), {})
-    assert capsys.readouterr().out.startswith("6 ok\n")
-
-
 def test_readme_has_blocks_and_its_make_targets_exist():
     assert len(BLOCKS) == 6
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
     named = set(re.findall(r"\bmake ([a-z-]+)", README))
     assert {"demo", "test"} <= named <= targets
-
-
-@pytest.mark.parametrize(
-    "page",
-    [
-        "README.md",
-        "docs/method.md",
-        "docs/tables.md",
-        "docs/flagship.md",
-        "docs/ensembles.md",
-        "docs/datasets.md",
-        "docs/cli.md",
-        "docs/benchmark.md",
-        "docs/methods.md",
-        "docs/ranking.md",
-        "docs/report.md",
-        "CONTRIBUTING.md",
-    ],
-)
-def test_links_between_pages_lead_somewhere(page):
-    text = (ROOT / page).read_text(encoding="utf-8")
-    for link in re.findall(r"\]\(([^)#:]+)\)", text):
-        assert ((ROOT / page).parent / link).exists(), link
 
 
 def test_what_the_readme_shows_is_what_is_printed(small_pool, capsys):

@@ -1,0 +1,108 @@
+# %% [markdown]
+# # Lesson 2: an honest comparison
+#
+# Is it better than gradient boosting *on this table*? The same folds for both, more than one score,
+# and a look at where the probabilities are wrong. No network; runs in under a minute.
+
+# %%
+import numpy as np
+import pandas as pd
+from sklearn.datasets import load_breast_cancer
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.metrics import log_loss, r2_score, roc_auc_score
+from sklearn.model_selection import KFold, StratifiedKFold, cross_val_predict, cross_val_score
+
+from muddle import MuddleClassifier, MuddleRegressor
+from muddle.calibration_error import expected_calibration_error
+
+# %% [markdown]
+# ## Rules
+#
+# 1. The same folds for all, fixed before anything is fitted.
+# 2. Nothing is tuned for one and not for the other. Here: defaults, and muddle's fast preset.
+# 3. Everything that learns from rows, the preprocessing too, is fitted within a fold. Both models
+#    do that by themselves, as it is part of their `fit`.
+# 4. What is reported was decided on before looking.
+
+# %%
+models = {
+    "muddle": MuddleClassifier(preset="fast", random_state=0),
+    "boosting": HistGradientBoostingClassifier(random_state=0),
+}
+X, y = load_breast_cancer(return_X_y=True)
+X, y = X[:300], y[:300]  # few rows: that is the question here
+folds = StratifiedKFold(3, shuffle=True, random_state=0)
+said = {
+    name: cross_val_predict(model, X, y, cv=folds, method="predict_proba")
+    for name, model in models.items()
+}
+
+# %% [markdown]
+# ## Three scores, three questions
+#
+# AUC: are rows in the right *order*? Log-loss: are the *probabilities* good, and how badly do sure
+# answers err? Calibration error: of those with 70 %, do 70 % come true?
+
+# %%
+for name, p in said.items():
+    print(
+        f"{name:9} AUC {roc_auc_score(y, p[:, 1]):.3f}  log-loss {log_loss(y, p):.3f}"
+        f"  calibration error {expected_calibration_error(p, y):.3f}"
+    )
+
+# %% [markdown]
+# Often the order is about the same, and the probabilities are not: boosting without early stopping
+# gets too sure of itself. How sure, and how often right:
+
+# %%
+for name, p in said.items():
+    sure = p.max(axis=1) > 0.99
+    right = (p.argmax(axis=1) == y)[sure].mean()
+    print(f"{name:9} {sure.mean():.0%} of the answers are more than 99 % sure; right: {right:.1%}")
+
+# %% [markdown]
+# ## A table with text and gaps
+#
+# Made up, so that the truth is known: homes with areas that are missing at times, a kind, and 30
+# streets. Boosting wants its categories declared; muddle finds out by itself.
+
+# %%
+rng = np.random.default_rng(0)
+n = 240
+homes = pd.DataFrame(
+    {
+        "area": np.where(rng.random(n) < 0.15, np.nan, rng.normal(90, 25, n)),
+        "kind": rng.choice(["flat", "house", "loft"], n),
+        "street": [f"street {i}" for i in rng.integers(0, 30, n)],
+        "built": rng.integers(1900, 2020, n),
+    }
+)
+location = homes["street"].map({f"street {i}": 10 * np.sin(i) for i in range(30)})
+price = homes["area"].fillna(90) + 30 * (homes["kind"] == "loft") + location + rng.normal(0, 5, n)
+declared = homes.astype({"kind": "category", "street": "category"})
+by_row = KFold(3, shuffle=True, random_state=0)
+candidates = {
+    "muddle": (MuddleRegressor(preset="fast", random_state=0), homes),
+    "boosting": (HistGradientBoostingRegressor(random_state=0), declared),
+}
+scores = {
+    name: cross_val_score(model, table, price, cv=by_row)
+    for name, (model, table) in candidates.items()
+}
+for name, values in scores.items():
+    print(f"{name:9} R² {values.mean():.3f}, by fold {values.round(3)}")
+
+# %% [markdown]
+# The best that anybody could do, knowing the rule by which the prices were made; the rest is noise:
+
+# %%
+best = homes["area"].fillna(90) + 30 * (homes["kind"] == "loft") + location
+print(f"the rule  R² {r2_score(price, best):.3f}")
+
+# %% [markdown]
+# ## And now?
+#
+# Three folds of one table tell which model to take for *this* table, roughly. For a difference of
+# 0.01 repeat with other folds; if it changes sign, there is none. Measured on 32 tables, muddle
+# wins four of five splits in R² against CatBoost, and about half in AUC on tables that its settings
+# were not chosen on: docs/results.md has every one, the lost ones too.

@@ -1,0 +1,122 @@
+# %% [markdown]
+# # Lesson 3: to production
+#
+# A model leaves the notebook: saved as one file, loaded where there is no torch, exported for other
+# languages, and watched for rows that are not what they were. Needs the extra `onnx`, and
+# onnxruntime to run what it writes. Writes `wine.muddle` and `wine.onnx` into the present folder.
+
+# %%
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import onnxruntime
+from sklearn.datasets import load_wine
+from sklearn.model_selection import train_test_split
+
+import muddle
+from muddle import MuddleClassifier
+from muddle.errors import ModelFileError
+from muddle.fit_report.findings import find_drift
+
+# %% [markdown]
+# ## The model
+#
+# Three growers of wine, told apart by chemistry. Labels are text, as they would be in a database.
+
+# %%
+X, y = load_wine(return_X_y=True, as_frame=True)
+growers = np.array(["first", "second", "third"])[y]
+X_train, X_test, y_train, y_test = train_test_split(X, growers, stratify=y, random_state=0)
+model = MuddleClassifier(preset="fast", random_state=0).fit(X_train, y_train)
+print(f"accuracy {model.score(X_test, y_test):.3f}")
+
+# %% [markdown]
+# ## One file
+#
+# Weights and text: no pickle, so a file from elsewhere cannot run code. What is wrong with it is an
+# error that can be caught.
+
+# %%
+path = model.save("wine.muddle")
+print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
+with open("broken.muddle", "wb") as file:
+    file.write(path.read_bytes()[:1000])
+try:
+    muddle.load("broken.muddle")
+except ModelFileError as error:
+    print("refused:", error)
+
+# %% [markdown]
+# ## Without torch
+#
+# `runtime="numpy"` answers with numpy alone. In a fresh process, to see what is imported:
+
+# %%
+service = """
+import json, sys
+import muddle
+model = muddle.load("wine.muddle", runtime="numpy")
+row = json.loads(sys.stdin.read())  # what a request would hold
+label = model.predict([row])[0]
+heavy = {"torch", "pandas", "sklearn", "scipy"} & set(sys.modules)
+print(label, "imported besides numpy:", heavy or "nothing heavy")
+"""
+request = X_test.iloc[0].to_json()
+answer = subprocess.run(
+    [sys.executable, "-c", service], input=request, capture_output=True, text=True, check=True
+)
+print(answer.stdout.strip(), "| was:", y_test[0])
+
+# %%
+light = muddle.load(path, runtime="numpy")
+difference = np.abs(light.predict_proba(X_test) - model.predict_proba(X_test)).max()
+print(f"largest difference between torch and numpy: {difference:.1e}")
+
+# %% [markdown]
+# ## For other languages
+#
+# ONNX, preprocessing included: one input per column, named as the column.
+
+# %%
+model.to_onnx("wine.onnx")
+session = onnxruntime.InferenceSession("wine.onnx", providers=["CPUExecutionProvider"])
+types = {"tensor(float)": np.float32, "tensor(double)": np.float64}
+inputs = {
+    one.name: X_test[[one.name]].to_numpy(dtype=types[one.type]) for one in session.get_inputs()
+}
+labels, probabilities = session.run(["label", "probabilities"], inputs)
+difference = np.abs(probabilities - model.predict_proba(X_test)).max()
+print(f"largest difference between torch and ONNX: {difference:.1e}")
+print("same labels:", bool(np.all(labels == model.predict(X_test))))
+
+# %% [markdown]
+# ## Rows that are not what they were
+#
+# A single odd row is predicted, and said in a warning; a service logs it.
+
+# %%
+odd = X_test.head(3).copy()
+odd.loc[odd.index[0], "alcohol"] = np.nan
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    print(light.predict(odd))
+print(*(str(warning.message) for warning in caught), sep="\n")
+
+# %% [markdown]
+# Slow change does not show in single rows. The file keeps a summary of the training table (no rows
+# of it), against which a batch of new rows is held:
+
+# %%
+later = X_test.assign(alcohol=X_test["alcohol"] + 2.0)  # another year, or another instrument
+restored = muddle.load(path)
+for finding in find_drift(restored.table_summary_, later):
+    print(f"{finding.severity}: {finding.text}")
+print("as before:", find_drift(restored.table_summary_, X_test) or "nothing found")
+
+# %% [markdown]
+# The same from a shell:
+#
+#     muddle info wine.muddle
+#     muddle predict wine.muddle new.csv -o said.csv --proba --runtime numpy

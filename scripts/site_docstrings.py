@@ -1,0 +1,27 @@
+"""Docstrings as the site's reference reads them; mkdocs.yml names this file.
+
+They are written as scikit-learn's are. The site's reader takes the first of `{"a", "b"}` for the
+default, whatever is said behind it, and does not know Sphinx's roles.
+"""
+
+import re
+from typing import Any
+
+import griffe
+
+CHOICES = re.compile(r"^(?P<name>\s*[\w, ]+ : )\{(?P<choices>[^}]+)\}", flags=re.MULTILINE)
+ROLE = re.compile(r":\w+:`(?P<text>[^`]+)`")
+
+
+class PlainDocstrings(griffe.Extension):
+    """Choices become alternatives, roles become code."""
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        if obj.docstring is not None:
+            obj.docstring.value = simplify(obj.docstring.value)
+
+
+def simplify(text: str) -> str:
+    """`kind : {"a", "b"}, default="b"` -> `kind : "a" | "b", default="b"`"""
+    text = CHOICES.sub(lambda found: found["name"] + found["choices"].replace(", ", " | "), text)
+    return ROLE.sub(r"`\g<text>`", text)

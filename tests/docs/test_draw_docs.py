@@ -1,0 +1,65 @@
+"""The figures of docs/how_it_works.md: drawn by their script, and the numbers beside them."""
+
+import importlib.util
+import re
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import Ridge
+
+from muddle import MLRRegressor
+from muddle.flagship import pool
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "how_it_works.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def drawing():
+    spec = importlib.util.spec_from_file_location("draw_docs", ROOT / "scripts" / "draw_docs.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_script_draws_every_figure_of_the_page(drawing, tmp_path, monkeypatch):
+    monkeypatch.setattr(pool, "BASE", replace(pool.BASE, width=16, max_iter=15))
+    drawing.main(["--out", str(tmp_path)])
+    drawn = {path.name for path in tmp_path.iterdir()}
+    assert drawn == set(re.findall(r"\(figures/how_it_works/([\w.]+)\)", PAGE))
+    for path in tmp_path.iterdir():
+        assert ElementTree.parse(path).getroot().tag.endswith("svg")
+
+
+def test_fits_by_penalty_are_those_of_a_ridge(drawing):
+    rng = np.random.default_rng(0)
+    hidden, y = rng.normal(size=(30, 8)), rng.normal(size=30)
+    labels, _ = drawing.fit_by_penalty(hidden, y, np.array([0.1, 3.0]))
+    scaled = (y - y.mean()) / y.std()
+    for penalty, score in zip((0.1, 3.0), labels, strict=True):
+        ridge = Ridge(alpha=penalty, fit_intercept=False).fit(hidden, scaled)
+        assert score == pytest.approx(ridge.score(hidden, scaled))
+
+
+def test_numbers_beside_the_first_figure_are_those_of_the_fits(drawing):
+    said = re.search(
+        r"R² of ([\d.]+) for the labels\s+\(([\d.]+) at the start\) "
+        r"and of ([\d.]+) for the permuted ones \(([\d.]+)\)",
+        PAGE,
+    )
+    X, y = drawing.load_friedman()
+    found = []
+    for max_iter in (200, 1):
+        model = MLRRegressor(width=256, max_iter=max_iter, random_state=0, device="cpu").fit(X, y)
+        features = torch.as_tensor(model.preprocessor_.transform(X), dtype=torch.float64)
+        hidden = model.nets_.map(torch.Tensor.double).hidden(features[None])[0].numpy()
+        penalty = model.history_["penalty"].to_numpy()[-1:].astype(float)
+        found.append(np.concatenate(drawing.fit_by_penalty(hidden, y, penalty)))
+    after, start = found
+    expected = [after[0], start[0], after[1], start[1]]
+    # Another processor rounds differently, and 200 iterations make something of it.
+    assert [float(number) for number in said.groups()] == pytest.approx(expected, abs=0.02)

@@ -1,0 +1,129 @@
+"""The site builds without a warning, and links of texts that are read on GitHub lead somewhere."""
+
+import html
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+TEXTS = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    ROOT / "results" / "README.md",
+    *sorted(DOCS.rglob("*.md")),
+]
+LINK = re.compile(r"\]\((?P<target>[^)#:\s]*)(?:#(?P<anchor>[^)\s]*))?\)")
+FENCE = re.compile(r"^\s*```.*?^\s*```", flags=re.DOTALL | re.MULTILINE)
+
+
+def read_prose(path):
+    """A text without its blocks of code."""
+    return FENCE.sub("", path.read_text(encoding="utf-8"))
+
+
+def list_anchors(path):
+    """Anchors of the headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", read_prose(path), flags=re.MULTILINE)
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.replace(" ", "-") for heading in plain}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    pytest.importorskip("mkdocs", reason="needs mkdocs, of the extra docs")
+    pytest.importorskip("mkdocstrings", reason="needs mkdocstrings, of the extra docs")
+    folder = tmp_path_factory.mktemp("site")
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert built.returncode == 0, built.stderr
+    return folder
+
+
+def test_the_site_builds_strictly_with_every_page(site):
+    for path in DOCS.rglob("*.md"):
+        page = path.relative_to(DOCS).with_suffix("")
+        place = page.parent if page.name == "index" else page
+        assert (site / place / "index.html").is_file(), page
+
+
+def test_the_reference_has_the_docstrings_of_all_public_names(site):
+    import muddle
+
+    pages = [path.read_text(encoding="utf-8") for path in (site / "api").rglob("*.html")]
+    text = "\n".join(pages)
+    for name in set(muddle.__all__) - {"__version__"}:
+        # The heading of an object has its full path as its id.
+        assert re.search(rf'id="muddle\.[\w.]+\.{name}"', text), name
+    for method in ("predict_interval", "save", "to_onnx", "report"):
+        assert re.search(rf'id="muddle\.[\w.]+\.{method}"', text), method
+
+
+@pytest.mark.parametrize(
+    ("page", "name"), [("flagship", "MuddleRegressor"), ("single", "MLRRegressor")]
+)
+def test_defaults_in_the_reference_are_those_of_the_constructors(site, page, name):
+    import muddle
+
+    text = (site / "api" / page / "index.html").read_text(encoding="utf-8")
+    described = re.split(rf'<h2 id="[\w.]+\.{name}"', text)[1]
+    section = described.split("<table>")[1].split("</table>")[0]
+    shown = {}
+    for row in section.split("<tr ")[1:]:
+        plain = html.unescape(re.sub(r"<[^>]+>", " ", row.partition(">")[2]))
+        words = plain.split()
+        shown[words[0]] = words[-1]
+    for parameter, value in getattr(muddle, name)().get_params(deep=False).items():
+        assert shown[parameter] in {json.dumps(value), repr(value)}, parameter
+
+
+def test_files_outside_the_pages_come_along(site):
+    page = (site / "results" / "index.html").read_text(encoding="utf-8")
+    for name in ("benchmark_clean.csv.gz", "flagship.txt"):
+        assert f"../repository/results/{name}" in page
+        original = ROOT / "results" / name
+        assert (site / "repository/results" / name).read_bytes() == original.read_bytes()
+
+
+def test_pages_ask_nobody_else_for_anything(site):
+    for path in site.rglob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        found = re.findall(r'<(?:script|img|iframe)[^>]*\bsrc="(https?:[^"]+)"', text)
+        found += re.findall(r'<link[^>]*rel="stylesheet"[^>]*href="(https?:[^"]+)"', text)
+        assert not found, path
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_links_between_texts_lead_somewhere(path):
+    for link in LINK.finditer(read_prose(path)):
+        target = (path.parent / link["target"]).resolve() if link["target"] else path
+        assert target.exists(), link[0]
+        if link["anchor"]:
+            assert link["anchor"] in list_anchors(target), link[0]
+
+
+def test_figures_of_how_it_works_are_all_shown_and_small():
+    figures = list((DOCS / "figures" / "how_it_works").iterdir())
+    page = (DOCS / "how_it_works.md").read_text(encoding="utf-8")
+    assert {path.name for path in figures} == set(
+        re.findall(r"\]\(figures/how_it_works/([\w.]+)\)", page)
+    )
+    assert sum(path.stat().st_size for path in figures) < 200_000
+
+
+def test_every_package_and_module_beside_them_stands_in_the_architecture():
+    tree = (DOCS / "architecture.md").read_text(encoding="utf-8").split("```")[1]
+    for path in (ROOT / "src" / "muddle").iterdir():
+        if path.suffix == ".py" and not path.name.startswith("__"):
+            assert path.name in tree
+        elif (path / "__init__.py").is_file():
+            assert f"── {path.name}/ " in tree, path.name
