@@ -1,13 +1,18 @@
 """muddle fit: what it reads, says and writes."""
 
+import contextlib
 import gzip
+import io
 import json
 
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 
 import muddle
+from muddle.cli import fit_progress
+from muddle.training.jobs import Silent
 
 FAST = ("--preset", "fast", "--device", "cpu")
 
@@ -207,3 +212,38 @@ def test_larger_table_with_strings_and_gaps_works_first_time(shell):
     facts = json.loads(result.stdout)
     assert facts["scores"]["r2"] > 0.3
     assert facts["seconds"] < 60
+
+
+def test_lines_tell_how_far_a_fit_is_and_the_time_left(capsys, monkeypatch):
+    now = iter([0.0, 4.0, 20.0])
+    monkeypatch.setattr(fit_progress.time, "monotonic", lambda: next(now))
+    with fit_progress.show_lines(100, "first round") as reporter:
+        reporter.advance(10, 0.5, 0.1)
+        reporter.advance(40, 0.4, 0.2)
+    assert capsys.readouterr().err == "first round: 50 %, about 20 s left\n"
+
+
+def test_bar_counts_what_the_fit_reports(monkeypatch):
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=100)
+    monkeypatch.setattr(fit_progress, "make_console", lambda **_: console)
+    with fit_progress.show_bar(100, "first round") as reporter:
+        reporter.advance(100, 0.5, 0.1)
+        reporter.say("two groups")
+    assert "first round" in stream.getvalue()
+    assert "100%" in stream.getvalue()
+    assert "two groups" in stream.getvalue()
+
+
+def test_fit_reports_to_the_command_and_not_to_tqdm(shell, monkeypatch):
+    began = []
+
+    @contextlib.contextmanager
+    def show(n_net_iterations, label):
+        began.append(label)
+        yield Silent()
+
+    monkeypatch.setattr(fit_progress, "show_lines", show)
+    fit(shell, "homes.csv", "price", "-o", "m.muddle")
+    assert began == ["MuddleRegressor: first round"]
+    assert muddle.load(shell.folder / "m.muddle").verbose is False

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from muddle.cli.output import make_console
 
 if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
     from muddle.training.jobs import Reporter
 
 LINE_EVERY = 10.0  # seconds between two lines
@@ -42,25 +44,22 @@ def show_bar(n_net_iterations: int, label: str) -> Iterator["Reporter"]:
         TimeElapsedColumn(),
         TextColumn("left:"),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[score]}"),
     )
     with Progress(*columns, console=make_console(stderr=True), transient=True) as progress:
-        yield _Bar(progress, progress.add_task(label, total=n_net_iterations, score=""))
+        yield _Bar(progress, progress.add_task(label, total=n_net_iterations))
 
 
 class _Bar:
     """Reports to a rich bar."""
 
-    def __init__(self, progress: object, task: object) -> None:
+    def __init__(self, progress: "Progress", task: "TaskID") -> None:
         self._progress, self._task = progress, task
 
     def advance(self, n_net_iterations: int, loss: float, score: float) -> None:
-        self._progress.update(  # type: ignore[attr-defined]
-            self._task, advance=n_net_iterations, score=f"validation {score:.3f}"
-        )
+        self._progress.advance(self._task, n_net_iterations)
 
     def say(self, text: str) -> None:
-        self._progress.console.print(text)  # type: ignore[attr-defined]
+        self._progress.console.print(text)
 
 
 @contextmanager

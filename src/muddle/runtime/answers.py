@@ -3,7 +3,7 @@
 Shapes: K nets, N rows, F features, C label columns.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +17,8 @@ from muddle.runtime.special import log_softmax
 
 # As in muddle.flagship.calibration: 1 minus exp of it is still below 1.
 LEAST_LOG_PROBABILITY = -35.0
+# Levels of intervals and quantiles that are remembered.
+MOST_KNOWN = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,16 +104,18 @@ class KnownConformal(Conformal):
     known: dict[tuple[str, float], float] = field(default_factory=dict, compare=False)
 
     def half_width(self, coverage: float) -> float:
-        key = ("half_width", coverage)
-        if key not in self.known:
-            self.known[key] = super().half_width(coverage)
-        return self.known[key]
+        return self._recall("half_width", coverage, super().half_width)
 
     def quantile(self, level: float) -> float:
-        key = ("quantile", level)
-        if key not in self.known:
-            self.known[key] = super().quantile(level)
-        return self.known[key]
+        return self._recall("quantile", level, super().quantile)
+
+    def _recall(self, what: str, level: float, find: Callable[[float], float]) -> float:
+        found = self.known.get((what, level))
+        if found is None:
+            found = find(level)
+            if len(self.known) < MOST_KNOWN:
+                self.known[what, level] = found
+        return found
 
 
 def build_sizes(contents: Contents, dtype: str) -> Sizes | None:
@@ -155,11 +159,14 @@ class NetMean:
 
     def bank(self, nets: Sequence[int]) -> Bank:
         """The nets at these positions; the last choice is kept ready."""
-        if self._chosen is None or self._chosen[0] != nets:
-            heads = [self._heads[net] / len(nets) for net in nets]
-            chosen = [self._nets[net] for net in nets]
-            self._chosen = nets, build_bank(self._contents, chosen, heads, self._dtype)
-        return self._chosen[1]
+        last = self._chosen  # another thread may choose other nets meanwhile
+        if last is not None and last[0] == nets:
+            return last[1]
+        heads = [self._heads[net] / len(nets) for net in nets]
+        chosen = [self._nets[net] for net in nets]
+        bank = build_bank(self._contents, chosen, heads, self._dtype)
+        self._chosen = nets, bank
+        return bank
 
     def total(self, matrix: FloatArray, nets: Sequence[int]) -> FloatArray:
         """Mean of what these nets say. (N, F) -> (N, C)"""

@@ -26,7 +26,8 @@ from muddle.runtime.reading import choose_reader, read_values
 from muddle.runtime.special import normal_quantile
 from muddle.runtime.tables import LightTable, read_light_table
 
-# Stack levels from `_read` to the line of the user's own code: transform, _matrix, predict.
+# Stack levels from what `_read` calls to the line of the user's own code: itself, _read, transform,
+# predict.
 CALLER = 5
 # Whole numbers below this are the same as floats.
 EXACT = 2**53
