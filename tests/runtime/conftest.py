@@ -1,5 +1,6 @@
 """A table of every kind of column, and the eight estimators fitted on it with tiny nets."""
 
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -24,12 +25,19 @@ MODELS = {
 }
 
 
-@pytest.fixture(scope="session")
-def tiny_pool():
+@contextmanager
+def shrink_pool():
     """The flagship's nets with 8 units, a few iterations and one round of cross-fitting."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pool, "BASE", replace(pool.BASE, width=8, max_iter=10))
         patch.setattr(pool, "MOST_ROUNDS", 1)
+        yield
+
+
+# Of a module, as hypothesis wants; not of the session, in which other tests follow.
+@pytest.fixture(scope="module")
+def tiny_pool():
+    with shrink_pool():
         yield
 
 
@@ -76,14 +84,14 @@ def new_rows(table):
 
 
 @pytest.fixture(scope="session")
-def fit(tiny_pool, table, target):
+def fit(table, target):
     """A fitted estimator by its name, fitted once."""
     fitted = {}
 
     def fit_once(name):
         if name not in fitted:
             labels = target if name.endswith("Regressor") else np.digitize(target, [0.7, 1.5])
-            with pytest.warns(UserWarning, match="ignored"):
+            with shrink_pool(), pytest.warns(UserWarning, match="ignored"):
                 fitted[name] = getattr(muddle, name)(**MODELS[name]).fit(table, labels)
         return fitted[name]
 
