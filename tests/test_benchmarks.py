@@ -427,3 +427,12 @@ def test_latency_leaves_out_the_first_calls():
     asked = []
     assert len(latency.time_calls(asked.append, 1, 3)) == 3
     assert len(asked) == latency.UNCOUNTED + 3
+
+
+def test_seconds_of_a_page_and_of_a_summary_are_measured(tmp_path):
+    pytest.importorskip("jinja2")
+    fit_report = load(BENCHMARKS / "fit_report.py")
+    fit_report.main(["--quick", "--commit", "none", "--out", str(tmp_path / "times.csv")])
+    table = pd.read_csv(tmp_path / "times.csv")
+    assert table.what.tolist() == ["first page", "page", "summary"]
+    assert (table.cpu_s >= 0).all()

@@ -97,6 +97,11 @@ def test_the_source_distribution_can_be_tested_and_has_no_data_of_the_paper(buil
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"src/muddle/__init__.py", "tests/conftest.py", "pyproject.toml", "LICENSE"} <= names
+    assert {"README.md", "CONTRIBUTING.md", "Makefile", "constraints.txt", "mkdocs.yml"} <= names
+    for folder in ("docs", "results", "examples", "benchmarks", "scripts"):
+        read = {path.relative_to(ROOT).as_posix() for path in (ROOT / folder).glob("[a-z]*.*")}
+        assert read
+        assert read <= names, read - names
     assert not [name for name in names if name.startswith(("data/", "runs/", "site/"))]
 
 

@@ -19,9 +19,10 @@ FLAGSHIP = (ROOT / "docs" / "flagship.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
-def small_pool(monkeypatch):
-    """Blocks show how to ask; what the real nets answer takes longer."""
+def small_pool(monkeypatch, tmp_path):
+    """Blocks show how to ask; what the real nets answer takes longer. Files go elsewhere."""
     monkeypatch.setattr(pool, "BASE", replace(pool.BASE, width=32, max_iter=30))
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))

@@ -33,6 +33,8 @@ def check_place(path: Path) -> None:
     """An error, before any work, where a file cannot be put at this path."""
     if path.is_dir():
         raise IsADirectoryError(f"the path must name a file, got the folder {path}.")
+    if path.exists() and not path.is_file():  # which a file would replace: a device, a pipe
+        raise FileExistsError(f"the path must name an ordinary file or none, got {path}.")
     if not path.parent.is_dir():
         raise FileNotFoundError(
             f"the folder of {path.name} must exist, got {path.parent}. Create it first."

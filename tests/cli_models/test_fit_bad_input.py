@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from muddle.cli import fit as fit_command
+from muddle.cli.models import fit as fit_command
 
 GOOD = "\n".join(["x,z,y", *(f"{i % 7},{i * i % 23},{i % 7 + 0.5}" for i in range(30))])
 
@@ -86,8 +86,12 @@ def test_other_encoding_works_with_the_option(shell):
     assert shell.json("info", "m.muddle")["columns"][0]["column"] == "größe"
 
 
-def test_utf16_names_itself(shell):
-    assert "--encoding utf-16" in refuse(shell, GOOD.encode("utf-16"))
+def test_the_line_of_another_encoding_is_named(shell):
+    assert "0xf6 in line 4." in refuse(shell, b"x,z,y\n1,2,3\n1,2,3\n\xf6,2,3\n")
+
+
+def test_utf16_without_its_mark_names_the_option(shell):
+    assert "--encoding utf-16" in refuse(shell, GOOD.encode("utf-16-le"))
 
 
 def test_unknown_encoding(shell):
@@ -123,7 +127,12 @@ def test_repeated_header(shell):
 
 def test_unclosed_quotation_mark(shell):
     said = refuse(shell, 'x,z,y\n"1,2,3\n' + "4,5,6\n" * 40_000)
-    assert "A quotation mark that is not closed is a common cause." in said
+    assert "must close every quotation mark, got one that is open from line 2 to line" in said
+
+
+def test_unclosed_quotation_mark_in_the_last_column(shell):
+    said = refuse(shell, 'x,z,y\n1,2,3\n4,5,"6\n7,8,9\n')
+    assert "open from line 3 to line 4" in said
 
 
 def test_target_with_gaps_only(shell):

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 import muddle
-from muddle.cli import fit_progress
+from muddle.cli.models import fit_progress
 from muddle.training.jobs import Silent
 
 FAST = ("--preset", "fast", "--device", "cpu")

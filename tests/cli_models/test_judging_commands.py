@@ -222,3 +222,17 @@ def test_shell_completion_can_be_installed(tmp_path):
     )
     assert ended.returncode == 0, ended.stderr
     assert any("muddle" in path.read_text() for path in tmp_path.rglob("*") if path.is_file())
+
+
+def test_info_starts_neither_torch_nor_pandas(shell):
+    code = (
+        "import sys; from muddle.cli import main\n"
+        "sys.argv = ['muddle', 'info', 'price.muddle']\n"
+        "try: main()\n"
+        "finally: assert not {'torch', 'pandas', 'sklearn'} & set(sys.modules)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=shell.folder
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "MuddleRegressor" in ended.stdout

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from muddle.cli import predict_writing
+from muddle.cli.models import predict_writing
 
 
 def refuse(shell, *options, model="price.muddle", data="new.csv"):

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import muddle
-from muddle.cli import predict_writing
+from muddle.cli.models import predict_writing
 
 
 def predict(shell, *options, model="price.muddle", data="new.csv", stdin=None):
@@ -157,6 +157,21 @@ def test_standard_output_has_rows_before_the_input_ends(shell):
     assert process.returncode == 0
 
 
+def test_a_reader_that_closes_the_pipe_ends_it_quietly(shell):
+    """As in `muddle predict ... | head -1`."""
+    command = [sys.executable, "-m", "muddle", "predict", "price.muddle", "new.csv"]
+    with subprocess.Popen(
+        [*command, "--chunk-rows", "50", "--runtime", "numpy", "-q"],
+        cwd=shell.folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 1
+
+
 @pytest.mark.parametrize("name", ["p.tsv", "p.csv.gz", "p.parquet", "p.feather"])
 def test_output_formats_hold_the_same(shell, name):
     if "csv" not in name and "tsv" not in name:
@@ -268,12 +283,12 @@ def test_numpy_gives_the_same_answers(shell, model, option):
     np.testing.assert_allclose(numpy[numbers], torch[numbers], rtol=1e-4, atol=1e-5)
 
 
-def test_numpy_does_not_import_torch(shell):
+def test_numpy_imports_neither_torch_nor_scikit_learn(shell):
     code = (
         "import sys; from muddle.cli import main\n"
         "sys.argv = ['muddle', 'predict', 'price.muddle', 'new.csv', '--runtime', 'numpy']\n"
         "try: main()\n"
-        "finally: assert 'torch' not in sys.modules\n"
+        "finally: assert not {'torch', 'sklearn', 'scipy'} & set(sys.modules)\n"
     )
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=shell.folder

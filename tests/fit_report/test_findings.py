@@ -180,3 +180,28 @@ def test_shares_read_as_expected(share, text):
 
 def test_a_finding_is_plain_data():
     assert Finding("drift", "note", ("a",), "x") == Finding("drift", "note", ("a",), "x")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda X: X["a"],
+        lambda X: 32 - 1.8 * X["a"],
+        lambda X: X["c"].map({"x": "Xanten", "y": "Ypern", "z": "Zug"}),
+    ],
+    ids=["copy", "another unit", "names of codes"],
+)
+def test_columns_that_say_the_same_are_noted(make):
+    X = make_table()
+    (found,) = find(X.assign(twin=make(X)), make_target(X), "same columns")
+    assert found.columns[0] == "twin"
+    assert found.severity == "note"
+
+
+def test_columns_that_are_alike_do_not_say_the_same():
+    X = make_table()
+    X["nearly"] = X["a"] + np.where(np.arange(len(X)) == 7, 0.01, 0)
+    X["joined"] = X["c"].replace("z", "y")
+    X["names"], X["keys"] = [f"n{i}" for i in range(len(X))], [f"k{i}" for i in range(len(X))]
+    X["one"], X["two"] = 1, 2
+    assert find(X, make_target(X), "same columns") == []

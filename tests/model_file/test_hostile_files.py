@@ -223,6 +223,25 @@ FORGERIES = {
         put("preprocessor.kept", lambda array: array[::-1]),
         "preprocessor.kept must be ascending",
     ),
+    "labels that are one as float16": (
+        lambda header, arrays: header["target"].update(classes=[1.0, 1.00001], dtype="float16"),
+        "target.classes must be distinct as float16 too",
+    ),
+    "labels that are one in an array": (
+        set_at("target", "classes", value=["a", "a\0"]),
+        "target.classes must be distinct as text too",
+    ),
+    "one more column of a frame": (
+        lambda header, arrays: (
+            header["training"]["frames"]["nets"]["dtypes"].update(validation_score="float64"),
+            arrays.update({"training.nets.validation_score": np.zeros(2)}),
+        ),
+        "columns of training.nets must be net, depth, .* got 'validation_score'",
+    ),
+    "a view twice": (
+        lambda header, arrays: header["views"].append(header["views"][0]),
+        "views must be distinct",
+    ),
     "a tensor too few": (
         lambda header, arrays: arrays.pop("temperature"),
         "the tensor 'temperature' must be there",
@@ -240,6 +259,123 @@ def test_a_forged_file_is_refused_by_name(path, name):
     forge(path, change)
     with pytest.raises(ModelFileError, match=f"model.muddle must be a file as .*{message}"):
         muddle.load(path)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ModelFileError, match="must be an ordinary file"):
+        muddle.load(tmp_path / "pipe")
+
+
+def test_texts_that_would_be_written_many_times_over_are_refused(path):
+    """A megabyte in the file would be gigabytes in memory."""
+
+    def lengthen(header, arrays):
+        header["target"]["classes"] = [*map(str, range(999)), "x" * 100_000]
+        arrays["parts.0.head"] = np.zeros((2, 4, 1000))
+
+    with pytest.raises(ModelFileError, match="classes must be short enough for 33,554,432 letter"):
+        muddle.load(forge(path, lengthen))
+
+
+def test_many_levels_of_a_column_with_a_long_name_are_refused(path):
+    def lengthen(header, arrays):
+        name, stored = "x" * 100_000, header["preprocessor"]
+        (place,) = (i for i, one in enumerate(stored["one_hot"]) if one["column"] == "kind")
+        stored["one_hot"][place]["column"] = name
+        stored["one_hot"][place]["levels"]["known"] = [str(i) for i in range(1000)]
+        stored["decisions"][2]["name"] = header["columns"]["names"][2] = name
+
+    with pytest.raises(ModelFileError, match="names of columns in the names of features must be"):
+        muddle.load(forge(path, lengthen))
+
+
+def cut_cosines(view, arrays):
+    """As many features seen, of fewer cosines."""
+    for name in ("frequencies", "phases", "mixtures"):
+        arrays[f"views.{view}.{name}"] = np.ascontiguousarray(arrays[f"views.{view}.{name}"][:, 1:])
+
+
+def find_waves(header):
+    """The views of each part that sees waves."""
+    parts = (part["views"] for part in header["parts"])
+    return [own for own in parts if header["views"][own[0]]["kind"] == "waves"]
+
+
+def see_other_waves(header, arrays):
+    cut_cosines(find_waves(header)[0][0], arrays)
+
+
+def see_bins_of_that_width(header, arrays):
+    view = find_waves(header)[0][0]
+    frequencies, _, mixtures = (
+        arrays.pop(f"views.{view}.{name}") for name in ("frequencies", "phases", "mixtures")
+    )
+    n_numbers, n_curves = len(frequencies), mixtures.shape[2]
+    stored = {"kind": "bins", "n_numbers": n_numbers}
+    header["views"][view] = stored | {"n_features": header["views"][view]["n_features"]}
+    for name in ("starts", "widths", "least", "most"):
+        arrays[f"views.{view}.{name}"] = np.ones((n_numbers, n_curves + 1))
+    arrays[f"views.{view}.kept"] = np.arange(n_numbers * (n_curves + 1))
+
+
+@pytest.mark.parametrize(
+    ("change", "must"),
+    [(see_other_waves, "of one shape"), (see_bins_of_that_width, "of one kind")],
+)
+def test_nets_of_a_part_must_see_alike(regressor, tmp_path, change, must):
+    path = regressor.save(tmp_path / "model.muddle")
+    with pytest.raises(ModelFileError, match=rf"the views of parts.\d must be {must}"):
+        muddle.load(forge(path, change))
+
+
+def spread_of(**changes):
+    def change(header, arrays):
+        header["spread"]["spreads"][0].update(changes)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (spread_of(mean=1e-300, ceiling=1e300), "mean must be a number from 1e-100 to 1e.100"),
+        (spread_of(floor=1e-320), "floor must be a number from 1e-100 to 1e.100"),
+        (put("views.0.mixtures", lambda array: array * 1e300), "mixtures must be within"),
+    ],
+)
+def test_numbers_with_which_intervals_would_not_be_finite(regressor, tmp_path, change, message):
+    path = regressor.save(tmp_path / "model.muddle")
+    assert find_waves(read_contents(path).header)[0][0] == 0
+    with pytest.raises(ModelFileError, match=message):
+        muddle.load(forge(path, change))
+
+
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
+def test_nets_that_overflow_give_no_numbers_but_no_error(regressor, table, tmp_path):
+    path = regressor.save(tmp_path / "model.muddle")
+
+    def change(header, arrays):
+        for name in arrays:
+            if name.startswith("parts.") and ".weights." in name:
+                arrays[name] = np.copysign(np.float32(1e29), arrays[name])
+
+    model = muddle.load(forge(path, change), runtime="numpy")
+    assert np.isnan(model.predict(table)).all()
+    assert np.isnan(model.predict_interval(table)).all()
+
+
+def test_parts_need_not_see_alike(regressor, table, tmp_path):
+    path = regressor.save(tmp_path / "model.muddle")
+
+    def change(header, arrays):
+        for view in find_waves(header)[0]:
+            cut_cosines(view, arrays)
+
+    assert len(find_waves(read_contents(path).header)) > 1
+    forge(path, change)
+    answers = [muddle.load(path, runtime=runtime).predict(table) for runtime in ("torch", "numpy")]
+    np.testing.assert_allclose(*answers, rtol=1e-4)
 
 
 def test_a_header_nested_without_end(path):

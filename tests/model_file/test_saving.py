@@ -115,3 +115,11 @@ def test_nothing_in_the_file_has_as_many_entries_as_there_are_rows(regressor, ta
     )
     arrays = read_contents(ensemble.save(tmp_path / "model.muddle")).arrays
     assert not any(n_rows in array.shape for array in arrays.values())
+
+
+def test_a_pipe_or_device_is_not_replaced_by_a_file(fitted, tmp_path):
+    place = tmp_path / "pipe"
+    os.mkfifo(place)
+    with pytest.raises(FileExistsError, match="must name an ordinary file or none"):
+        fitted.save(place)
+    assert place.is_fifo()

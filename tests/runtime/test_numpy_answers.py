@@ -174,6 +174,22 @@ def test_rows_far_from_the_others_are_as_exact(numbers, scaling):
     assert_same(light.predict(far[4:5]), expected[4:5], estimator)
 
 
+@pytest.mark.parametrize("far", [1e30, 1e39, -1e149])
+def test_a_row_too_far_away_for_float32_is_answered_by_the_flagship(tiny_pool, numbers, far):
+    X, y = numbers
+    preprocessor = TablePreprocessor(scaling="standard")
+    estimator = MuddleRegressor(preset="fast", preprocessor=preprocessor, random_state=0).fit(X, y)
+    rows = X[:3].copy()
+    rows[1, 0] = far
+    light = NumpyModel(describe_model(estimator))
+    for method in ("predict", "predict_interval"):
+        expected, found = getattr(estimator, method)(rows), getattr(light, method)(rows)
+        assert np.isfinite(expected).all()
+        np.testing.assert_allclose(found, expected, atol=1e-5 * y.std())
+        again = NumpyModel(describe_model(estimator), dtype="float64")
+        np.testing.assert_allclose(getattr(again, method)(rows), expected, atol=1e-5 * y.std())
+
+
 def test_few_training_rows_give_the_warning_of_the_estimator(fit, new_rows):
     estimator = fit("MuddleRegressor")
     light = NumpyModel(describe_model(estimator))

@@ -5,6 +5,7 @@ import decimal
 import json
 import subprocess
 import sys
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -14,6 +15,7 @@ import scipy.sparse
 
 from muddle import EnsMLRRegressor, MLRRegressor, TablePreprocessor
 from muddle.model_file.describing import describe_model
+from muddle.runtime.features import Features
 from muddle.runtime.model import NumpyModel
 
 pl = pytest.importorskip("polars")
@@ -366,3 +368,21 @@ def test_a_file_is_loaded_and_asked_where_numpy_is_alone(fit, new_rows, tmp_path
         expected = estimator.predict(frame)
     np.testing.assert_allclose(together, expected, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(alone, expected[5:6], rtol=1e-5, atol=1e-5)
+
+
+def test_a_row_of_many_levels_takes_no_table_of_them():
+    """Levels times levels would be 8 MB here, and gigabytes for a file of megabytes."""
+    levels = [f"level {i}" for i in range(1000)]
+    X = pd.DataFrame({"size": np.arange(3000.0), "kind": levels * 3})
+    preprocessor = TablePreprocessor(max_levels=1000, min_level_rows=1)
+    estimator = MLRRegressor(preprocessor=preprocessor, width=2, max_iter=1).fit(X, X["size"])
+    contents = describe_model(estimator)
+    tracemalloc.start()
+    features = Features(contents)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2_000_000
+    row = features._from_row([5.0, "level 7"])
+    np.testing.assert_array_equal(
+        row, estimator.preprocessor_.transform(X.iloc[:1].assign(size=5.0, kind="level 7"))
+    )

@@ -1,4 +1,4 @@
-"""All commands of `muddle`. A new one is a function in one of the modules here and a line below."""
+"""All commands of `muddle`. A new one is a function in a module beside this and a line below."""
 
 from typing import Annotated, Any
 
@@ -6,18 +6,8 @@ import typer
 from typer.core import TyperGroup
 
 from muddle import __version__
-from muddle.cli import (
-    benchmark,
-    datasets,
-    evaluate,
-    explain,
-    fit,
-    info,
-    methods,
-    predict,
-    ranking,
-    study,
-)
+from muddle.cli import benchmark, datasets, methods, ranking, study
+from muddle.cli.models import evaluate, explain, fit, info, predict
 from muddle.cli.run_options import INTERRUPTED
 from muddle.errors import MuddleError
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from muddle.fit_report.drift import DriftCounter, find_drift
 from muddle.fit_report.finding import Finding, Severity, format_share, list_texts
 from muddle.fit_report.leaks import bin_column, explain_classes, explain_numbers
+from muddle.fit_report.twins import find_twins
 from muddle.preprocessing import TablePreprocessor
 from muddle.preprocessing.checks import check_target
 from muddle.preprocessing.columns import Column, is_missing
@@ -70,6 +71,7 @@ def find_in_table(
     else:
         found += find_outliers(target)
     found += find_repeated_rows(columns, target)
+    found += find_twins(columns)
     found += find_gaps({column.name: float(is_missing(column).mean()) for column in columns})
     if preprocessor is not None:
         found += find_ignored(preprocessor)
@@ -185,9 +187,10 @@ def find_repeated_rows(columns: Sequence[Column], target: NDArray[Any]) -> list[
     share = n_repeated / n_rows
     severity: Severity = "warning" if share >= MANY_REPEATED else "note"
     text = (
-        f"{n_repeated:,} of {n_rows:,} rows ({format_share(share)}) repeat an earlier row in every "
-        "column. If they are copies, folds share them and scores are too good: drop them. If they "
-        "are different cases that look alike, all is well."
+        f"{n_repeated:,} of {n_rows:,} rows ({format_share(share)}) "
+        f"{'repeats' if n_repeated == 1 else 'repeat'} an earlier row in every column. If they are "
+        "copies, folds share them and scores are too good: drop them. If they are different "
+        "cases that look alike, all is well."
     )
     found = [Finding("repeated rows", severity, (), text)]
     if n_contrary:

@@ -129,8 +129,10 @@ class Spread:
     exponent: float  # 0: the same spread everywhere; 1: as predicted
 
     def apply(self, raw: FloatArray) -> FloatArray:
-        """raw (N,), any numbers -> spread (N,), above 0"""
-        bounded = np.clip(raw, self.floor, self.ceiling) / self.mean
+        """raw (N,), any numbers, NaN among them -> spread (N,), above 0"""
+        # Nets that overflow say NaN; the row's prediction is NaN then, and so are its bounds.
+        known = np.where(np.isnan(raw), self.ceiling, raw)
+        bounded = np.clip(known, self.floor, self.ceiling) / self.mean
         spread: FloatArray = self.mean * bounded**self.exponent
         return spread
 

@@ -20,6 +20,12 @@ N_BINS = 8
 N_CURVES, N_COSINES, FREQUENCY = 3, 16, 0.1
 
 Seen = NDArray[np.float32]
+LARGEST_SINGLE = float(np.finfo(np.float32).max)
+
+
+def to_single(seen: FloatArray) -> Seen:
+    """Rounded to float32; what is too large for it is the largest there, not infinite."""
+    return np.clip(seen, -LARGEST_SINGLE, LARGEST_SINGLE).astype(np.float32)
 
 
 class View(Protocol):
@@ -40,7 +46,7 @@ class Plain:
     n_features: int
 
     def apply(self, matrix: FloatArray) -> Seen:
-        return matrix.astype(np.float32)
+        return to_single(matrix)
 
     @property
     def sources(self) -> NDArray[np.int64]:
@@ -58,7 +64,7 @@ class Bins:
 
     def apply(self, matrix: FloatArray) -> Seen:
         filled = self.step.apply(matrix[:, : self.n_numbers])[:, self.kept]
-        return np.hstack([filled, matrix[:, self.n_numbers :]]).astype(np.float32)
+        return to_single(np.hstack([filled, matrix[:, self.n_numbers :]]))
 
     @property
     def sources(self) -> NDArray[np.int64]:
@@ -84,7 +90,7 @@ class Waves:
         for number in range(numbers.shape[1]):  # one at a time: the cosines are many
             turns = 2 * np.pi * numbers[:, number, None] * self.frequencies[number]
             curves[:, number] = np.cos(turns + self.phases[number]) @ self.mixtures[number]
-        return np.hstack([matrix, curves.reshape(len(matrix), -1)]).astype(np.float32)
+        return to_single(np.hstack([matrix, curves.reshape(len(matrix), -1)]))
 
     @property
     def sources(self) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from muddle.errors import ModelFileError
 from muddle.model_file.contents import Contents
 from muddle.model_file.header_check import count_levels, frames_of, is_ensemble, is_flagship
-from muddle.model_file.schema import LARGEST_WHOLE, fail
+from muddle.model_file.schema import LARGEST_WHOLE, fail, show
 from muddle.powers import bend, unbend
 
 DATE_PARTS = 6
@@ -123,6 +123,10 @@ def check_arrays(contents: Contents) -> None:
         _check_view(view, f"views.{place}", n_features, shelf)
         for place, view in enumerate(header["views"])
     ]
+    if sum(view["kind"] == "plain" for view in header["views"]) > 1:
+        fail("views", "distinct, so plain once at most", "plain again")
+    for place, part in enumerate(header["parts"]):
+        _check_one_kind(part["views"], f"the views of parts.{place}", contents)
     hidden = [
         _check_part(part, f"parts.{place}", widths, n_labels, shelf)
         for place, part in enumerate(header["parts"])
@@ -232,8 +236,19 @@ def _check_view(view: dict[str, Any], where: str, n_features: int, shelf: Shelf)
     if n_numbers > n_features:
         fail(f"{where}.frequencies", f"of at most {n_features} numbers", n_numbers)
     shelf.take(f"{where}.phases", (n_numbers, n_cosines))
-    mixtures = shelf.take(f"{where}.mixtures", (n_numbers, n_cosines, None))
+    mixtures = shelf.take(f"{where}.mixtures", (n_numbers, n_cosines, None), WEIGHTS)
     return n_features + n_numbers * int(mixtures.shape[2])
+
+
+def _check_one_kind(views: list[int], where: str, contents: Contents) -> None:
+    """Nets that are computed together see alike, each with numbers of its own."""
+    kinds = {contents.header["views"][view]["kind"] for view in views}
+    if len(kinds) > 1:
+        fail(where, "of one kind", sorted(kinds))
+    if kinds == {"waves"}:
+        mixtures = {contents.arrays[f"views.{view}.mixtures"].shape for view in views}
+        if len(mixtures) > 1:
+            fail(where, "of one shape", sorted(mixtures))
 
 
 def _check_part(
@@ -326,6 +341,9 @@ def _check_frame(name: str, header: dict[str, Any], n_nets: int, shelf: Shelf) -
     missing = [column for column in (*index, *needed[name]) if column not in dtypes]
     if missing:
         raise ModelFileError(f"{where} must have the column {missing[0]!r}, which is not there.")
+    unknown = [column for column in dtypes if column not in (*index, *needed[name])]
+    if unknown:
+        fail(f"the columns of {where}", f"{', '.join((*index, *needed[name]))}", show(unknown[0]))
     texts = [column for column, dtype in dtypes.items() if dtype == "text"]
     if sorted(texts) != sorted(frame["texts"]):
         fail(f"{where}.texts", f"those of {texts}", list(frame["texts"]))

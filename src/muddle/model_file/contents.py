@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from muddle.errors import ModelFileError
+from muddle.model_file.schema import show
 from muddle.whole_file import check_place, write_whole
 
 FORMAT = 1
@@ -77,11 +78,11 @@ def check_format(header: Any) -> None:
     """An error for a format that this version cannot read, before anything else is looked at."""
     found = header.get("format") if isinstance(header, dict) else None
     if not isinstance(found, int) or isinstance(found, bool) or found < 1:
-        raise ModelFileError(f"its format must be a whole number from 1 on, got {found!r}.")
+        raise ModelFileError(f"its format must be a whole number from 1 on, got {show(found)}.")
     if found > FORMAT:
         raise NewerFormatError(
-            f"the file has format {found}, this version of muddle reads formats up to {FORMAT}. "
-            "Upgrade muddle: pip install -U muddle."
+            f"the file has format {show(found)}, this version of muddle reads formats up to "
+            f"{FORMAT}. Upgrade muddle: pip install -U muddle."
         )
 
 
@@ -142,10 +143,11 @@ def is_head(name: str) -> bool:
 
 
 def _check_is_file(path: Path) -> None:
-    with path.open("rb"):  # the errors of the system for what is not there or must not be read
-        pass
-    if not stat.S_ISREG(path.stat().st_mode):
+    mode = path.stat().st_mode  # first: opening a pipe waits for who writes into it
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise ModelFileError(f"a model file must be an ordinary file, got {path}.")
+    with path.open("rb"):  # the errors of the system for a folder and what must not be read
+        pass
 
 
 def _guess_kind(path: Path) -> str:

@@ -16,6 +16,9 @@ ACTIVATIONS = ("relu", "selu", "mish", "tanh")
 KINDS = ("number", "duration", "date")
 STEPS = ("scale", "smooth_clip", "quantiles", "piecewise", "periodic")
 UNSEEN = -1
+# What a file writes once may be needed many times over: an array gives every label the room of the
+# longest, and the name of a column is part of the name of each of its features.
+MOST_LETTERS = 2**25
 
 count = schema.whole(0)
 positive = schema.whole(1)
@@ -167,9 +170,7 @@ SPREAD = record(
         "spreads": list_of(
             record(
                 {
-                    "mean": number(above=0.0),
-                    "floor": number(above=0.0),
-                    "ceiling": number(above=0.0),
+                    **dict.fromkeys(("mean", "floor", "ceiling"), number(1e-100, 1e100)),
                     "exponent": number(0.0, 1.0),
                 }
             )
@@ -289,6 +290,9 @@ def _check_columns(header: dict[str, Any]) -> None:
     for kind, fewest in (("means", 1), ("one_hot", 2)):
         for place, source in enumerate(stored[kind]):
             _check_levels(source["levels"], fewest, f"preprocessor.{kind}[{place}].levels")
+    n_letters = sum(len(one["column"]) * len(one["suffixes"]) for one in stored["means"])
+    n_letters += sum(len(one["column"]) * count_levels(one["levels"]) for one in stored["one_hot"])
+    _check_letters(n_letters, "the names of columns in the names of features")
 
 
 def _check_levels(levels: dict[str, Any], fewest: int, where: str) -> None:
@@ -312,10 +316,13 @@ def _check_classes(target: dict[str, Any]) -> None:
     dtype, where = target["dtype"], "target.classes"
     if dtype == "object":
         return
+    if dtype == "text":
+        list_of(text)(target["classes"], where)
+        _check_letters(len(target["classes"]) * max(map(len, target["classes"])), where)
     for one in target["classes"]:
         if dtype == "text":
-            text(one, where)
-        elif dtype == "bool":
+            continue
+        if dtype == "bool":
             flag(one, where)
         elif dtype.startswith("float"):
             largest = float(np.finfo(dtype).max)
@@ -323,6 +330,14 @@ def _check_classes(target: dict[str, Any]) -> None:
         else:
             bounds = np.iinfo(dtype)
             schema.whole(int(bounds.min), int(bounds.max))(one, where)
+    labels = np.array(target["classes"], dtype=str if dtype == "text" else dtype)
+    if len(np.unique(labels)) < len(labels):
+        schema.refuse(where, f"distinct as {dtype} too", target["classes"])
+
+
+def _check_letters(n_letters: int, where: str) -> None:
+    if n_letters > MOST_LETTERS:
+        schema.fail(where, f"short enough for {MOST_LETTERS:,} letters in all", f"{n_letters:,}")
 
 
 def _check_references(header: dict[str, Any]) -> None:

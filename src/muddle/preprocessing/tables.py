@@ -6,16 +6,18 @@ are needed, so that a wide table is not copied.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.utils import Tags, check_array
 
 from muddle.preprocessing.checks import FloatArray
 from muddle.preprocessing.naming import number_columns, unique_names
+
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ def record_columns(estimator: Any, names: tuple[str, ...], named: bool) -> None:
         del estimator.feature_names_in_
 
 
-def accept_any_table(tags: Tags) -> Tags:
+def accept_any_table(tags: "Tags") -> "Tags":
     """Tell scikit-learn that gaps, text and categories are welcome."""
     tags.input_tags.allow_nan = True
     tags.input_tags.string = True
@@ -116,6 +118,8 @@ def accept_any_table(tags: Tags) -> Tags:
 
 
 def _read_array(X: Any, owner: str, min_rows: int) -> Table:
+    from sklearn.utils import check_array
+
     if isinstance(X, (list, tuple)) and np.asarray(X, dtype=object).ndim == 2:
         kind = np.asarray(X).dtype.kind
         X = np.asarray(X, dtype=object if kind in "US" else None)  # [1, "a"] keeps its number

@@ -49,7 +49,8 @@ class LevelRow:
     texts: dict[str, int]  # codes of texts, those that mean missing among them
     keys: dict[str, int]  # codes of how booleans and numbers are written
     gap: int | None  # code of a gap; None: it is new
-    features: FloatArray  # (levels + 1, width); the last for what was never seen
+    features: FloatArray  # (levels, width), or (1, width) of no level where `one_hot`
+    one_hot: bool = False  # more than two levels, of which a row has one
 
     def find(self, value: Any) -> FloatArray:
         """KeyError or TypeError for what needs a closer look."""
@@ -62,7 +63,10 @@ class LevelRow:
             code = self.keys[str(value)]
         else:
             raise TypeError
-        features: FloatArray = self.features[code]
+        features: FloatArray = self.features[0 if self.one_hot else code]
+        if self.one_hot:
+            features = features.copy()
+            features[code] += 1.0
         return features
 
 
@@ -227,7 +231,9 @@ class Features:
     ) -> LevelRow:
         """first: of its offsets, where levels become features."""
         levels = source.levels
-        codes = np.append(np.arange(len(levels)), UNSEEN)
+        # A row per level would take the square of their number.
+        one_hot = source.means is None and len(source.names) > 1
+        codes = np.array([UNSEEN]) if one_hot else np.arange(len(levels))
         if source.means is not None:
             features = source.means.encode(codes)
         else:
@@ -241,6 +247,7 @@ class Features:
             _code_keys(levels, self.missing_values),
             None if levels.missing == UNSEEN else levels.missing,
             features,
+            one_hot,
         )
 
 

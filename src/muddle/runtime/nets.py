@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from muddle.flagship.views import to_single
 from muddle.model_file.contents import Contents
 from muddle.preprocessing.checks import FloatArray
 from muddle.runtime.special import ACTIVATIONS, Layer
@@ -52,8 +53,8 @@ class Stack:
         """Last hidden layer. (N, F) -> (K, N, H)"""
         activate = ACTIVATIONS[self.activation]
         layer: Layer = self.views.apply(matrix)
-        if self.rounded:
-            layer = layer.astype(np.float32)
+        if self.rounded and self.weights[0].dtype == np.float64:  # else what follows rounds it
+            layer = to_single(layer)
         layer = layer.astype(self.weights[0].dtype, copy=False)
         if self.seen_by is not None:
             layer = layer[self.seen_by]
@@ -198,7 +199,8 @@ def _build_stack(
     views = list(dict.fromkeys(places))
     seen_by = None
     if len(views) > 1:
-        seen_by = np.array([views.index(place) for place in places], dtype=np.intp)
+        position = {view: i for i, view in enumerate(views)}
+        seen_by = np.array([position[place] for place in places], dtype=np.intp)
 
     def gather(name: str, layer: int) -> NDArray[Any]:
         found = [arrays[f"parts.{net.part}.{name}.{layer}"][net.place] for net in own]

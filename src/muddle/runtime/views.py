@@ -109,5 +109,5 @@ def stack_views(contents: Contents, places: Sequence[int]) -> ViewStack:
 def identify_shape(contents: Contents, place: int) -> tuple[Any, ...]:
     """What views must share to be stacked; there is one plain view."""
     stored = contents.header["views"][place]
-    own = contents.arrays.get(f"views.{place}.kept")
-    return (*stored.values(), None if own is None else len(own))
+    own = (contents.arrays.get(f"views.{place}.{name}") for name in ("kept", "mixtures"))
+    return (*stored.values(), *(None if array is None else array.shape for array in own))

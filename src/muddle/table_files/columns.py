@@ -12,6 +12,7 @@ from muddle.parameters import suggest
 
 # A text column with so large a share of numbers is probably a column of numbers with a marker.
 MOSTLY = 0.5
+FEW = 8  # markers
 
 
 def type_columns(table: pd.DataFrame, missing: Collection[str]) -> pd.DataFrame:
@@ -38,7 +39,7 @@ def is_text(column: "pd.Series[Any]") -> bool:
 
 
 def note_near_numbers(table: pd.DataFrame) -> list[str]:
-    """A note for each text column that one marker alone keeps from being numbers."""
+    """A note for each text column that a few markers alone keep from being numbers."""
     notes = []
     for name in table.columns:
         if not is_text(table[name]):
@@ -46,11 +47,12 @@ def note_near_numbers(table: pd.DataFrame) -> list[str]:
         counts = table[name].value_counts()
         levels = pd.Series([str(level) for level in counts.index], dtype=object)
         words = np.flatnonzero(pd.to_numeric(levels, errors="coerce").isna())
-        if len(words) == 1 and counts.iloc[words[0]] < MOSTLY * counts.sum():
-            word = levels[words[0]]
+        n_rows = counts.iloc[words].sum()
+        if 0 < len(words) <= FEW and n_rows < MOSTLY * counts.sum():
+            shown = ", ".join(repr(word) for word in levels[words])
             notes.append(
-                f"column {name!r} is text because of {word!r} in {counts.iloc[words[0]]} row(s): "
-                f"if it stands for a missing value, name it in missing, as missing=[{word!r}]"
+                f"column {name!r} is text because of {shown} in {n_rows} row(s): "
+                f"if it stands for a missing value, name it in missing, as missing=[{shown}]"
             )
     return notes
 

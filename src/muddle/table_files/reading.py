@@ -1,9 +1,10 @@
 """A table from any file, as chunks of rows that follow each other or all at once."""
 
+import csv
 import io
 import re
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -14,11 +15,10 @@ from numpy.typing import NDArray
 
 from muddle.errors import DataFormatError, MissingPackageError
 from muddle.table_files.columns import mark_gaps
-from muddle.table_files.fields import FieldReader, TextOptions, open_fields
+from muddle.table_files.fields import LONGEST, FieldReader, TextOptions, open_fields
+from muddle.table_files.numerals import rewrite_numbers
 from muddle.table_files.sources import Kind, name_source, open_source
 
-# Texts that mean a gap, in files that have no other way to write one.
-MISSING = ("", "?", "NA", "N/A", "#N/A", "nan", "NaN", "null", "NULL")
 # "007" and "00501" are codes: as numbers they would lose their zeros.
 CODE = re.compile(r"[+-]?0\d")
 WHOLE = 50_000  # rows of a chunk where all of the table is wanted
@@ -32,11 +32,12 @@ class Chunk:
     first_row: int  # its position in the file, from 0
     lines: Sequence[int] | None  # where each row ends in a text file
     batch: Any = None  # the same rows as pyarrow has them, of a file with types
+    written: pd.DataFrame | None = None  # the texts, where numbers in the frame are rewritten
 
     def keep(self, names: Sequence[str]) -> pd.DataFrame:
         """Columns as they are, for writing: whole numbers with gaps stay whole numbers."""
         if self.batch is None:
-            return self.frame[list(names)]
+            return (self.frame if self.written is None else self.written)[list(names)]
         kept: pd.DataFrame = self.batch.select(list(names)).to_pandas(types_mapper=pd.ArrowDtype)
         return kept
 
@@ -60,8 +61,9 @@ class OpenTable:
 @contextmanager
 def open_table(path: str, options: TextOptions, chunk_rows: int) -> Iterator[OpenTable]:
     """A file or "-", the standard input, ready to be read chunk by chunk."""
-    with open_source(path) as (kind, stream):
+    with ExitStack() as kept, open_source(path) as (kind, stream):
         if kind == "text":
+            kept.callback(csv.field_size_limit, csv.field_size_limit(LONGEST))
             fields = open_fields(path, stream, options)
             table = OpenTable(path, kind, fields.names, iter(()), fields)
             table.chunks = _text_chunks(table, fields, chunk_rows)
@@ -144,7 +146,15 @@ def _text_chunks(table: OpenTable, fields: FieldReader, chunk_rows: int) -> Iter
             [row for _, row in rows], columns=pd.Index(fields.names, dtype=object), dtype=object
         )
         first, table.n_rows = table.n_rows, table.n_rows + len(rows)
-        yield Chunk(frame, first, [line for line, _ in rows])
+        lines = [line for line, _ in rows]
+        if fields.decimal is None:
+            yield Chunk(frame, first, lines)
+        else:
+            plain = {
+                name: rewrite_numbers(frame[name].to_numpy(dtype=object), fields.decimal)
+                for name in frame.columns
+            }
+            yield Chunk(pd.DataFrame(plain, dtype=object), first, lines, written=frame)
 
 
 def _open_typed(
@@ -201,4 +211,15 @@ def _typed_chunks(table: OpenTable, batches: Iterator[Any]) -> Iterator[Chunk]:
     for batch in batches:
         if batch.num_rows:
             first, table.n_rows = table.n_rows, table.n_rows + batch.num_rows
-            yield Chunk(batch.to_pandas(), first, None, batch)
+            yield Chunk(_read_decimals(batch).to_pandas(), first, None, batch)
+
+
+def _read_decimals(batch: Any) -> Any:
+    """Databases export exact numbers, which pandas would keep as objects: float64 here."""
+    import pyarrow as pa
+
+    for place, kind in enumerate(batch.schema.types):
+        if pa.types.is_decimal(kind):
+            numbers = batch.column(place).cast(pa.float64())
+            batch = batch.set_column(place, batch.schema.names[place], numbers)
+    return batch

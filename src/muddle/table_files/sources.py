@@ -19,6 +19,15 @@ MAGICS: dict[bytes, Literal["Parquet", "Feather"]] = {
     b"PAR1": "Parquet",
     b"ARROW1": "Feather",
 }
+# Files that are taken for tables, and what they are.
+OTHERS = {
+    b"PK\x03\x04": "a spreadsheet or a zip archive",
+    b"\xd0\xcf\x11\xe0": "a spreadsheet",
+    b"BZh": "packed with bzip2",
+    b"\xfd7zXZ": "packed with xz",
+    b"\x28\xb5\x2f\xfd": "packed with zstd",
+    b"SQLite": "a data base",
+}
 NAMES: dict[str, Literal["Parquet", "Feather"]] = {".parquet": "Parquet", ".feather": "Feather"}
 
 Kind = Literal["text", "Parquet", "Feather"]
@@ -66,6 +75,12 @@ def _sniff(path: str, stream: io.BufferedReader) -> tuple[Kind, io.BufferedReade
         raise DataFormatError(
             f"{name_source(path)} cannot be read as a {named} file: it does not begin as one."
         )
+    for magic, what in OTHERS.items():
+        if head.startswith(magic):
+            raise DataFormatError(
+                f"{name_source(path)} must be CSV, TSV, Parquet or Feather, got {what}. Export the "
+                "table as CSV (UTF-8) and name that file."
+            )
     if head.startswith(GZIP_MAGIC):
         return "text", io.BufferedReader(_Unzipped(path, stream))
     return "text", stream

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from muddle.cli.model_rows import Needs, check_model_path
+from muddle.cli.models.needs import Needs, check_model_path
 
 Floats = NDArray[np.float64]
 

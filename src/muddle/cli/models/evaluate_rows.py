@@ -7,15 +7,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from muddle.cli.evaluate_scores import (
+from muddle.cli.models.answers import Loaded, match_labels
+from muddle.cli.models.evaluate_scores import (
     count_confusion,
     score_classes,
     score_interval,
     score_numbers,
 )
-from muddle.cli.model_answers import Loaded, match_labels
-from muddle.cli.model_notes import Notes
-from muddle.cli.model_rows import each_prepared, find_target
+from muddle.cli.models.notes import Notes
+from muddle.cli.models.rows import each_prepared, find_target
 from muddle.errors import DataFormatError
 from muddle.table_files.fields import TextOptions
 from muddle.table_files.reading import WHOLE, open_table

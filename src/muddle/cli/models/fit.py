@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from muddle.cli.choices import Task
-from muddle.cli.model_options import (
+from muddle.cli.models.options import (
     FILE,
     Data,
+    Decimal,
     DeviceName,
     Encoding,
     NoHeader,
@@ -20,11 +21,11 @@ from muddle.cli.model_options import (
     read_text_options,
     refuse_overwriting,
 )
-from muddle.cli.output import AsJson, finite, make_console, print_json
+from muddle.cli.output import AsJson, count, finite, make_console, print_json
 
 if TYPE_CHECKING:
-    from muddle.cli.fit_table import Columns, Training
-    from muddle.cli.model_notes import Notes
+    from muddle.cli.models.fit_table import Columns, Training
+    from muddle.cli.models.notes import Notes
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".feather", ".gz", ".txt")
 MANY_ROWS = 20_000  # from which on a fit without a time limit is worth a note
@@ -83,17 +84,18 @@ def fit_model(
     ] = None,
     separator: Separator = None,
     encoding: Encoding = "utf-8",
+    decimal: Decimal = None,
     no_header: NoHeader = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Fit a model to a table and write it to a file."""
-    options = read_text_options(separator, encoding, no_header)
+    options = read_text_options(separator, encoding, decimal, no_header)
     check_model_output(output, data)
     if report is not None:
         check_report(report, data, output)
-    from muddle.cli.fit_table import Columns, list_missing, read_training
-    from muddle.cli.model_notes import Notes
+    from muddle.cli.models.fit_table import Columns, list_missing, read_training
+    from muddle.cli.models.notes import Notes
 
     notes = Notes(quiet)
     columns = Columns(
@@ -164,7 +166,7 @@ def say_task(training: "Training", target: str, notes: "Notes", *, as_json: bool
     n_rows, n_columns = training.X.shape
     if not (as_json or notes.quiet):
         make_console().print(
-            f"{training.title}: {n_rows:,} rows, {n_columns} features, target {target!r}: "
+            f"{training.title}: {n_rows:,} rows, {count(n_columns, 'feature')}, target {target!r}: "
             f"{training.task}",
             soft_wrap=True,
         )
@@ -214,7 +216,7 @@ def make_estimator(
 
 
 def run_fit(estimator: Any, training: "Training", notes: "Notes") -> None:
-    from muddle.cli.fit_progress import watch_fit
+    from muddle.cli.models.fit_progress import watch_fit
 
     with notes.take_warnings(), watch_fit(quiet=notes.quiet):
         estimator.fit(training.X, training.y, sample_weight=training.weights)
@@ -224,7 +226,7 @@ def describe_fit(
     estimator: Any, training: "Training", columns: "Columns", seconds: float
 ) -> dict[str, Any]:
     """What there is to say of the model, as plain data."""
-    from muddle.cli.fit_summary import list_members, rank_importances, score_out_of_fold
+    from muddle.cli.models.fit_summary import list_members, rank_importances, score_out_of_fold
 
     origin = {
         "file": Path(training.title).name,
@@ -250,7 +252,7 @@ def describe_fit(
 
 def print_result(result: dict[str, Any], task: str) -> None:
     """The summary for people."""
-    from muddle.cli.fit_summary import (
+    from muddle.cli.models.fit_summary import (
         format_seconds,
         format_size,
         print_importances,

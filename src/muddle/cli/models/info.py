@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.table import Table
 
-from muddle.cli.model_options import Model
+from muddle.cli.models.options import Model
 from muddle.cli.output import AsJson, count, make_console, print_json, print_table
 
 MOST_SHOWN = 30  # columns and classes
@@ -22,7 +22,7 @@ def show_model(model: Model, as_json: AsJson = False) -> None:
 
 def describe_file(path: Path) -> dict[str, Any]:
     """All facts of a model file, as plain data; neither torch nor the nets are started."""
-    from muddle.cli.model_rows import Needs, check_model_path
+    from muddle.cli.models.needs import Needs, check_model_path
     from muddle.model_file.contents import read_contents
 
     check_model_path(path)
@@ -73,7 +73,12 @@ def _note(decision: dict[str, Any] | None) -> str:
 
 
 def print_model(facts: dict[str, Any]) -> None:
-    from muddle.cli.fit_summary import SCORE_NAMES, format_number, format_seconds, format_size
+    from muddle.cli.models.fit_summary import (
+        SCORE_NAMES,
+        format_number,
+        format_seconds,
+        format_size,
+    )
 
     training = facts["training"]
     parameters = facts["parameters"]

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from muddle.cli.model_options import (
+from muddle.cli.models.options import (
     Data,
+    Decimal,
     DeviceName,
     Encoding,
     Model,
@@ -20,7 +21,7 @@ from muddle.cli.model_options import (
 from muddle.cli.output import AsJson, finite, make_console, print_json, print_table
 
 if TYPE_CHECKING:
-    from muddle.cli.model_answers import Loaded
+    from muddle.cli.models.answers import Loaded
 
 MOST_CLASSES = 20  # of a confusion table that is printed
 
@@ -37,15 +38,16 @@ def evaluate_model(
     device: DeviceName = "auto",
     separator: Separator = None,
     encoding: Encoding = "utf-8",
+    decimal: Decimal = None,
     no_header: NoHeader = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Score a model on rows whose target is known."""
-    options = read_text_options(separator, encoding, no_header)
-    from muddle.cli.evaluate_rows import read_judged, score_rows
-    from muddle.cli.model_answers import Wanted, check_wanted, load_model
-    from muddle.cli.model_notes import Notes
+    options = read_text_options(separator, encoding, decimal, no_header)
+    from muddle.cli.models.answers import Wanted, check_wanted, load_model
+    from muddle.cli.models.evaluate_rows import read_judged, score_rows
+    from muddle.cli.models.notes import Notes
     from muddle.table_files.sources import check_source
 
     check_source(data)
@@ -70,7 +72,7 @@ def evaluate_model(
 
 
 def print_evaluation(result: dict[str, Any], loaded: "Loaded") -> None:
-    from muddle.cli.fit_summary import print_interval, print_scores
+    from muddle.cli.models.fit_summary import print_interval, print_scores
 
     console = make_console()
     print_scores(result["scores"], f"{result['data']}: {result['rows']:,} rows, {loaded.task}")

@@ -5,8 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from muddle.cli.model_options import (
+from muddle.cli.models.options import (
     TABLE_HELP,
+    Decimal,
     DeviceName,
     Encoding,
     Model,
@@ -49,18 +50,19 @@ def explain_model(
     device: DeviceName = "auto",
     separator: Separator = None,
     encoding: Encoding = "utf-8",
+    decimal: Decimal = None,
     no_header: NoHeader = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Rank the columns of a table by what they are worth to a model."""
-    options = read_text_options(separator, encoding, no_header)
+    options = read_text_options(separator, encoding, decimal, no_header)
     if plot is not None:
         check_plot(plot, model, data)
-    from muddle.cli.explain_columns import explain_rows, read_stored
-    from muddle.cli.fit_summary import print_importances
-    from muddle.cli.model_answers import load_model
-    from muddle.cli.model_notes import Notes
+    from muddle.cli.models.answers import load_model
+    from muddle.cli.models.explain_columns import explain_rows, read_stored
+    from muddle.cli.models.fit_summary import print_importances
+    from muddle.cli.models.notes import Notes
     from muddle.table_files.sources import check_source
 
     if data is not None:

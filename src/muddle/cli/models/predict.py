@@ -4,8 +4,9 @@ from typing import Annotated
 
 import typer
 
-from muddle.cli.model_options import (
+from muddle.cli.models.options import (
     Data,
+    Decimal,
     DeviceName,
     Encoding,
     Model,
@@ -62,15 +63,16 @@ def predict_rows(
     device: DeviceName = "auto",
     separator: Separator = None,
     encoding: Encoding = "utf-8",
+    decimal: Decimal = None,
     no_header: NoHeader = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Predict the rows of a table, also of one that is larger than memory."""
-    options = read_text_options(separator, encoding, no_header)
-    from muddle.cli.model_answers import Wanted, check_wanted, load_model
-    from muddle.cli.model_notes import Notes
-    from muddle.cli.predict_writing import Prediction
+    options = read_text_options(separator, encoding, decimal, no_header)
+    from muddle.cli.models.answers import Wanted, check_wanted, load_model
+    from muddle.cli.models.notes import Notes
+    from muddle.cli.models.predict_writing import Prediction
     from muddle.table_files.sources import check_source
     from muddle.table_files.writing import check_output
 

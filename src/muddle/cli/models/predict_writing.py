@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from muddle.cli.model_answers import Loaded, Wanted, answer
-from muddle.cli.model_notes import Notes
-from muddle.cli.model_rows import each_prepared, require_column
+from muddle.cli.models.answers import Loaded, Wanted, answer
+from muddle.cli.models.notes import Notes
+from muddle.cli.models.rows import each_prepared, require_column
 from muddle.errors import DataFormatError
 from muddle.table_files.fields import TextOptions
 from muddle.table_files.reading import Chunk, OpenTable, open_table
@@ -57,7 +57,7 @@ class Prediction:
 
     def _make_drift_counter(self) -> Any:
         """Of the training rows a model file has a summary, or none."""
-        from muddle.fit_report.findings import DriftCounter
+        from muddle.fit_report.drift import DriftCounter
 
         summary = self.loaded.header["training"].get("table")
         return None if summary is None else DriftCounter(summary)

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from muddle.cli.evaluate_rows import judge_labels, read_labelled
-from muddle.cli.fit_summary import rank_importances
-from muddle.cli.model_answers import Loaded
-from muddle.cli.model_notes import Notes
+from muddle.cli.models.answers import Loaded
+from muddle.cli.models.evaluate_rows import judge_labels, read_labelled
+from muddle.cli.models.fit_summary import rank_importances
+from muddle.cli.models.notes import Notes
 from muddle.errors import DataFormatError
 from muddle.table_files.fields import TextOptions
 

@@ -43,6 +43,15 @@ Encoding = Annotated[
     str,
     typer.Option("--encoding", metavar="NAME", help="Of text, e.g. latin-1.", rich_help_panel=FILE),
 ]
+Decimal = Annotated[
+    str | None,
+    typer.Option(
+        "--decimal",
+        metavar="SIGN",
+        help="'.' (1,234.5) or ',' (1.234,5). Default: guessed.",
+        rich_help_panel=FILE,
+    ),
+]
 NoHeader = Annotated[
     bool,
     typer.Option(
@@ -67,8 +76,10 @@ DeviceName = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no notes.")]
 
 
-def read_text_options(separator: str | None, encoding: str, no_header: bool) -> "TextOptions":
-    """How text files are to be read, or an error for a separator that cannot be one."""
+def read_text_options(
+    separator: str | None, encoding: str, decimal: str | None, no_header: bool
+) -> "TextOptions":
+    """How text files are to be read, or an error for a sign that cannot be one."""
     from muddle.table_files.fields import TextOptions
 
     named = {"tab": "\t", "\\t": "\t", "blanks": " ", "blank": " "}
@@ -78,7 +89,11 @@ def read_text_options(separator: str | None, encoding: str, no_header: bool) -> 
             "--separator must be one character, 'tab' or 'blanks' (any run of blanks), got "
             f"{separator!r}."
         )
-    return TextOptions(separator=character, encoding=encoding, header=not no_header)
+    if decimal not in (None, ".", ","):
+        raise ValueError(f"--decimal must be '.' or ',', got {decimal!r}.")
+    return TextOptions(
+        separator=character, encoding=encoding, decimal=decimal, header=not no_header
+    )
 
 
 def same_file(one: str | Path, other: str | Path) -> bool:

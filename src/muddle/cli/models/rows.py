@@ -1,56 +1,21 @@
 """Rows of a file as a model wants them: its columns, found by name, with the types of its fit."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from muddle.cli.model_notes import Notes
+from muddle.cli.models.needs import Needs
+from muddle.cli.models.notes import Notes
 from muddle.errors import DataFormatError
 from muddle.parameters import suggest
 from muddle.preprocessing.checks import list_columns
 from muddle.table_files.fields import describe_separator
+from muddle.table_files.numerals import hint_decimal, rewrite_number
 from muddle.table_files.reading import Chunk, OpenTable, find_gaps
-from muddle.table_files.sources import STREAM
-
-if TYPE_CHECKING:
-    from muddle.model_file.contents import Header
 
 SHOWN = 8  # names in a message
-
-
-@dataclass(frozen=True)
-class Needs:
-    """What a model needs of a table, from its header."""
-
-    names: tuple[str, ...]  # columns of fit, in order
-    named: bool  # False: they have positions only
-    used: tuple[str, ...]  # those without which it cannot predict
-    numbers: frozenset[str]  # those that must hold numbers
-    missing: frozenset[str]  # texts that mean a gap
-    aside: frozenset[str]  # columns of the training file that were no features
-    target: str | None  # its name there
-
-    @classmethod
-    def of(cls, header: "Header") -> "Needs":
-        origin = header["training"].get("origin") or {}
-        prepared = header["preprocessor"]
-        decisions = prepared["decisions"]
-        target, weight = origin.get("target"), origin.get("weight")
-        return cls(
-            names=tuple(header["columns"]["names"]),
-            named=bool(header["columns"]["named"]),
-            used=tuple(d["name"] for d in decisions if d["number"] or d["use"]),
-            numbers=frozenset(
-                d["name"] for d in decisions if d["number"] == "number" and d["use"] is None
-            ),
-            missing=frozenset(("", *prepared["parameters"]["missing_values"])),
-            aside=frozenset(filter(None, (target, weight, *origin.get("dropped", ())))),
-            target=target,
-        )
 
 
 def check_columns(table: OpenTable, needs: Needs, notes: Notes, target: str | None = None) -> None:
@@ -110,7 +75,7 @@ def _read_numbers(
         raise DataFormatError(
             f"column {column.name!r} held numbers in fit and must do so again, got the text "
             f"{column.iloc[wrong[0]]!r} in line {lines[wrong[0]]} of {table.title}. Mend the "
-            "value, or leave it empty if it is missing."
+            "value, or leave it empty if it is missing." + hint_decimal(column.iloc[wrong[0]])
         )
     return pd.Series(numbers, index=column.index)
 
@@ -126,12 +91,25 @@ def each_prepared(
 ) -> Iterator[tuple[Chunk, Any]]:
     """The chunks of a table and what the model is to see of them; none is an error."""
     check_columns(table, needs, notes, target)
+    say_decimal(table, notes)
     for chunk in table.chunks:
         yield chunk, prepare_rows(table, chunk, needs, target)
     if not table.n_rows:
         raise DataFormatError(f"{table.title} must hold rows below its header, but has none.")
     if table.fields is not None and table.fields.n_blank:
         notes.say(f"{table.fields.n_blank} blank lines left out.")
+
+
+def say_decimal(table: OpenTable, notes: Notes) -> None:
+    """A note where the first lines have shown how numbers are written."""
+    if table.fields is None or table.fields.number is None or table.fields.decimal is None:
+        return
+    number, decimal = table.fields.number, table.fields.decimal
+    sign, other = ("comma", ".") if decimal == "," else ("point", ",")
+    notes.say(
+        f"decimal {sign} guessed: {number!r} is read as {rewrite_number(number, decimal)}. "
+        f"Otherwise say --decimal '{other}'."
+    )
 
 
 def find_target(table: OpenTable, needs: Needs, asked: str | None) -> str | None:
@@ -154,14 +132,3 @@ def require_column(name: str, table: OpenTable, option: str) -> None:
 def show_names(names: Sequence[str]) -> str:
     shown = ", ".join(repr(name) for name in names[:SHOWN])
     return shown + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
-
-
-def check_model_path(path: Path) -> None:
-    """An error for a model file that is not there, with the one beside it."""
-    if str(path) == STREAM:
-        raise ValueError("MODEL must be a file: the standard input is for tables.")
-    if not path.exists():
-        beside = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
-        raise FileNotFoundError(f"there is no model file {path}.{suggest(path.name, beside)}")
-    if path.is_dir():
-        raise IsADirectoryError(f"MODEL must be a file, got the folder {path}.")

@@ -8,14 +8,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from muddle.cli.model_notes import Notes
-from muddle.cli.model_rows import require_column
+from muddle.cli.models.notes import Notes
+from muddle.cli.models.rows import require_column, say_decimal
 from muddle.cli.output import count
 from muddle.errors import DataFormatError
-from muddle.table_files.columns import note_near_numbers
+from muddle.preprocessing.checks import MIN_ROWS
+from muddle.table_files.columns import is_text, note_near_numbers
 from muddle.table_files.fields import TextOptions, describe_separator
+from muddle.table_files.missing import MISSING
+from muddle.table_files.numerals import find_days, find_signed, hint_decimal
 from muddle.table_files.reading import (
-    MISSING,
     WHOLE,
     Chunk,
     OpenTable,
@@ -25,6 +27,9 @@ from muddle.table_files.reading import (
     type_text,
 )
 from muddle.table_files.tasks import Task, guess_task
+
+FEWEST = 10  # rows, from which on texts that hardly repeat are no classes
+SHARE_OF_CLASSES = 0.5  # of the rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +67,7 @@ def read_training(
     reason = ""
     if task is None:
         task, reason = guess_task(values)
+        _check_classes(table, values, task)
     labels = _read_labels(table, values, chunk, task, columns)
     weights = _read_weights(table, chunk, columns)
     aside = {columns.target, columns.weight, *columns.drop}
@@ -70,6 +76,7 @@ def read_training(
     frame = type_chunk(features, columns.missing, columns.categorical)
     for note in note_near_numbers(frame.drop(columns=list(columns.categorical))):
         notes.say(note.partition(": if it stands")[0] + ". If it means a gap, say --missing.")
+    _say_lookalikes(frame.drop(columns=list(columns.categorical)), notes)
     return Training(table.title, frame, labels, weights, task, reason)
 
 
@@ -106,6 +113,9 @@ def _say_format(table: OpenTable, options: TextOptions, notes: Notes) -> None:
         return
     if options.separator is None and table.fields.separator != ",":
         notes.say(f"separator guessed: {describe_separator(table.fields.separator)}.")
+    say_decimal(table, notes)
+    if table.fields.n_comments:
+        notes.say(f"{count(table.fields.n_comments, 'line')} with # in front left out.")
     if table.fields.n_blank:
         notes.say(f"{count(table.fields.n_blank, 'blank line')} left out.")
     if options.header and all(_is_number(name) for name in table.names):
@@ -141,12 +151,51 @@ def _read_target(
         target = chunk.frame[columns.target]
     if chunk.lines is not None:
         target = type_text(target, columns.missing)
+    if len(target) < MIN_ROWS:
+        raise DataFormatError(
+            f"{table.title} must have at least {MIN_ROWS} rows with a target, got {len(target)}."
+        )
     if target.nunique() < 2:
         raise DataFormatError(
             f"the target must have two values at least, got {target.iloc[0]!r} in every row of "
             f"column {columns.target!r}: there is nothing to learn."
         )
     return chunk, target
+
+
+def _check_classes(table: OpenTable, target: "pd.Series[Any]", task: Task) -> None:
+    """An error for texts that are hardly classes: names, keys, numbers with a sign."""
+    n_rows, n_values = len(target), target.nunique()
+    if task == "regression" or n_rows < FEWEST or n_values <= SHARE_OF_CLASSES * n_rows:
+        return
+    example = str(target.iloc[0])
+    hint = hint_decimal(example)
+    if find_signed([example]) is not None:
+        hint = " If it is a number, take its sign off."
+    raise DataFormatError(
+        f"the target must be numbers or classes that repeat, got {n_values} texts in {n_rows} rows "
+        f"of column {target.name!r} of {table.title}, such as {example!r}.{hint} If these are "
+        "classes all the same, say --task classification."
+    )
+
+
+def _say_lookalikes(table: pd.DataFrame, notes: Notes) -> None:
+    """Notes on text that people take for numbers or dates."""
+    for name in table.columns:
+        if not is_text(table[name]):
+            continue
+        texts = [str(text) for text in table[name].dropna().unique()]
+        number, day = find_signed(texts), find_days(texts)
+        if number is not None:
+            notes.say(
+                f"column {name!r} is text, though every field is a number with a sign, such as "
+                f"{number!r}. Take the sign off to have numbers."
+            )
+        elif day is not None:
+            notes.say(
+                f"column {name!r} is text, though every field looks like a date, such as {day!r}. "
+                "Write dates as 2024-01-31 to have them read as dates."
+            )
 
 
 def _read_labels(

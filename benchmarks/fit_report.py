@@ -1,0 +1,99 @@
+"""CPU seconds of the page on a fit, and of the summary of the table that every fit leaves.
+
+    OMP_NUM_THREADS=1 python benchmarks/fit_report.py
+    OMP_NUM_THREADS=1 python benchmarks/fit_report.py --out results/fit_report_cpu.csv
+
+The first page of a process also imports matplotlib; it is counted apart. Medians of repeats.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from speed import name_hardware, read_commit
+
+from muddle import MuddleRegressor, TablePreprocessor
+from muddle.preprocessing.summary import summarise_table
+from muddle.preprocessing.tables import read_table
+
+PAGES = [(300, 6), (60, 1500)]  # rows, columns
+SUMMARIES = [(100, 10), (100_000, 50)]
+QUICK_PAGES, QUICK_SUMMARIES = [(40, 3)], [(50, 4)]
+
+
+def make_table(n_rows: int, n_columns: int) -> tuple[pd.DataFrame, pd.Series]:
+    """Numbers, and one column in three of text."""
+    rng = np.random.default_rng(0)
+    columns = {
+        f"x{i}": rng.choice(["a", "b", "c"], n_rows) if i % 3 == 2 else rng.normal(size=n_rows)
+        for i in range(n_columns)
+    }
+    table = pd.DataFrame(columns)
+    return table, table["x0"] + 0.1 * rng.normal(size=n_rows)
+
+
+def time_call(call: Callable[[], object]) -> float:
+    began = time.process_time()
+    call()
+    return time.process_time() - began
+
+
+def measure_page(n_rows: int, n_columns: int, repeats: int, folder: Path) -> list[float]:
+    """Seconds of each of some pages on one fit."""
+    X, y = make_table(n_rows, n_columns)
+    model = MuddleRegressor(preset="fast", device="cpu", random_state=0).fit(X, y)
+    return [time_call(lambda: model.report(folder / "fit.html", X, y)) for _ in range(repeats)]
+
+
+def measure_summary(n_rows: int, n_columns: int, repeats: int) -> list[float]:
+    X, y = make_table(n_rows, n_columns)
+    preprocessor = TablePreprocessor(scaling="robust+clip").fit(X, y)
+    table = read_table(X, "TablePreprocessor")
+    plan, gaps = preprocessor.plan_, preprocessor.missing_values
+    return [time_call(lambda: summarise_table(table, plan, gaps)) for _ in range(repeats)]
+
+
+def measure(*, quick: bool) -> pd.DataFrame:
+    """One line per table: what was made, its size, seconds."""
+    repeats = 2 if quick else 7
+    rows = []
+
+    def add(what: str, size: tuple[int, int], seconds: list[float]) -> None:
+        median = round(statistics.median(seconds), 4)
+        rows.append({"what": what, "rows": size[0], "columns": size[1], "cpu_s": median})
+
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a few rows of many columns are worth some
+        for number, size in enumerate(QUICK_PAGES if quick else PAGES):
+            first, *others = measure_page(*size, repeats, Path(folder))
+            if number == 0:
+                add("first page", size, [first])
+            add("page", size, others)
+    for size in QUICK_SUMMARIES if quick else SUMMARIES:
+        add("summary", size, measure_summary(*size, repeats))
+    return pd.DataFrame(rows)
+
+
+def main(given: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--quick", action="store_true", help="small tables, as a test")
+    parser.add_argument("--commit", default=None, help="default: asked of git")
+    parser.add_argument("--out", type=Path, default=None, help="CSV")
+    arguments = parser.parse_args(given)
+    torch.set_num_threads(1)
+    result = measure(quick=arguments.quick)
+    print(result.to_string(index=False))
+    if arguments.out is not None:
+        where = {"hardware": name_hardware("cpu"), "commit": arguments.commit or read_commit()}
+        result.assign(**where).to_csv(arguments.out, index=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Commands that fit a model and use it: fit, predict, evaluate, explain, info."""
