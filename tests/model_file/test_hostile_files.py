@@ -193,6 +193,11 @@ FORGERIES = {
         set_at("training", "table", "target", value={"counts": [1, 2, 3]}),
         "training.table must be a summary of the table: target must have 2 counts",
     ),
+    "notes that are none": (set_at("training", "origin", value=1), "origin must be an object"),
+    "notes of another kind": (
+        set_at("training", "origin", value={"target": ["price"]}),
+        "origin.target must be text",
+    ),
     "text with half a character": (
         set_at("columns", "names", 0, value="\udc80"),
         "must be text that UTF-8 can hold",

@@ -185,6 +185,17 @@ FRAME = record(
         "texts": schema.mapping_of(list_of(text)),
     }
 )
+# Notes of the command line; a program may note less, or other things beside.
+ORIGIN = schema.open_record(
+    {
+        "target": nullable(text),
+        "weight": nullable(text),
+        "dropped": list_of(text),
+        "file": nullable(text),
+        "rows": nullable(count),
+        "scores": schema.mapping_of(schema.plain),
+    }
+)
 ENSEMBLE_VALUES = {"validation_metric": text, "n_iter": count}
 SINGLE_VALUES = {
     **ENSEMBLE_VALUES,
@@ -261,7 +272,7 @@ def _training_check(name: str) -> Check:
             "frames": record(dict.fromkeys(frames_of(name), FRAME)),
             "table": nullable(schema.plain),
             "seconds": nullable(number(0.0)),
-            "origin": nullable(schema.plain),
+            "origin": nullable(ORIGIN),
         }
     )
 

@@ -174,6 +174,17 @@ def record(fields: dict[str, Check]) -> Check:
     return check
 
 
+def open_record(fields: dict[str, Check]) -> Check:
+    """An object of plain data in which these entries, where they are there, are such."""
+
+    def check(value: Any, where: str) -> None:
+        mapping_of(plain)(value, where)
+        for name in value.keys() & fields.keys():
+            fields[name](value[name], f"{where}.{name}")
+
+    return check
+
+
 def mapping_of(inner: Check) -> Check:
     """An object with any names."""
 
