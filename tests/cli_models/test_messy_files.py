@@ -186,3 +186,24 @@ def test_too_few_rows_are_an_error(shell):
     (shell.folder / "t.csv").write_text("x,price\n1,2.5\n2,3.5\n")
     said = shell.fails("fit", "t.csv", *FIT)
     assert said == "t.csv must have at least 4 rows with a target, got 2."
+
+
+def test_columns_of_lists_name_the_option(shell, homes):
+    pytest.importorskip("pyarrow")
+    homes.assign(tags=[["a", "b"]] * 90).to_parquet(shell.folder / "t.parquet")
+    said = shell.fails("fit", "t.parquet", *FIT)
+    assert said.startswith("column 'tags' must hold one value in each row, got lists or records.")
+    shell.ok("fit", "t.parquet", *FIT, "--drop", "tags")
+
+
+def test_durations_are_not_taken_for_dates_in_words(shell, homes):
+    pytest.importorskip("pyarrow")
+    took = pd.to_timedelta(np.arange(90), unit="h")
+    homes.assign(took=took).to_parquet(shell.folder / "t.parquet")
+    assert "took" not in " ".join(shell.json("fit", "t.parquet", *FIT)["notes"])
+
+
+def test_an_infinite_target_is_named_by_its_line(shell):
+    (shell.folder / "t.csv").write_text("x,price\n1,2.5\n2,inf\n" + "3,4.25\n5,6.75\n" * 30)
+    said = shell.fails("fit", "t.csv", *FIT, "--task", "regression")
+    assert "must be numbers in regression, got inf in line 3 of t.csv" in said

@@ -205,3 +205,13 @@ def test_columns_that_are_alike_do_not_say_the_same():
     X["names"], X["keys"] = [f"n{i}" for i in range(len(X))], [f"k{i}" for i in range(len(X))]
     X["one"], X["two"] = 1, 2
     assert find(X, make_target(X), "same columns") == []
+
+
+def test_rows_that_look_alike_by_chance_are_not_called_repeated():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"a": rng.integers(0, 3, 200), "b": rng.choice(["x", "y"], 200)})
+    y = rng.normal(size=200)
+    assert find(X, y, "repeated rows") == []
+    fine = X.assign(c=rng.normal(size=200))
+    copies = pd.concat([fine, fine[:20]])
+    assert len(find(copies, np.concatenate([y, y[:20]]), "repeated rows")) == 1

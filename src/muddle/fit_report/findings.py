@@ -27,6 +27,7 @@ Task = Literal["regression", "classification"]
 
 FEW_ROWS = 50
 MOSTLY_MISSING = 0.5
+CHANCE = 0.5  # of the repeated rows; where it explains more, they are no copies
 MANY_REPEATED = 0.05  # share of rows from which on repetition is worth a warning
 TINY_CLASS = 5  # rows; with fewer, some folds have none of the class
 ONE_SIDED = 0.9  # share of the most frequent class
@@ -192,7 +193,11 @@ def find_repeated_rows(columns: Sequence[Column], target: NDArray[Any]) -> list[
         "copies, folds share them and scores are too good: drop them. If they are different "
         "cases that look alike, all is well."
     )
-    found = [Finding("repeated rows", severity, (), text)]
+    # Few columns of few levels repeat by chance: as often with each column shuffled by itself.
+    by_chance = n_rows - len(np.unique(hash_rows(columns, np.random.default_rng(0))))
+    found = []
+    if by_chance < CHANCE * n_repeated:
+        found.append(Finding("repeated rows", severity, (), text))
     if n_contrary:
         text = (
             f"{n_contrary:,} rows are equal to another row in every column and have a different "
@@ -247,8 +252,13 @@ def find_ignored(preprocessor: TablePreprocessor) -> list[Finding]:
     ]
 
 
-def hash_rows(columns: Sequence[Column]) -> NDArray[np.uint64]:
-    """A number per row, equal for rows that are equal in every column: (n,)"""
+def hash_rows(
+    columns: Sequence[Column], shuffle: np.random.Generator | None = None
+) -> NDArray[np.uint64]:
+    """A number per row, equal for rows that are equal in every column: (n,)
+
+    With `shuffle`, rows that no longer belong together: each column in an order of its own.
+    """
     rows = np.zeros(1, dtype=np.uint64)
     for column in columns:
         values: Any = column.codes
@@ -256,5 +266,7 @@ def hash_rows(columns: Sequence[Column]) -> NDArray[np.uint64]:
             values = column.numbers if column.dates is None else column.dates
         # Equal values, and gaps, get equal codes; -0.0 is 0.0.
         hashed = pd.util.hash_array(np.asarray(pd.factorize(values)[0], dtype=np.int64))
+        if shuffle is not None:
+            hashed = shuffle.permutation(hashed)
         rows = rows * np.uint64(0x9E3779B97F4A7C15) + hashed
     return rows

@@ -32,9 +32,11 @@ def mark_gaps(table: pd.DataFrame, missing: Collection[str]) -> pd.DataFrame:
 
 
 def is_text(column: "pd.Series[Any]") -> bool:
-    """Whether a column holds words, not numbers, dates or truth values."""
+    """Whether a column holds words, not numbers, dates, durations or truth values."""
     return isinstance(column.dtype, pd.CategoricalDtype) or not (
-        pd.api.types.is_numeric_dtype(column) or pd.api.types.is_datetime64_any_dtype(column)
+        pd.api.types.is_numeric_dtype(column)
+        or pd.api.types.is_datetime64_any_dtype(column)
+        or pd.api.types.is_timedelta64_dtype(column)
     )
 
 

@@ -72,7 +72,7 @@ def judge_labels(
     codes = match_labels(labels.tolist(), loaded.classes)
     unknown = codes < 0
     if unknown.any():
-        example = labels[unknown].iloc[0]
+        example = labels[unknown].tolist()[0]
         classes = ", ".join(repr(name) for name in loaded.classes.tolist()[:10])
         raise DataFormatError(
             f"every target of {title} must be a class of the model ({classes}), got "
@@ -83,12 +83,13 @@ def judge_labels(
 
 def _read_numbers(title: str, labels: "pd.Series[Any]") -> NDArray[np.float64]:
     numbers = pd.to_numeric(labels.astype(object), errors="coerce")
-    if numbers.isna().any():
+    values: NDArray[np.float64] = numbers.to_numpy(dtype=np.float64)
+    wrong = np.flatnonzero(~np.isfinite(values))
+    if len(wrong):
         raise DataFormatError(
             f"the target {labels.name!r} of {title} must be numbers, got "
-            f"{labels[numbers.isna()].iloc[0]!r}."
+            f"{labels.tolist()[wrong[0]]!r}."
         )
-    values: NDArray[np.float64] = numbers.to_numpy(dtype=np.float64)
     return values
 
 

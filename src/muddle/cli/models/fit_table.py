@@ -73,6 +73,8 @@ def read_training(
     aside = {columns.target, columns.weight, *columns.drop}
     names = [name for name in chunk.frame.columns if name not in aside]
     features = Chunk(chunk.frame[names], 0, chunk.lines)
+    if chunk.lines is None:
+        _check_single_values(features.frame)
     frame = type_chunk(features, columns.missing, columns.categorical)
     for note in note_near_numbers(frame.drop(columns=list(columns.categorical))):
         notes.say(note.partition(": if it stands")[0] + ". If it means a gap, say --missing.")
@@ -157,10 +159,20 @@ def _read_target(
         )
     if target.nunique() < 2:
         raise DataFormatError(
-            f"the target must have two values at least, got {target.iloc[0]!r} in every row of "
+            f"the target must have two values at least, got {target.tolist()[0]!r} in every row of "
             f"column {columns.target!r}: there is nothing to learn."
         )
     return chunk, target
+
+
+def _check_single_values(table: pd.DataFrame) -> None:
+    """An error for lists and the like in the cells of a Parquet or Feather file."""
+    for name in table.columns:
+        if any(isinstance(value, (list, tuple, dict, np.ndarray)) for value in table[name][:100]):
+            raise DataFormatError(
+                f"column {name!r} must hold one value in each row, got lists or records. Leave it "
+                f"out: --drop {name!r}."
+            )
 
 
 def _check_classes(table: OpenTable, target: "pd.Series[Any]", task: Task) -> None:
@@ -184,7 +196,7 @@ def _say_lookalikes(table: pd.DataFrame, notes: Notes) -> None:
     for name in table.columns:
         if not is_text(table[name]):
             continue
-        texts = [str(text) for text in table[name].dropna().unique()]
+        texts = list(dict.fromkeys(v for v in table[name].dropna() if isinstance(v, str)))
         number, day = find_signed(texts), find_days(texts)
         if number is not None:
             notes.say(
@@ -204,14 +216,15 @@ def _read_labels(
     if task == "classification":
         return np.asarray(target.tolist())
     numbers = pd.to_numeric(target.astype(object), errors="coerce").astype(float)
-    wrong = np.flatnonzero(numbers.isna().to_numpy())
+    wrong = np.flatnonzero(~np.isfinite(numbers.to_numpy()))
     if len(wrong):
         row = int(wrong[0])
+        value = target.tolist()[row]
         where = f"row {row}" if chunk.lines is None else f"line {chunk.lines[row]}"
         raise DataFormatError(
             f"the target {columns.target!r} must be numbers in regression, got "
-            f"{target.iloc[row]!r} in {where} of {table.title}. Say --missing "
-            f"{target.iloc[row]!s} if it marks a gap, or --task classification."
+            f"{value!r} in {where} of {table.title}. Say --missing "
+            f"{value} if it marks a gap, or --task classification."
         )
     values: NDArray[Any] = numbers.to_numpy(dtype=np.float64)
     return values
@@ -228,7 +241,7 @@ def _read_weights(table: OpenTable, chunk: Chunk, columns: Columns) -> NDArray[n
         where = f"row {row}" if chunk.lines is None else f"line {chunk.lines[row]}"
         raise DataFormatError(
             f"--weight must be a column of numbers from 0 on without gaps, got "
-            f"{chunk.frame[columns.weight].iloc[row]!r} in {where} of {table.title}."
+            f"{chunk.frame[columns.weight].tolist()[row]!r} in {where} of {table.title}."
         )
     return weights
 
