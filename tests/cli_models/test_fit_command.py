@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 import muddle
+from muddle.cli.models import fit as fit_command
 from muddle.cli.models import fit_progress
 from muddle.training.jobs import Silent
 
@@ -134,6 +135,43 @@ def test_dropped_weight_and_target_columns_are_no_features_and_are_remembered(sh
     assert shell.ok("predict", "m.muddle", "t.csv").stderr == ""  # none of them is a surprise
 
 
+@pytest.fixture
+def asked(monkeypatch):
+    """What a fit would be given, which then ends with an error."""
+    given = {}
+
+    def end(self, X, y, sample_weight=None):
+        given.update(self.get_params(deep=False), weights=sample_weight)
+        raise ValueError("enough seen")
+
+    monkeypatch.setattr(muddle.MuddleRegressor, "fit", end)
+    return given
+
+
+def test_options_reach_the_estimator(shell, asked):
+    table = shell.read("homes.csv", dtype={"zip": str}).assign(count=np.arange(90.0))
+    table.to_csv(shell.folder / "t.csv", index=False)
+    options = ("--preset", "best", "--time-limit", 7, "--device", "cuda:5", "--seed", 3)
+    said = shell.fails(
+        "fit", "t.csv", "--target", "price", "--weight", "count", *options, "-o", "m.muddle"
+    )
+    assert said == "enough seen"
+    names = ("preset", "time_limit", "device", "random_state")
+    assert [asked[name] for name in names] == ["best", 7, "cuda:5", 3]
+    np.testing.assert_array_equal(asked["weights"], table["count"])
+
+
+@pytest.mark.parametrize(
+    ("options", "noted"), [((), True), (("--time-limit", 9), False), (("--preset", "fast"), False)]
+)
+def test_a_long_table_is_noted_where_nothing_bounds_the_fit(
+    shell, asked, monkeypatch, options, noted
+):
+    monkeypatch.setattr(fit_command, "MANY_ROWS", 80)
+    result = shell("fit", "homes.csv", "--target", "price", *options, "-o", "m.muddle")
+    assert ("90 rows may take long: --time-limit SECONDS bounds it." in result.stderr) == noted
+
+
 def test_categorical_columns_are_levels_as_they_are_written(shell):
     rows = [f"{1 + i % 3}.0,{i * i % 17},{i % 3 + i / 100}" for i in range(60)]
     (shell.folder / "t.csv").write_text("\n".join(["code,z,y", *rows]))
@@ -170,6 +208,12 @@ def test_report_is_written_beside_the_model(shell):
     result = fit(shell, "homes.csv", "price", "-o", "m.muddle", "--report", "page.html")
     assert "Wrote page.html" in result.stdout
     assert "<html" in (shell.folder / "page.html").read_text(encoding="utf-8")
+
+
+def test_a_tilde_that_the_shell_leaves_is_the_home_folder(shell, monkeypatch):
+    monkeypatch.setenv("HOME", str(shell.folder))
+    fit(shell, "homes.csv", "price", "--output=~/home.muddle", "--report=~/home.html")
+    assert {"home.muddle", "home.html"} <= {path.name for path in shell.folder.iterdir()}
 
 
 def test_a_model_that_is_there_is_replaced(shell):

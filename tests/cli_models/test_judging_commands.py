@@ -145,9 +145,23 @@ def test_plot_is_written_in_the_format_of_its_name(shell, suffix, start):
     assert result.stdout.splitlines()[-2] == "and 2 more"
 
 
+def test_a_plot_shows_as_many_columns_as_are_asked_for(shell, monkeypatch):
+    plots = pytest.importorskip("muddle.plots")
+    shown = []
+    monkeypatch.setattr(plots, "plot_importances", lambda *_, top, **__: shown.append(top))
+    shell.ok("explain", "price.muddle", "--plot", "p.svg", "--top", 3)
+    assert shown == [3]
+
+
 def test_plot_that_cannot_be_written(shell):
     assert "--plot must end in" in shell.fails("explain", "price.muddle", "--plot", "p.doc")
     assert "must exist" in shell.fails("explain", "price.muddle", "--plot", "nowhere/p.png")
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate", "explain"])
+def test_a_device_that_is_not_there_is_an_error(shell, command):
+    said = shell.fails(command, "price.muddle", "homes.csv", "--device", "cuda:99")
+    assert "device='cuda:99'" in said
 
 
 def test_info_has_columns_training_and_versions(shell):

@@ -139,6 +139,12 @@ def test_output_over_the_input(shell, name):
     assert "must not be a file that is read" in refuse(shell, "-o", name)
 
 
+def test_output_over_the_model(shell):
+    (shell.folder / "price.muddle").rename(shell.folder / "m.csv")
+    said = shell.fails("predict", "m.csv", "new.csv", "-o", "m.csv")
+    assert said == "--output must not be a file that is read, got m.csv. Name another."
+
+
 @pytest.mark.parametrize(
     ("model", "option", "said"),
     [

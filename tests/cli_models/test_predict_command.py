@@ -217,6 +217,12 @@ def test_json_with_a_file_tells_what_was_written(shell):
     assert facts == {"output": "p.csv", "rows": 90, "notes": []}
 
 
+def test_what_was_written_is_said_unless_quiet(shell):
+    assert predict(shell, "-o", "p.csv").stdout == "Wrote p.csv: 90 rows\n"
+    quiet = predict(shell, "-o", "p.csv", "--quiet")
+    assert (quiet.stdout, quiet.stderr) == ("", "")
+
+
 def test_columns_may_stand_in_another_order_with_others_beside_them(shell):
     table = rows_of(shell)
     table[table.columns[::-1]].assign(extra=1).to_csv(shell.folder / "other.csv", index=False)

@@ -73,6 +73,26 @@ def test_chunks_are_the_rows_of_the_csv_module(tmp_path_factory, rows, chunk_row
     assert together.to_numpy().tolist() == frame.to_numpy().tolist()
 
 
+@pytest.mark.parametrize("form", ["parquet", "feather"])
+def test_chunks_of_typed_files_know_their_place(tmp_path, form):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / f"t.{form}"
+    getattr(pd.DataFrame({"a": range(10)}), f"to_{form}")(path)
+    with open_table(str(path), TextOptions(), 4) as table:
+        found = [(chunk.first_row, chunk.frame["a"].tolist()) for chunk in table.chunks]
+    assert found == [(0, [0, 1, 2, 3]), (4, [4, 5, 6, 7]), (8, [8, 9])]
+
+
+def test_the_same_rows_give_the_same_gzipped_bytes(tmp_path):
+    paths = [tmp_path / name for name in ("p.csv.gz", "q.csv.gz")]
+    for path in paths:
+        with open_output(str(path)) as writer:
+            writer.write(pd.DataFrame({"a": [1, 2]}))
+    first, second = (path.read_bytes() for path in paths)
+    assert first == second
+    assert gzip.decompress(first) == b"a\n1\n2\n"
+
+
 def test_gzip_is_seen_by_content(tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes(gzip.compress(b"a,b\n1,2\n"))
@@ -98,6 +118,7 @@ def test_typed_files_are_seen_by_content(tmp_path, form):
         (["1", "", "2.5"], [1, np.nan, 2.5]),
         (["1", "?", "NA"], [1, np.nan, np.nan]),
         (["007", "12"], ["007", "12"]),
+        (["+07", "-012"], ["+07", "-012"]),
         (["0", "0.5", "-0.25"], [0, 0.5, -0.25]),
         (["a", "1", ""], ["a", "1", np.nan]),
         (["True", "False"], ["True", "False"]),

@@ -94,6 +94,29 @@ def test_other_levels_are_found(summary):
     assert only(find_drift(summary, X.assign(lift=True))).columns == ("lift",)
 
 
+@pytest.mark.parametrize(("share", "severity"), [(0.45, []), (0.35, ["note"]), (0.2, ["warning"])])
+def test_of_many_rows_only_differences_that_matter_are_found(share, severity):
+    about = {"name": "kind", "position": 0, "missing": 0.0, "kind": "levels", "boolean": False}
+    summary = {
+        "rows": 10**6,
+        "names": 1,
+        "named": True,
+        "missing_values": [""],
+        "columns": [{**about, "levels": ["a", "b"], "shares": [0.5, 0.5]}],
+    }
+    X = pd.DataFrame({"kind": np.where(np.arange(40_000) < share * 40_000, "a", "b")})
+    assert [found.severity for found in find_drift(summary, X)] == severity
+
+
+@pytest.mark.parametrize("away", [-1e3, 1e3])
+def test_rows_outside_the_range_are_counted_on_both_sides(summary, away):
+    X = draw_rows(1)
+    moved = only(find_drift(summary, X.assign(size=X["size"].mask(X["size"] <= 45, away))))
+    share = (X["size"] <= 45).sum() / X["size"].notna().sum()
+    found = re.search(r"; (\d+) ?% of the rows lie outside the range of training", moved.text)
+    assert float(found[1]) == pytest.approx(100 * share, abs=1.5)
+
+
 def test_more_gaps_are_found(summary):
     X = draw_rows(1)
     gaps = X["size"].where(np.arange(N_ROWS) % 2 == 0)

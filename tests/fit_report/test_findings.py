@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.datasets import load_iris
 
 from muddle.fit_report.finding import Finding, format_share
 from muddle.fit_report.findings import find_in_table
@@ -77,6 +78,11 @@ def test_a_strong_column_and_an_identifier_are_no_leaks():
     X = make_table()
     y = X["a"] + 0.2 * np.random.default_rng(2).normal(size=len(X))  # R² of 0.96
     assert find(X.assign(key=[f"k{i}" for i in range(len(X))]), y, "possible leak") == []
+
+
+def test_strong_columns_of_classes_are_no_leaks():
+    X, y = load_iris(return_X_y=True, as_frame=True)
+    assert find(X, y, "possible leak", task="classification") == []
 
 
 def test_an_easy_target_is_not_a_leak_of_every_column():

@@ -209,7 +209,7 @@ def test_a_thousand_classes_have_a_list_of_mistakes():
 def test_a_class_that_no_judged_row_has_leaves_a_page():
     codes = np.array([0, 0, 1, 1])
     classes = Classes(("a", "b", "c"), np.full((4, 3), 1 / 3), codes, None)
-    assert set(classes.areas()) == {0, 1}
+    assert set(classes.areas) == {0, 1}
     assert len(build_classes(classes).figures) == 2
 
 

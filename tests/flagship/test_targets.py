@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
+from scipy.stats import yeojohnson
 from sklearn.preprocessing import PowerTransformer
 
 from muddle.flagship.targets import fit_normal_scores
+from muddle.powers import bend, unbend
 
 
 def standardise(values):
@@ -34,6 +36,14 @@ def test_there_is_a_way_back(sign, sigma):
     labels = sign * draw_skewed(sigma)
     normal = fit_normal_scores(labels)
     np.testing.assert_allclose(normal.undo(normal.apply(labels)), labels, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("power", [-1.5, 0.0, 1e-17, 1.0, 2.0, 3.0])
+def test_powers_are_those_of_scipy_and_are_undone_where_they_are_logarithms_too(power):
+    values = np.linspace(-3, 3, 13)
+    bent = bend(values[:, None], np.array([power]))
+    np.testing.assert_allclose(bent[:, 0], yeojohnson(values, power), rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(unbend(bent, np.array([power]))[:, 0], values, atol=1e-12)
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])

@@ -356,6 +356,12 @@ def test_numbers_with_which_intervals_would_not_be_finite(regressor, tmp_path, c
         muddle.load(forge(path, change))
 
 
+def test_errors_that_are_not_sorted_would_give_wrong_intervals(regressor, tmp_path):
+    path = regressor.save(tmp_path / "model.muddle")
+    with pytest.raises(ModelFileError, match=r"conformal\.0\.scores must be ascending"):
+        muddle.load(forge(path, put("conformal.0.scores", lambda array: array[::-1])))
+
+
 @pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
 def test_nets_that_overflow_give_no_numbers_but_no_error(regressor, table, tmp_path):
     path = regressor.save(tmp_path / "model.muddle")

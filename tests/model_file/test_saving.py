@@ -9,6 +9,8 @@ from sklearn.linear_model import Ridge
 
 import muddle
 from muddle import whole_file
+from muddle.errors import ModelFileError
+from muddle.model_file import contents
 from muddle.model_file.contents import read_contents
 from muddle.model_file.saving import save_model
 
@@ -95,6 +97,13 @@ def test_weights_too_large_for_half_precision_are_refused(fitted, tmp_path):
     fitted.nets_.weights[0][:] = 1e6
     with pytest.raises(ValueError, match=r"at most 65504 .* Use dtype='float32'"):
         fitted.save(tmp_path / "model.muddle", dtype="float16")
+
+
+def test_a_header_too_long_to_be_read_again_is_not_written(fitted, tmp_path, monkeypatch):
+    monkeypatch.setattr(contents, "LONGEST_HEADER", 1000)
+    with pytest.raises(ModelFileError, match=r"at most 1,000 characters, .*drop=\["):
+        fitted.save(tmp_path / "model.muddle")
+    assert os.listdir(tmp_path) == []
 
 
 def test_load_names_what_it_does_not_know(fitted, tmp_path):

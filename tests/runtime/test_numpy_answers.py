@@ -174,6 +174,18 @@ def test_rows_far_from_the_others_are_as_exact(numbers, scaling):
     assert_same(light.predict(far[4:5]), expected[4:5], estimator)
 
 
+def test_rows_far_from_the_others_are_computed_in_float64_and_only_those(numbers):
+    X, y = numbers
+    estimator = MLRRegressor(width=16, max_iter=3, random_state=0).fit(X, y)
+    contents = describe_model(estimator)
+    rows = X[:4].copy()
+    rows[1, 0] = 100 * np.abs(X).max()
+    found = NumpyModel(contents).predict(rows)
+    exact = NumpyModel(contents, dtype="float64").predict(rows)
+    np.testing.assert_allclose(found[1], exact[1], rtol=1e-13)
+    assert (found[[0, 2, 3]] != exact[[0, 2, 3]]).any()
+
+
 @pytest.mark.parametrize("far", [1e30, 1e39, -1e149])
 def test_a_row_too_far_away_for_float32_is_answered_by_the_flagship(tiny_pool, numbers, far):
     X, y = numbers
@@ -190,6 +202,18 @@ def test_a_row_too_far_away_for_float32_is_answered_by_the_flagship(tiny_pool, n
         np.testing.assert_allclose(getattr(again, method)(rows), expected, atol=1e-5 * y.std())
 
 
+@pytest.mark.filterwarnings("ignore:.*(missing|new|too few)")
+def test_intervals_do_not_depend_on_what_was_asked_before(fit, new_rows):
+    estimator = fit("MuddleRegressor")
+    light = NumpyModel(describe_model(estimator))
+    rows = new_rows[4:]
+    for level in (0.9, 0.88, 0.6, 0.9):
+        expected = estimator.predict_interval(rows, coverage=level)
+        assert_same(light.predict_interval(rows, coverage=level), expected, estimator)
+        expected = estimator.predict(rows, quantiles=[level, 1 - level])
+        assert_same(light.predict(rows, quantiles=[level, 1 - level]), expected, estimator)
+
+
 def test_few_training_rows_give_the_warning_of_the_estimator(fit, new_rows):
     estimator = fit("MuddleRegressor")
     light = NumpyModel(describe_model(estimator))
@@ -201,9 +225,10 @@ def test_few_training_rows_give_the_warning_of_the_estimator(fit, new_rows):
         texts = [[str(one.message) for one in caught] for caught in (expected, found)]
         assert texts[0] == texts[1]
         assert {one.filename for one in found} == {__file__}
-    with pytest.warns(UserWarning, match="quantiles=") as found:
-        light.predict(new_rows, quantiles=[0.999])
-    assert {one.filename for one in found} == {__file__}
+    for level in (0.999, 0.001):
+        with pytest.warns(UserWarning, match="quantiles=") as found:
+            light.predict(new_rows, quantiles=[level])
+        assert {one.filename for one in found} == {__file__}
     with pytest.raises(ValueError, match=r"coverage must lie in \(0, 1\).*Did you mean 0.9"):
         light.predict_interval(new_rows, coverage=90)
     with pytest.raises(ValueError, match="each of quantiles must lie"):

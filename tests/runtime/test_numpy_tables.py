@@ -312,6 +312,36 @@ def test_a_usual_row_goes_the_short_way(pair, table):
         assert row is None or features._from_row(row) is None
 
 
+def test_a_number_or_date_that_means_missing_is_a_gap_in_a_single_row():
+    rng = np.random.default_rng(0)
+    days = pd.date_range("2020-01-01", periods=40).strftime("%Y-%m-%d")
+    frame = pd.DataFrame({"d": days, "w": [f"{value:.2f}" for value in rng.normal(size=40)]})
+    frame.iloc[::10] = ["1900-01-01", "-99"]
+    preprocessor = TablePreprocessor(missing_values=("1900-01-01", "-99"))
+    estimator = MLRRegressor(preprocessor=preprocessor, width=8, max_iter=2, random_state=0).fit(
+        frame, rng.normal(size=40)
+    )
+    light = NumpyModel(describe_model(estimator))
+    for d, w in (("1900-01-01", "-99"), ("2020-01-05", "-99"), ("1900-01-01", "0.5")):
+        record = {"d": d, "w": w}
+        assert_read_alike(estimator, light, record, pd.DataFrame([record]))
+
+
+def test_a_rare_level_of_a_single_row_is_read_as_by_the_estimator():
+    rng = np.random.default_rng(0)
+    kinds = np.repeat(["flat", "house", "loft", "tent", "boat"], [20, 18, 10, 1, 1])
+    frame = pd.DataFrame({"n": rng.normal(size=50), "kind": kinds})
+    preprocessor = TablePreprocessor(min_level_rows=3)
+    estimator = MLRRegressor(preprocessor=preprocessor, width=8, max_iter=2, random_state=0).fit(
+        frame, frame["n"] + 3 * (kinds == "loft")
+    )
+    light = NumpyModel(describe_model(estimator))
+    for kind in ("loft", "tent", "boat"):
+        record = {"n": 0.5, "kind": kind}
+        assert light._features._from_row(light._features._single_row(record)) is not None
+        assert_read_alike(estimator, light, [record], pd.DataFrame([record]))
+
+
 def test_texts_that_mean_missing_are_gaps_in_every_column():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(

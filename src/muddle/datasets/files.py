@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 from muddle.datasets.catalogue import Entry, find_entry, read_all
-from muddle.datasets.reading import GZIP_MAGIC, has_header
+from muddle.datasets.reading import has_header
 from muddle.errors import (
     ChecksumError,
     DataFormatError,
@@ -23,6 +23,7 @@ from muddle.errors import (
     MissingPackageError,
     MuddleError,
 )
+from muddle.table_files.sources import GZIP_MAGIC
 
 RAW = "raw"  # the folder of the data files, in the data folder
 # Seconds until a server must answer, and until the next byte must come.

@@ -9,9 +9,10 @@ import pandas as pd
 
 from muddle.datasets.catalogue import Entry
 from muddle.errors import DataFormatError, MissingPackageError
+from muddle.table_files.numerals import is_number
 from muddle.table_files.separators import Rows, fitting_separator, guess_separator, split
+from muddle.table_files.sources import GZIP_MAGIC
 
-GZIP_MAGIC = b"\x1f\x8b"
 TYPED_SUFFIXES = {".parquet": "read_parquet", ".feather": "read_feather"}
 
 
@@ -108,15 +109,7 @@ def read_text(path: Path, encoding: str) -> str:
 
 def resolve_header(entry: Entry, first: list[str]) -> bool:
     """Whether the first line, given by its fields, names the columns."""
-    return not any(map(_is_number, first)) if entry.header == "optional" else entry.header
-
-
-def _is_number(field: str) -> bool:
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return True
+    return not any(map(is_number, first)) if entry.header == "optional" else entry.header
 
 
 def name_columns(entry: Entry, header: list[str] | None, width: int, path: Path) -> list[str]:

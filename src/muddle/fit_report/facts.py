@@ -6,6 +6,7 @@ flagship predicts them out of fold.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,15 +25,15 @@ from muddle.fit_report.findings import (
     find_ignored,
     find_in_table,
 )
+from muddle.fit_report.leaks import N_FOLDS, draw_folds
 from muddle.flagship.conformal import Conformal, fit_conformal, rows_needed
 from muddle.preprocessing.checks import FloatArray, check_target
 from muddle.preprocessing.summary_checks import Summary, check_summary
 from muddle.preprocessing.tables import Table, read_table
 
-N_FOLDS = 5  # of rows that calibrate an interval and rows that judge it
 SMALLEST = 1e-15  # a probability of 0 would be an infinite loss
 AUC_CLASSES = 200  # areas are averaged over the most frequent classes where there are more
-SCORES = {"r2": "R²", "auc": "AUC"}
+SCORES = {"r2": "R²", "auc": "AUC"}  # as people write them
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,7 @@ class Numbers:
 
     @property
     def r2(self) -> float:
-        mean = np.average(self.target, weights=self.weights)
-        total = self._mean(np.square(self.target - mean))
-        return 1.0 - self.rmse**2 / total if total > 0 else float("nan")
+        return 1.0 - self.rmse**2 / self._variance if self._variance > 0 else float("nan")
 
     @property
     def rmse(self) -> float:
@@ -63,8 +62,7 @@ class Numbers:
     @property
     def deviation(self) -> float:
         """The error of someone who always says the mean."""
-        mean = np.average(self.target, weights=self.weights)
-        return float(np.sqrt(self._mean(np.square(self.target - mean))))
+        return float(np.sqrt(self._variance))
 
     def bounds(self, coverage: float) -> tuple[FloatArray, FloatArray]:
         half = self.conformal.half_width(coverage) * self.spread
@@ -76,16 +74,19 @@ class Numbers:
         n_rows = len(self.target)
         if n_rows - -(-n_rows // N_FOLDS) < rows_needed(coverage):
             return float("nan")
-        fold = np.random.default_rng(0).permutation(n_rows) % N_FOLDS
         covered = np.empty(n_rows)
         error = np.abs(self.target - self.predicted)
-        for own in (fold == i for i in range(N_FOLDS)):
+        for own in draw_folds(n_rows):
             weights = None if self.weights is None else self.weights[~own]
             others = fit_conformal(
                 self.target[~own], self.predicted[~own], self.spread[~own], weights
             )
             covered[own] = error[own] <= others.half_width(coverage) * self.spread[own]
         return self._mean(covered)
+
+    @property
+    def _variance(self) -> float:
+        return self._mean(np.square(self.target - self._mean(self.target)))
 
     def _mean(self, values: FloatArray) -> float:
         return float(np.average(values, weights=self.weights))
@@ -131,6 +132,7 @@ class Classes:
     def calibration_error(self) -> float:
         return expected_calibration_error(self.probabilities, self.codes, self.weights)
 
+    @cached_property
     def areas(self) -> dict[int, float]:
         """Area under the ROC curve, of the second of two classes, or of each against the rest."""
         counts = np.bincount(self.codes, minlength=len(self.names))
@@ -172,6 +174,14 @@ class Facts:
         return hasattr(self.model, "mixture_")
 
     @property
+    def score_name(self) -> str:
+        """What members of the pool are judged by out of fold, or nets on their validation rows."""
+        if self.flagship:
+            return "AUC" if self.task == "classification" else "R²"
+        metric = str(self.model.validation_metric_)
+        return SCORES.get(metric, metric)
+
+    @property
     def n_rows(self) -> int | None:
         """Rows of weight above 0 that were fitted."""
         return None if self.summary is None else int(self.summary["rows"])
@@ -211,7 +221,7 @@ def gather_facts(model: Any, X: Any, y: Any) -> Facts:
     if table is not None and target is not None:
         findings += find_in_table(table, target, task=task, preprocessor=model.preprocessor_)
     else:
-        findings += find_in_summary(model, summary)
+        findings += _find_in_summary(model, summary)
     facts = Facts(
         model=model,
         task=task,
@@ -225,12 +235,12 @@ def gather_facts(model: Any, X: Any, y: Any) -> Facts:
         target_names=names,
         findings=(),
     )
-    findings += find_in_fit(facts)
+    findings += _find_in_fit(facts)
     ordered = sorted(findings, key=lambda finding: finding.severity != "warning")
     return replace(facts, findings=tuple(ordered))
 
 
-def find_in_summary(model: Any, summary: Summary | None) -> list[Finding]:
+def _find_in_summary(model: Any, summary: Summary | None) -> list[Finding]:
     """What is odd about a table that is no longer there, by what was kept of it."""
     found = find_ignored(model.preprocessor_)
     if summary is None:
@@ -242,7 +252,7 @@ def find_in_summary(model: Any, summary: Summary | None) -> list[Finding]:
     return found
 
 
-def find_in_fit(facts: Facts) -> list[Finding]:
+def _find_in_fit(facts: Facts) -> list[Finding]:
     """What went wrong or is weak about the fit itself."""
     found = []
     board = facts.leaderboard

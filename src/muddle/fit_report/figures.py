@@ -79,8 +79,8 @@ def draw_target(facts: Facts, place: int = 0) -> Figure | None:
         ax.set_xlabel(shorten(name or "target", LABEL), parse_math=False)
         ax.set_ylabel("rows")
 
-    low, middle, high = np.median(values), np.mean(values), np.std(values)
-    caption = f"Median {low:.4g}, mean {middle:.4g}, standard deviation {high:.4g}."
+    median, mean, deviation = np.median(values), np.mean(values), np.std(values)
+    caption = f"Median {median:.4g}, mean {mean:.4g}, standard deviation {deviation:.4g}."
     return draw(f"target-{place}", _title("Target", name), caption, paint, 3.2)
 
 
@@ -106,20 +106,20 @@ def _draw_class_sizes(facts: Facts, name: str) -> Figure | None:
 
 def draw_learning(facts: Facts) -> Figure | None:
     """The score along the iterations: of configurations (flagship) or of nets."""
-    model, board = facts.model, facts.leaderboard
+    board = facts.leaderboard
     if facts.flagship:
         assert board is not None
         scored = board.dropna(subset=["iteration", "score"])
         history = scored[["configuration", "iteration", "score"]].assign(kept=scored["weight"] > 0)
         history = history.sort_values(["configuration", "iteration"])
-        ylabel = "out-of-fold " + ("AUC" if facts.task == "classification" else "R²")
+        ylabel = f"out-of-fold {facts.score_name}"
         caption = (
             "Out-of-fold score of each configuration at the ends of its learning-rate cycles. "
             "Circles: members that have a weight in the answer."
         )
     else:
-        history, caption = _read_histories(model, board)
-        ylabel = f"validation {name_score(model)}"
+        history, caption = _read_histories(facts.model, board)
+        ylabel = f"validation {facts.score_name}"
     history = history[np.isfinite(history["score"].astype(float))]
     if history.empty:
         return None
@@ -152,12 +152,6 @@ def _read_histories(model: Any, board: pd.DataFrame | None) -> tuple[pd.DataFram
     which = f"the {len(best)} best of {len(board)} nets" if len(best) < len(board) else "each net"
     caption = f"Score of {which} on validation rows of its own. Circles: the iterations kept."
     return pd.concat(parts, ignore_index=True), caption
-
-
-def name_score(model: Any) -> str:
-    """What the nets were judged by on validation rows."""
-    metric = str(getattr(model, "validation_metric_", "score"))
-    return {"r2": "R²", "auc": "AUC"}.get(metric, metric)
 
 
 def draw_predictions(one: Numbers, place: int) -> Figure:
@@ -217,8 +211,9 @@ def draw_reliability(classes: Classes) -> Figure:
     )
 
 
-def draw_roc(classes: Classes, areas: dict[int, float]) -> Figure | None:
+def draw_roc(classes: Classes) -> Figure | None:
     """A curve for the second of two classes; of more, for those that are told apart worst."""
+    areas = classes.areas
     if not areas:
         return None
     places = sorted(areas, key=lambda place: areas[place])[:MOST_CURVES]

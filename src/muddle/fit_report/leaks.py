@@ -58,7 +58,7 @@ def explain_numbers(bins: Bins, target: FloatArray, at_least: float) -> float:
     if flattering < at_least:
         return flattering
     said = np.empty(len(bins))
-    for fold in _draw_folds(len(bins)):
+    for fold in draw_folds(len(bins)):
         said[fold] = _bin_means(bins, ranks, ~fold)[bins[fold]]
     return score(said)
 
@@ -73,7 +73,7 @@ def explain_classes(bins: Bins, codes: NDArray[np.int64], at_least: float) -> fl
     flattering = 1.0 - _brier(bins, codes, everywhere, everywhere) / total
     if flattering < at_least:
         return flattering
-    folds = _draw_folds(len(bins))
+    folds = draw_folds(len(bins))
     return 1.0 - sum(_brier(bins, codes, ~fold, fold) for fold in folds) / total
 
 
@@ -102,7 +102,7 @@ def _brier(
     return float((np.square(shares).sum(axis=1)[bins[judged]] - 2 * own + 1).sum())
 
 
-def _draw_folds(n_rows: int) -> list[NDArray[np.bool_]]:
+def draw_folds(n_rows: int) -> list[NDArray[np.bool_]]:
     """Which rows are in each fold; drawn, as tables come sorted."""
     fold = np.random.default_rng(0).permutation(n_rows) % N_FOLDS
     return [fold == i for i in range(N_FOLDS)]

@@ -138,24 +138,25 @@ def build_preprocessing(facts: Facts) -> Part:
 def build_leaderboard(facts: Facts) -> Part:
     board = facts.leaderboard
     if board is None:
-        score, metric = facts.model.validation_score_, figures.name_score(facts.model)
+        score = format_number(facts.model.validation_score_)
         text = (
-            f"There is one net, of depth {facts.model.depth}: {metric} of its validation rows "
-            f"{format_number(score)}, at iteration {facts.model.best_iteration_} of "
+            f"There is one net, of depth {facts.model.depth}: {facts.score_name} of its "
+            f"validation rows {score}, at iteration {facts.model.best_iteration_} of "
             f"{facts.model.n_iter_}."
         )
         return Part("leaderboard", "Leader board", (text,))
     if facts.flagship:
-        score = "AUC" if facts.task == "classification" else "R²"
         text = (
             "Every configuration is trained fold by fold and judged at the end of each "
-            f"learning-rate cycle, by {score} on rows that its nets had not seen. The weights make "
-            "the answer."
+            f"learning-rate cycle, by {facts.score_name} on rows that its nets had not seen. The "
+            "weights make the answer."
         )
         columns = [
             text_column("configuration", "Configuration"),
             number_column("iteration", "Iteration", "End of the cycle.", format_count),
-            number_column("score", f"Out-of-fold {score}", write=lambda v: format_number(v, 4)),
+            number_column(
+                "score", f"Out-of-fold {facts.score_name}", write=lambda v: format_number(v, 4)
+            ),
             number_column("weight", "Weight", "Share in the answer."),
             number_column("n_nets", "Nets", "Nets that were trained.", format_count),
             number_column("n_rounds", "Rounds", "Of cross-fitting.", format_count),
@@ -164,12 +165,11 @@ def build_leaderboard(facts: Facts) -> Part:
         ]
         key = "score"
     else:
-        metric = figures.name_score(facts.model)
-        text = f"Every net is judged by {metric} on validation rows of its own."
+        text = f"Every net is judged by {facts.score_name} on validation rows of its own."
         columns = [
             number_column("net", "Net", "", format_count),
             number_column("depth", "Depth", "Hidden layers.", format_count),
-            number_column("validation_score", f"Validation {metric}"),
+            number_column("validation_score", f"Validation {facts.score_name}"),
             number_column("weight", "Weight", "Share in the answer."),
             number_column("best_iteration", "Best iteration", "", format_count),
             number_column("n_iterations", "Iterations", "", format_count),
@@ -260,8 +260,7 @@ def build_intervals(numbers: tuple[Numbers, ...]) -> Part:
 
 
 def build_classes(classes: Classes) -> Part:
-    areas = classes.areas()
-    roc = figures.draw_roc(classes, areas)
+    roc = figures.draw_roc(classes)
     shown = (figures.draw_reliability(classes), *([roc] if roc is not None else []))
     text = "Every training row, judged by nets that had not seen it."
     if classes.weights is not None:

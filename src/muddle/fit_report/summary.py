@@ -7,7 +7,6 @@ import numpy as np
 
 from muddle import __version__
 from muddle.fit_report.facts import Classes, Facts, Numbers
-from muddle.fit_report.figures import name_score
 from muddle.fit_report.finding import format_share, list_texts
 from muddle.fit_report.tables import format_figure
 from muddle.fit_report.texts import clean
@@ -154,18 +153,18 @@ def _say_nets(facts: Facts) -> str:
     board = facts.leaderboard
     if facts.flagship:
         assert board is not None
-        score = "AUC" if facts.task == "classification" else "R²"
         best = format_number(board["score"].max())
-        return f"The best member of its pool had an out-of-fold {score} of {best}."
-    metric = name_score(facts.model)
+        return f"The best member of its pool had an out-of-fold {facts.score_name} of {best}."
     if board is None:
         score = format_number(facts.model.validation_score_)
-        return f"On its validation rows, which chose the iteration, its {metric} was {score}."
+        name = facts.score_name
+        return f"On its validation rows, which chose the iteration, its {name} was {score}."
     scores = board.loc[board["weight"] > 0, "validation_score"]
     low, high = format_number(scores.min()), format_number(scores.max())
     return (
         f"{count(len(scores), 'net')} answer{'s' if len(scores) == 1 else ''}. On validation rows, "
-        f"which chose the iterations, {metric} was {low if low == high else f'{low} to {high}'}; "
+        f"which chose the iterations, {facts.score_name} was "
+        f"{low if low == high else f'{low} to {high}'}; "
         "their mean is usually better than each."
     )
 
@@ -173,7 +172,7 @@ def _say_nets(facts: Facts) -> str:
 def _list_scores(facts: Facts) -> list[Fact]:
     where = "out of fold"
     if facts.classes is not None:
-        areas = list(facts.classes.areas().values())
+        areas = list(facts.classes.areas.values())
         return [
             Fact("Accuracy", format_number(facts.classes.accuracy), where),
             Fact("AUC", format_number(np.mean(areas) if areas else None), where),
@@ -191,11 +190,11 @@ def _list_scores(facts: Facts) -> list[Fact]:
     board = facts.leaderboard
     if facts.flagship:
         assert board is not None
-        label = "AUC" if facts.task == "classification" else "R²"
-        return [Fact(label, format_number(board["score"].max()), "best member, out of fold")]
+        best = format_number(board["score"].max())
+        return [Fact(facts.score_name, best, "best member, out of fold")]
     score = facts.model.validation_score_ if board is None else board["validation_score"].mean()
     detail = "validation rows" if board is None else f"mean of {len(board)} nets, validation rows"
-    return [Fact(name_score(facts.model), format_number(score), detail)]
+    return [Fact(facts.score_name, format_number(score), detail)]
 
 
 def _list_classes(facts: Facts) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from sklearn.metrics import confusion_matrix
 
 from muddle.fit_report.facts import Classes, Facts
 from muddle.fit_report.finding import format_share
@@ -19,8 +20,7 @@ MOST_PAIRS = 15  # of classes that are mixed up
 def tabulate_confusion(classes: Classes) -> Table:
     """Rows of each class by what was predicted, shares in colour."""
     n_classes = len(classes.names)
-    counts = np.zeros((n_classes, n_classes), dtype=np.int64)
-    np.add.at(counts, (classes.codes, classes.predicted), 1)
+    counts = confusion_matrix(classes.codes, classes.predicted, labels=np.arange(n_classes))
     keys = [f"said{place}" for place in range(n_classes)]
     frame = pd.DataFrame(counts, columns=keys)
     frame.insert(0, "actual", list(classes.names))

@@ -66,7 +66,7 @@ def render_fit_report(estimator: Any, X: Any, y: Any, *, title: str | None) -> s
         subtitle=say_subtitle(facts),
         facts=list_facts(facts),
         summary=say_summary(facts),
-        parts=build_parts(facts),
+        sections=build_parts(facts),
         code=write_code(facts),
         shell=write_shell(facts),
         parameters=repr(estimator),

@@ -297,7 +297,7 @@ n_features_in_, feature_names_in_
         self.calibration_ = fit_calibration(said, judged.codes, judged.weights)
         out_of_fold = self.calibration_.apply(said)
         self.out_of_fold_ = fitted.spread_out(out_of_fold, len(problem.labels))
-        # What `plot` draws.
+        # What `plot` and `report` draw.
         self._rows, self._codes, self._weights = fitted.rows, judged.codes, judged.weights
         self.table_summary_ = summarise_problem(problem, self.preprocessor_)
         self.fit_seconds_ = deadline.elapsed()

@@ -132,6 +132,11 @@ def widen(contents: Contents) -> Contents:
     return Contents(contents.header, arrays)
 
 
+def restore_classes(target: Header) -> NDArray[Any]:
+    """The labels, in an array of the type that `fit` was given; target: the header's."""
+    return np.array(target["classes"], dtype=str if target["dtype"] == "text" else target["dtype"])
+
+
 def is_net(name: str) -> bool:
     """Whether a tensor belongs to the hidden layers of nets."""
     parts = name.split(".")

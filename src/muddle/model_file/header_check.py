@@ -10,6 +10,7 @@ import numpy as np
 
 from muddle.errors import ModelFileError
 from muddle.model_file import schema
+from muddle.model_file.contents import restore_classes
 from muddle.model_file.schema import Check, choice, flag, list_of, nullable, number, record, text
 
 ACTIVATIONS = ("relu", "selu", "mish", "tanh")
@@ -330,18 +331,16 @@ def _check_classes(target: dict[str, Any]) -> None:
     if dtype == "text":
         list_of(text)(target["classes"], where)
         _check_letters(len(target["classes"]) * max(map(len, target["classes"])), where)
-    for one in target["classes"]:
-        if dtype == "text":
-            continue
-        if dtype == "bool":
-            flag(one, where)
-        elif dtype.startswith("float"):
-            largest = float(np.finfo(dtype).max)
-            number(-largest, largest)(one, where)
-        else:
-            bounds = np.iinfo(dtype)
-            schema.whole(int(bounds.min), int(bounds.max))(one, where)
-    labels = np.array(target["classes"], dtype=str if dtype == "text" else dtype)
+    elif dtype == "bool":
+        list_of(flag)(target["classes"], where)
+    elif dtype.startswith("float"):
+        largest = float(np.finfo(dtype).max)
+        list_of(number(-largest, largest))(target["classes"], where)
+    else:
+        bounds = np.iinfo(dtype)
+        whole = schema.whole(int(bounds.min), int(bounds.max))
+        list_of(whole)(target["classes"], where)
+    labels = restore_classes(target)
     if len(np.unique(labels)) < len(labels):
         schema.refuse(where, f"distinct as {dtype} too", target["classes"])
 
@@ -378,10 +377,15 @@ def _check_selection(
 ) -> None:
     for entry in ("select", "top_k"):
         _check_same(answer[entry], parameters[entry], f"answer.{entry} must be the parameter")
-    n_asked = parameters["n_nets"] * len(parameters.get("depths", [0]))
-    n_nets = max(n_asked, sum(part["n_nets"] for part in parts))
+    n_nets = max(count_asked(parameters), sum(part["n_nets"] for part in parts))
     if answer["select"] == "top" and answer["top_k"] > n_nets:
         schema.refuse("answer.top_k", f"at most the number of nets, {n_nets}", answer["top_k"])
+
+
+def count_asked(parameters: dict[str, Any]) -> int:
+    """Nets that the constructor of an ensemble asked for; a single net is one."""
+    n_nets: int = parameters.get("n_nets", 1)
+    return n_nets * len(parameters.get("depths", (None,)))
 
 
 def _check_same(found: Any, wanted: Any, must: str) -> None:

@@ -3,7 +3,7 @@
 from os import PathLike
 from typing import Any, Literal, get_args
 
-from muddle.model_file.contents import read_contents
+from muddle.model_file.contents import Contents, read_contents
 from muddle.parameters import check_choice
 
 Runtime = Literal["torch", "numpy"]
@@ -44,16 +44,21 @@ def load(
     True
     """
     check_choice("runtime", runtime, get_args(Runtime))
+    if runtime == "numpy" and device is not None:
+        raise ValueError(
+            f"device goes with runtime='torch', got device={device!r} and runtime='numpy', "
+            "which always computes on the CPU."
+        )
+    return start_model(read_contents(path), runtime=runtime, device=device)
+
+
+def start_model(contents: Contents, *, runtime: Runtime, device: str | None = None) -> Any:
+    """The model of contents that are read already; device: with runtime="torch" only."""
+    # Imported where used: the one must not wait for torch, the other not for the one.
     if runtime == "numpy":
-        if device is not None:
-            raise ValueError(
-                f"device goes with runtime='torch', got device={device!r} and runtime='numpy', "
-                "which always computes on the CPU."
-            )
-        # Imported where used: the one must not wait for torch, the other not for the one.
         from muddle.runtime.model import NumpyModel
 
-        return NumpyModel(read_contents(path))
+        return NumpyModel(contents)
     from muddle.model_file.rebuilding import rebuild_estimator
 
-    return rebuild_estimator(read_contents(path), device)
+    return rebuild_estimator(contents, device)

@@ -16,7 +16,7 @@ from muddle.flagship.parts import Mixture, Part
 from muddle.flagship.spread import SpreadModel
 from muddle.flagship.targets import NormalScores
 from muddle.flagship.views import Bins, Plain, View, Waves
-from muddle.model_file.contents import Contents, Header
+from muddle.model_file.contents import Contents, Header, restore_classes
 from muddle.model_file.frames import restore_frame
 from muddle.model_file.plans import rebuild_plan
 from muddle.model_file.stored_parameters import (
@@ -68,11 +68,6 @@ def _set_target(estimator: Any, target: Header, arrays: dict[str, NDArray[Any]])
     estimator.classes_ = restore_classes(target)
     if not isinstance(estimator, Flagship):
         estimator._zero_one = target["zero_one"]
-
-
-def restore_classes(target: Header) -> NDArray[Any]:
-    """The labels, in an array of the type that `fit` was given."""
-    return np.array(target["classes"], dtype=str if target["dtype"] == "text" else target["dtype"])
 
 
 def _set_training(estimator: Any, training: Header, arrays: dict[str, NDArray[Any]]) -> None:

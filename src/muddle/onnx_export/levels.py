@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto
 
+from muddle.model_file.header_check import count_levels
 from muddle.onnx_export.dates import snap_to_microseconds
 from muddle.onnx_export.graph import ML_DOMAIN, Graph, Value
 from muddle.onnx_export.inputs import Column, Inputs
@@ -33,10 +34,10 @@ class Coding:
     unseen: int
 
 
-def make_coding(levels: Mapping[str, Any]) -> Coding:
+def make_coding(levels: dict[str, Any]) -> Coding:
     """Codes count known levels, then missing, then other; the row behind them is for none."""
     known, rare, missing = levels["known"], levels["rare"], levels["missing"]
-    n_levels = len(known) + (missing == len(known)) + bool(rare)
+    n_levels = count_levels(levels)
     other = n_levels - 1 if rare else n_levels
     rows = {level: i for i, level in enumerate(known)} | dict.fromkeys(rare, other)
     return Coding(rows, gap=other if missing < 0 else missing, unseen=other)
@@ -53,7 +54,7 @@ def write_levels(
     graph: Graph,
     inputs: Inputs,
     column: Column,
-    levels: Mapping[str, Any],
+    levels: dict[str, Any],
     table: FloatArray,
     missing_values: Iterable[str],
 ) -> Value:

@@ -29,6 +29,7 @@ from muddle.preprocessing.iso_dates import parse_iso_date
 
 Kind = Literal["number", "duration", "date", "boolean", "text", "empty"]
 Codes = NDArray[np.intp]
+BOOLEANS = {"0": "False", "1": "True"}  # keys of numbers, where `fit` saw booleans
 Dates = NDArray[np.datetime64]
 
 # Not what float() takes: "1_000", "nan" and "infinity" are words. "007" is a code, not a seven.
@@ -191,7 +192,7 @@ def as_levels(column: Column, boolean: bool = False) -> tuple[Codes, tuple[str, 
     codes, distinct = pd.factorize(values)
     keys = tuple(level_key(value) for value in distinct.tolist())
     if boolean:
-        keys = tuple({"0": "False", "1": "True"}.get(key, key) for key in keys)
+        keys = tuple(BOOLEANS.get(key, key) for key in keys)
     return codes, keys
 
 

@@ -90,7 +90,7 @@ def _from_polars(series: Any) -> Values:
     if type(dtype).__name__ in ("Date", "Datetime", "Duration"):
         return Values(series.to_numpy())  # time zones become UTC
     category = type(dtype).__name__ in ("Categorical", "Enum")
-    return Values(_objects(series.to_list()), category)
+    return Values(make_objects(series.to_list()), category)
 
 
 def _from_arrow(name: str, column: Any) -> Values:
@@ -101,10 +101,11 @@ def _from_arrow(name: str, column: Any) -> Values:
         return Values(column.to_numpy(zero_copy_only=False).astype(np.float64))
     if kind.startswith(("timestamp", "date", "duration")):
         return Values(column.to_numpy(zero_copy_only=False))  # time zones become UTC
-    return Values(_objects(column.to_pylist()), category=kind.startswith("dictionary"))
+    return Values(make_objects(column.to_pylist()), category=kind.startswith("dictionary"))
 
 
-def _objects(values: list[Any]) -> NDArray[np.object_]:
+def make_objects(values: Sequence[Any]) -> NDArray[np.object_]:
+    """An array of these values as they are: numpy would make a second axis of lists."""
     objects = np.empty(len(values), dtype=object)
     objects[:] = values
     return objects

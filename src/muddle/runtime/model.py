@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from muddle.estimators.choosing import Select, choose_nets
 from muddle.flagship.conformal import interval, rows_needed, warn_few_rows
 from muddle.flagship.conformal import quantiles as conformal_quantiles
-from muddle.model_file.contents import Contents
+from muddle.model_file.contents import Contents, restore_classes
+from muddle.model_file.header_check import count_asked
 from muddle.parameters import check_choice, check_fraction
 from muddle.preprocessing.checks import FloatArray
 from muddle.runtime.answers import NetMean, build_mixture, build_sizes, calibrate
@@ -106,7 +107,7 @@ class NumpyModel:
             self._nets = NetMean(contents, dtype)
             self._scores = arrays["validation_scores"]
             self._fitted = header["answer"]["select"], header["answer"]["top_k"]
-            self._n_trained = _count_trained(header["parameters"])
+            self._n_trained = count_asked(header["parameters"])
             self._picked = choose_nets(self._scores, (None, None), self._fitted, self._n_trained)
             self._nets.bank(self._picked)  # now, so that the first prediction need not wait
         if self.task == "regression":
@@ -115,7 +116,7 @@ class NumpyModel:
             if self._flagship:
                 self._least, self._most = arrays["target.range"]
         else:
-            self.classes_ = _read_classes(header["target"])
+            self.classes_ = restore_classes(header["target"])
             self._zero_one: bool = header["target"]["zero_one"]
             if self._flagship:
                 self._slopes, self._biases = (
@@ -294,13 +295,3 @@ class NumpyModel:
     def _warn_few_rows(self, needed: int, what: str, caller: int = 4) -> None:
         assert self._sizes is not None
         warn_few_rows(len(self._sizes.conformal[0].scores), needed, what, caller)
-
-
-def _count_trained(parameters: dict[str, Any]) -> int:
-    """Nets that the constructor asked for."""
-    n_nets: int = parameters.get("n_nets", 1)
-    return n_nets * len(parameters.get("depths", (None,)))
-
-
-def _read_classes(target: dict[str, Any]) -> NDArray[Any]:
-    return np.array(target["classes"], dtype=str if target["dtype"] == "text" else target["dtype"])

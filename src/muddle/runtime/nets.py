@@ -15,7 +15,7 @@ from muddle.flagship.views import to_single
 from muddle.model_file.contents import Contents
 from muddle.preprocessing.checks import FloatArray
 from muddle.runtime.special import ACTIVATIONS, Layer
-from muddle.runtime.views import ViewStack, identify_shape, stack_views
+from muddle.runtime.views import ViewStack, identify_view, stack_views
 
 # Hidden layers of a block of rows are to stay in the cache, and not to be too few for a product.
 BLOCK_VALUES, FEWEST_ROWS = 2**19, 32
@@ -181,7 +181,7 @@ def _identify_shape(contents: Contents, net: Net) -> tuple[Any, ...]:
         contents.arrays[f"parts.{net.part}.weights.{layer}"].shape[1:]
         for layer in range(stored["depth"])
     )
-    view = identify_shape(contents, stored["views"][net.place])
+    view = identify_view(contents, stored["views"][net.place])
     return (stored["activation"], *shapes, *view)
 
 

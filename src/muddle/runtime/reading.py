@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muddle.preprocessing.columns import (
+    BOOLEANS,
     Codes,
     Column,
     Dates,
@@ -21,8 +22,6 @@ from muddle.preprocessing.columns import (
 from muddle.preprocessing.dates import date_parts
 from muddle.preprocessing.iso_dates import parse_iso_date
 from muddle.runtime.frames import Values
-
-BOOLEANS = {"0": "False", "1": "True"}
 
 
 def read_values(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from muddle.preprocessing.checks import FloatArray
 from muddle.preprocessing.naming import number_columns, unique_names
-from muddle.runtime.frames import Values, read_frame
+from muddle.runtime.frames import Values, make_objects, read_frame
 
 Take = Callable[[int], Values]
 
@@ -58,10 +58,9 @@ def read_light_table(X: Any, owner: str) -> LightTable:
         return _read_array(X, owner)
     names = unique_names(frame.names)
     check_shape(frame.n_rows, len(names), owner)
-    named = frame.named
     return LightTable(
-        names if named else number_columns(len(names)),
-        named,
+        names if frame.named else number_columns(len(names)),
+        frame.named,
         frame.n_rows,
         numbers=frame.numbers,
         take=frame.take,
@@ -191,10 +190,3 @@ def _as_values(column: Any) -> Any:
     if isinstance(dtype, np.dtype) and dtype.kind in "biuf":
         return np.asarray(column)
     return make_objects(list(column))
-
-
-def make_objects(values: Sequence[Any]) -> NDArray[np.object_]:
-    """An array of these values as they are: numpy would make a second axis of lists."""
-    objects = np.empty(len(values), dtype=object)
-    objects[:] = values
-    return objects

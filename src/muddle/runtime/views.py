@@ -106,7 +106,7 @@ def stack_views(contents: Contents, places: Sequence[int]) -> ViewStack:
     )
 
 
-def identify_shape(contents: Contents, place: int) -> tuple[Any, ...]:
+def identify_view(contents: Contents, place: int) -> tuple[Any, ...]:
     """What views must share to be stacked; there is one plain view."""
     stored = contents.header["views"][place]
     own = (contents.arrays.get(f"views.{place}.{name}") for name in ("kept", "mixtures"))

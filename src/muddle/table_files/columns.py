@@ -1,6 +1,6 @@
 """Columns of text as numbers, gaps and words."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from muddle.parameters import suggest
 # A text column with so large a share of numbers is probably a column of numbers with a marker.
 MOSTLY = 0.5
 FEW = 8  # markers
+SHOWN = 8  # names in a message
 
 
 def type_columns(table: pd.DataFrame, missing: Collection[str]) -> pd.DataFrame:
@@ -42,7 +43,14 @@ def is_text(column: "pd.Series[Any]") -> bool:
 
 def note_near_numbers(table: pd.DataFrame) -> list[str]:
     """A note for each text column that a few markers alone keep from being numbers."""
-    notes = []
+    return [
+        f"{said}: if it stands for a missing value, name it in missing, as missing=[{shown}]"
+        for said, shown in find_near_numbers(table)
+    ]
+
+
+def find_near_numbers(table: pd.DataFrame) -> Iterator[tuple[str, str]]:
+    """What is to be said of each such column, and its markers."""
     for name in table.columns:
         if not is_text(table[name]):
             continue
@@ -52,24 +60,22 @@ def note_near_numbers(table: pd.DataFrame) -> list[str]:
         n_rows = counts.iloc[words].sum()
         if 0 < len(words) <= FEW and n_rows < MOSTLY * counts.sum():
             shown = ", ".join(repr(word) for word in levels[words])
-            notes.append(
-                f"column {name!r} is text because of {shown} in {n_rows} row(s): "
-                f"if it stands for a missing value, name it in missing, as missing=[{shown}]"
-            )
-    return notes
+            yield f"column {name!r} is text because of {shown} in {n_rows} row(s)", shown
 
 
-def check_column(name: str, names: Iterable[str], path: Path, role: str) -> None:
+def check_column(name: str, names: Iterable[str], source: str | Path, role: str) -> None:
     """An error with a suggestion where the table has no such column."""
     names = list(names)
-    if name in names:
-        return
-    shown = ", ".join(repr(n) for n in names[:8])
-    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-    raise DataFormatError(
-        f"{role} must be a column of {path}, got {name!r}.{suggest(name, names)} "
-        f"Its columns: {shown}{more}."
-    )
+    if name not in names:
+        raise DataFormatError(
+            f"{role} must be a column of {source}, got {name!r}.{suggest(name, names)} "
+            f"Its columns: {show_names(names)}."
+        )
+
+
+def show_names(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:SHOWN])
+    return shown + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
 def _type_column(column: "pd.Series[Any]", gaps: Collection[str]) -> "pd.Series[Any]":

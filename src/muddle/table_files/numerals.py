@@ -78,6 +78,15 @@ def hint_decimal(text: str) -> str:
     return ""
 
 
+def is_number(text: str) -> bool:
+    """Whether Python reads it as a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def find_signed(texts: Sequence[str]) -> str | None:
     """The first text, where all are numbers with a sign of money or a per cent sign."""
     return texts[0] if texts and all(SIGNED.fullmatch(text) for text in texts) else None

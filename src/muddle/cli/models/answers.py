@@ -3,13 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from muddle.cli.models.needs import Needs, check_model_path
+
+if TYPE_CHECKING:
+    from muddle.model_file.contents import Contents
+    from muddle.model_file.loading import Runtime
 
 Floats = NDArray[np.float64]
 
@@ -19,9 +23,13 @@ class Loaded:
     """A model from a file."""
 
     path: Path
-    header: dict[str, Any]
+    contents: "Contents"
     model: Any
     needs: Needs
+
+    @property
+    def header(self) -> dict[str, Any]:
+        return self.contents.header
 
     @property
     def task(self) -> str:
@@ -37,15 +45,15 @@ class Loaded:
         return hasattr(self.model, "predict_interval")
 
 
-def load_model(path: Path, *, runtime: str = "torch", device: str = "auto") -> Loaded:
+def load_model(path: Path, *, runtime: "Runtime", device: str) -> Loaded:
     """The model in a file, ready to predict."""
     check_model_path(path)
     from muddle.model_file.contents import read_contents
-    from muddle.model_file.loading import load
+    from muddle.model_file.loading import start_model
 
-    header = read_contents(path).header
-    model = load(path, runtime="numpy") if runtime == "numpy" else load(path, device=device)
-    return Loaded(path, header, model, Needs.of(header))
+    contents = read_contents(path)
+    model = start_model(contents, runtime=runtime, device=device)
+    return Loaded(path, contents, model, Needs.of(contents.header))
 
 
 @dataclass(frozen=True, kw_only=True)

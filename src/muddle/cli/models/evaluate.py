@@ -72,7 +72,7 @@ def evaluate_model(
 
 
 def print_evaluation(result: dict[str, Any], loaded: "Loaded") -> None:
-    from muddle.cli.models.fit_summary import print_interval, print_scores
+    from muddle.cli.models.printing import print_interval, print_scores
 
     console = make_console()
     print_scores(result["scores"], f"{result['data']}: {result['rows']:,} rows, {loaded.task}")

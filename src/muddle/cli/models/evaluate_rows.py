@@ -6,14 +6,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from sklearn.metrics import confusion_matrix
 
 from muddle.cli.models.answers import Loaded, match_labels
-from muddle.cli.models.evaluate_scores import (
-    count_confusion,
-    score_classes,
-    score_interval,
-    score_numbers,
-)
+from muddle.cli.models.evaluate_scores import score_classes, score_interval, score_numbers
 from muddle.cli.models.notes import Notes
 from muddle.cli.models.rows import each_prepared, find_target
 from muddle.errors import DataFormatError
@@ -98,7 +94,7 @@ def score_rows(loaded: Loaded, judged: Judged, interval: float) -> dict[str, Any
     if loaded.task == "classification":
         probabilities = np.asarray(loaded.model.predict_proba(judged.X))
         said = probabilities.argmax(axis=1)
-        counts = count_confusion(judged.y, said, len(loaded.classes))
+        counts = confusion_matrix(judged.y, said, labels=np.arange(len(loaded.classes)))
         return {
             "scores": score_classes(judged.y, probabilities),
             "confusion": {"classes": loaded.classes.tolist(), "counts": counts.tolist()},

@@ -36,13 +36,6 @@ def score_classes(codes: Codes, probabilities: Floats) -> dict[str, float | None
     return {**scores, "calibration_error": found["ece"]}
 
 
-def count_confusion(codes: Codes, said: Codes, n_classes: int) -> NDArray[np.int64]:
-    """Rows by their class and the class that was said: (classes, classes)"""
-    table = np.zeros((n_classes, n_classes), dtype=np.int64)
-    np.add.at(table, (codes, said), 1)
-    return table
-
-
 def score_interval(y: Floats, lower: Floats, upper: Floats, level: float) -> dict[str, Any]:
     """How many targets an interval holds, and how wide it is."""
     inside = (y >= lower) & (y <= upper)

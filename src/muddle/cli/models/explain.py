@@ -61,8 +61,8 @@ def explain_model(
         check_plot(plot, model, data)
     from muddle.cli.models.answers import load_model
     from muddle.cli.models.explain_columns import explain_rows, read_stored
-    from muddle.cli.models.fit_summary import print_importances
     from muddle.cli.models.notes import Notes
+    from muddle.cli.models.printing import print_importances
     from muddle.table_files.sources import check_source
 
     if data is not None:

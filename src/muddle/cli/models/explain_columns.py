@@ -35,9 +35,7 @@ MEASURES = {
 
 def read_stored(loaded: Loaded) -> Found:
     """What the fit has found on rows that its nets had not seen."""
-    from muddle.model_file.contents import read_contents
-
-    arrays = read_contents(loaded.path).arrays
+    arrays = loaded.contents.arrays
     importances = arrays.get("feature_importances")
     if importances is None or np.isnan(importances).any():
         raise DataFormatError(

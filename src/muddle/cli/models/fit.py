@@ -91,8 +91,10 @@ def fit_model(
 ) -> None:
     """Fit a model to a table and write it to a file."""
     options = read_text_options(separator, encoding, decimal, no_header)
+    output = output.expanduser()  # shells leave ~ as it is in --output=~/m.muddle
     check_model_output(output, data)
     if report is not None:
+        report = report.expanduser()
         check_report(report, data, output)
     from muddle.cli.models.fit_table import Columns, list_missing, read_training
     from muddle.cli.models.notes import Notes
@@ -143,7 +145,7 @@ def check_model_output(output: Path, data: str) -> None:
             f"--output is for the model, and {output} is the name of a table. Name it "
             f"{output.stem.split('.')[0]}.muddle."
         )
-    check_place(output.expanduser())
+    check_place(output)
     refuse_overwriting(output, [data])
 
 
@@ -151,9 +153,9 @@ def check_report(report: Path, data: str, output: Path) -> None:
     from muddle.errors import MissingPackageError
     from muddle.whole_file import check_place
 
-    check_place(report.expanduser())
+    check_place(report)
     refuse_overwriting(report, [data])
-    if report.expanduser().resolve() == output.expanduser().resolve():
+    if report.resolve() == output.resolve():
         raise ValueError(f"--report must be another file than --output, got {report} for both.")
     for package, extra in (("jinja2", "report"), ("matplotlib", "plot")):
         if importlib.util.find_spec(package) is None:
@@ -252,7 +254,7 @@ def describe_fit(
 
 def print_result(result: dict[str, Any], task: str) -> None:
     """The summary for people."""
-    from muddle.cli.models.fit_summary import (
+    from muddle.cli.models.printing import (
         format_seconds,
         format_size,
         print_importances,

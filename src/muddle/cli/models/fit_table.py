@@ -9,14 +9,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from muddle.cli.models.notes import Notes
-from muddle.cli.models.rows import require_column, say_decimal
+from muddle.cli.models.rows import say_decimal
 from muddle.cli.output import count
 from muddle.errors import DataFormatError
 from muddle.preprocessing.checks import MIN_ROWS
-from muddle.table_files.columns import is_text, note_near_numbers
+from muddle.table_files.columns import check_column, find_near_numbers, is_text
 from muddle.table_files.fields import TextOptions, describe_separator
 from muddle.table_files.missing import MISSING
-from muddle.table_files.numerals import find_days, find_signed, hint_decimal
+from muddle.table_files.numerals import find_days, find_signed, hint_decimal, is_number
 from muddle.table_files.reading import (
     WHOLE,
     Chunk,
@@ -76,9 +76,10 @@ def read_training(
     if chunk.lines is None:
         _check_single_values(features.frame)
     frame = type_chunk(features, columns.missing, columns.categorical)
-    for note in note_near_numbers(frame.drop(columns=list(columns.categorical))):
-        notes.say(note.partition(": if it stands")[0] + ". If it means a gap, say --missing.")
-    _say_lookalikes(frame.drop(columns=list(columns.categorical)), notes)
+    guessed = frame.drop(columns=list(columns.categorical))
+    for said, _ in find_near_numbers(guessed):
+        notes.say(f"{said}. If it means a gap, say --missing.")
+    _say_lookalikes(guessed, notes)
     return Training(table.title, frame, labels, weights, task, reason)
 
 
@@ -89,13 +90,13 @@ def _check_names(table: OpenTable, columns: Columns) -> None:
             separator = describe_separator(table.fields.separator)
             hint += f" The separator was taken to be {separator}: --separator names another."
         raise DataFormatError(f"{table.title} must have several columns, got one. {hint}")
-    require_column(columns.target, table, "--target")
+    check_column(columns.target, table.names, table.title, "--target")
     asked = [("--drop", name) for name in columns.drop]
     asked += [("--categorical", name) for name in columns.categorical]
     if columns.weight is not None:
         asked.append(("--weight", columns.weight))
     for option, name in asked:
-        require_column(name, table, option)
+        check_column(name, table.names, table.title, option)
         if name == columns.target:
             raise ValueError(f"{option} must name another column than --target, got {name!r}.")
     aside = {columns.target, columns.weight, *columns.drop}
@@ -120,18 +121,10 @@ def _say_format(table: OpenTable, options: TextOptions, notes: Notes) -> None:
         notes.say(f"{count(table.fields.n_comments, 'line')} with # in front left out.")
     if table.fields.n_blank:
         notes.say(f"{count(table.fields.n_blank, 'blank line')} left out.")
-    if options.header and all(_is_number(name) for name in table.names):
+    if options.header and all(is_number(name) for name in table.names):
         notes.say(
             "the first line holds numbers and was taken for names. If it is a row, say --no-header."
         )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _read_target(

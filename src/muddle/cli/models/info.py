@@ -73,7 +73,7 @@ def _note(decision: dict[str, Any] | None) -> str:
 
 
 def print_model(facts: dict[str, Any]) -> None:
-    from muddle.cli.models.fit_summary import (
+    from muddle.cli.models.printing import (
         SCORE_NAMES,
         format_number,
         format_seconds,

@@ -10,8 +10,9 @@ import pandas as pd
 
 from muddle.cli.models.answers import Loaded, Wanted, answer
 from muddle.cli.models.notes import Notes
-from muddle.cli.models.rows import each_prepared, require_column
+from muddle.cli.models.rows import each_prepared
 from muddle.errors import DataFormatError
+from muddle.table_files.columns import check_column
 from muddle.table_files.fields import TextOptions
 from muddle.table_files.reading import Chunk, OpenTable, open_table
 from muddle.table_files.writing import open_output
@@ -52,7 +53,7 @@ class Prediction:
         if self.kept is None:
             return table.names
         for name in self.kept:
-            require_column(name, table, "--keep")
+            check_column(name, table.names, table.title, "--keep")
         return self.kept
 
     def _make_drift_counter(self) -> Any:

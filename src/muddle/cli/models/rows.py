@@ -8,14 +8,14 @@ import pandas as pd
 
 from muddle.cli.models.needs import Needs
 from muddle.cli.models.notes import Notes
+from muddle.cli.output import count
 from muddle.errors import DataFormatError
 from muddle.parameters import suggest
 from muddle.preprocessing.checks import list_columns
+from muddle.table_files.columns import check_column, show_names
 from muddle.table_files.fields import describe_separator
 from muddle.table_files.numerals import hint_decimal, rewrite_number
 from muddle.table_files.reading import Chunk, OpenTable, find_gaps
-
-SHOWN = 8  # names in a message
 
 
 def check_columns(table: OpenTable, needs: Needs, notes: Notes, target: str | None = None) -> None:
@@ -97,7 +97,7 @@ def each_prepared(
     if not table.n_rows:
         raise DataFormatError(f"{table.title} must hold rows below its header, but has none.")
     if table.fields is not None and table.fields.n_blank:
-        notes.say(f"{table.fields.n_blank} blank lines left out.")
+        notes.say(f"{count(table.fields.n_blank, 'blank line')} left out.")
 
 
 def say_decimal(table: OpenTable, notes: Notes) -> None:
@@ -115,20 +115,6 @@ def say_decimal(table: OpenTable, notes: Notes) -> None:
 def find_target(table: OpenTable, needs: Needs, asked: str | None) -> str | None:
     """The column of labels: the one asked for, or that of fit where the table has it."""
     if asked is not None:
-        require_column(asked, table, "--target")
+        check_column(asked, table.names, table.title, "--target")
         return asked
     return needs.target if needs.target in table.names else None
-
-
-def require_column(name: str, table: OpenTable, option: str) -> None:
-    """An error with a suggestion where the table has no such column."""
-    if name not in table.names:
-        raise DataFormatError(
-            f"{option} must be a column of {table.title}, got {name!r}."
-            f"{suggest(name, table.names)} Its columns: {show_names(table.names)}."
-        )
-
-
-def show_names(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:SHOWN])
-    return shown + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
