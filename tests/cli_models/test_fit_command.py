@@ -13,6 +13,7 @@ from rich.console import Console
 import muddle
 from muddle.cli.models import fit as fit_command
 from muddle.cli.models import fit_progress
+from muddle.cli.models.printing import format_seconds, format_size
 from muddle.training.jobs import Silent
 
 FAST = ("--preset", "fast", "--device", "cpu")
@@ -214,6 +215,13 @@ def test_a_tilde_that_the_shell_leaves_is_the_home_folder(shell, monkeypatch):
     monkeypatch.setenv("HOME", str(shell.folder))
     fit(shell, "homes.csv", "price", "--output=~/home.muddle", "--report=~/home.html")
     assert {"home.muddle", "home.html"} <= {path.name for path in shell.folder.iterdir()}
+
+
+def test_sizes_and_times_are_in_units_of_their_own():
+    sizes = [format_size(n) for n in (999, 1000, 250_000, 3_210_000, 5 * 10**12)]
+    assert sizes == ["999 bytes", "1.0 kB", "250 kB", "3.2 MB", "5000 GB"]
+    times = [format_seconds(seconds) for seconds in (1.23, 12.3, 99, 150)]
+    assert times == ["1.2 s", "12 s", "99 s", "2 min"]
 
 
 def test_a_model_that_is_there_is_replaced(shell):

@@ -9,6 +9,7 @@ import pytest
 from sklearn.metrics import log_loss, mean_absolute_error, r2_score, roc_auc_score
 
 import muddle
+from muddle.cli.models.answers import match_labels
 
 
 def load(shell, name):
@@ -98,6 +99,11 @@ def test_numbers_as_classes_are_found_whatever_their_spelling(shell):
     whole = shell.json("evaluate", "m.muddle", "t.csv")
     assert shell.json("evaluate", "m.muddle", "floats.csv")["scores"] == whole["scores"]
     assert whole["confusion"]["classes"] == [0, 1]
+
+
+def test_a_label_with_zeros_in_front_is_another_than_its_number():
+    found = match_labels(["007", "7", "7.0", 7, "07", "x"], np.array(["007", "7", "x"]))
+    assert found.tolist() == [0, 1, 1, 1, -1, 2]
 
 
 @pytest.mark.parametrize(("name", "data"), [("price", "homes.csv"), ("dear", "dear.csv")])

@@ -81,6 +81,15 @@ def test_commands_of_a_page_exist_with_all_their_options(name, tmp_path, monkeyp
             raise
 
 
+@pytest.mark.parametrize("name", ["fit", "predict", "evaluate", "explain", "info"])
+def test_every_option_of_a_command_for_models_stands_on_its_page(name):
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(--[a-z-]+)", page))  # in the text, not in an example
+    for option in typer.main.get_command(make_app()).commands[name].params:
+        if option.param_type_name == "option":
+            assert set(option.opts) & named, option.opts
+
+
 def test_a_command_that_does_not_exist_would_be_found():
     app = typer.main.get_command(make_app())
     with pytest.raises(Exception, match="No such option"):

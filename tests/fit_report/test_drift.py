@@ -174,12 +174,31 @@ def test_a_long_table_is_summarised_by_a_sample(tiny, monkeypatch):
     from muddle.preprocessing import summary as module
 
     monkeypatch.setattr(module, "MOST_ROWS", 100)
-    X = np.column_stack([np.arange(1000.0), np.arange(1000.0) % 7])
+    X = np.column_stack([np.arange(1000.0), np.where(np.arange(1000) % 4, np.arange(1000), np.nan)])
     model = MLRRegressor(**tiny).fit(X, X[:, 0])
     about = model.table_summary_["columns"][0]
     assert model.table_summary_["rows"] == 1000
     assert about["edges"][0] == 0
     assert about["edges"][-1] == 999
+    assert model.table_summary_["columns"][1]["missing"] == 0.25
+
+
+def test_shares_of_levels_are_those_of_rows_that_have_one(tiny):
+    X = pd.DataFrame({"n": np.arange(60.0), "kind": ["a", "b", "a", None, None, "a"] * 10})
+    summary = MLRRegressor(**tiny).fit(X, X["n"]).table_summary_
+    about = summary["columns"][1]
+    assert (about["missing"], about["levels"]) == (pytest.approx(1 / 3), ["a", "b"])
+    assert about["shares"] == [0.75, 0.25]
+
+
+def test_of_a_wide_table_the_first_columns_are_summarised_and_the_others_counted(tiny, monkeypatch):
+    from muddle.preprocessing import summary as module
+
+    monkeypatch.setattr(module, "MOST_COLUMNS", 2)
+    X = np.random.default_rng(0).normal(size=(60, 5))
+    summary = MLRRegressor(**tiny).fit(X, X[:, 0]).table_summary_
+    assert [about["name"] for about in summary["columns"]] == ["x0", "x1"]
+    assert (summary["names"], summary["not_summarised"]) == (5, 3)
 
 
 WRONG = [None, True, -1, "x", [], {}, [1, "x"], float("nan"), 10**400, ["a", "a"], [2.0, 1.0]]

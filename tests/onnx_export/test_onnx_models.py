@@ -1,5 +1,6 @@
 """Every estimator and what decides on its answer, as a graph."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -176,6 +177,13 @@ def test_intervals_are_two_more_outputs(
     unit = estimator.target_scale_.deviation[0]
     wanted = estimator.predict_interval(new_rows, coverage)
     np.testing.assert_allclose(bounds, wanted, atol=1e-4 * unit, rtol=1e-4)
+
+
+def test_the_metadata_have_the_coverage_of_bounds(table, target, small_pool, open_graph):
+    session = open_graph(MuddleRegressor(**FAST).fit(table, target), interval=0.7)
+    outputs = json.loads(session.get_modelmeta().custom_metadata_map["muddle"])["outputs"]
+    found = [(output["name"], output.get("coverage")) for output in outputs]
+    assert found == [("prediction", None), ("lower", 0.7), ("upper", 0.7)]
 
 
 def test_intervals_of_several_targets(table, target, new_rows, small_pool, ask):

@@ -112,13 +112,16 @@ def test_means_of_several_classes_per_level(table, target, new_rows, assert_same
 
 
 def test_columns_are_inputs_of_two_types(table, target, open_graph):
-    session = open_graph(fit(table, target))
+    session = open_graph(fit(table, target, missing_values=("?",)))
     types = {one.name: (one.type, one.shape) for one in session.get_inputs()}
     text = {"kind", "street"}
     assert types == {
         name: ("tensor(string)" if name in text else "tensor(double)", ["N", 1]) for name in table
     }
     schema = json.loads(session.get_modelmeta().custom_metadata_map["muddle"])
+    gaps = {column["column"]: column["gap"] for column in schema["columns"]}
+    assert {name for name, gap in gaps.items() if gap != "NaN"} == text
+    assert gaps["kind"] == ["", "?"]
     meaning = {column["column"]: column["value"] for column in schema["columns"]}
     assert meaning == dict.fromkeys(("size", "price", "rooms", "written"), "number") | {
         "sold": "seconds since 1970-01-01 UTC",
@@ -195,6 +198,16 @@ def test_an_array_is_one_input(dtype, rng, assert_same, open_graph):
     assert (only.name, only.shape) == ("X", ["N", 5])
 
 
+def test_the_metadata_say_where_in_an_array_a_column_stands(rng, open_graph):
+    X = rng.normal(size=(60, 3))
+    X[:, 1] = 5.0  # which the model ignores
+    with pytest.warns(UserWarning, match="ignored"):
+        session = open_graph(MLRRegressor(**SMALL).fit(X, X[:, 0]))
+    columns = json.loads(session.get_modelmeta().custom_metadata_map["muddle"])["columns"]
+    found = [(column["column"], column["input"], column["position"]) for column in columns]
+    assert found == [("x0", "X", 0), ("x2", "X", 2)]
+
+
 def test_an_array_with_text_is_one_input_per_column(rng, assert_same):
     X = np.empty((90, 3), dtype=object)
     X[:, 0], X[:, 1], X[:, 2] = rng.normal(size=90), rng.choice(["a", "b"], 90), rng.random(90)
@@ -243,9 +256,11 @@ def test_rows_that_the_estimator_refuses_are_nan_and_the_others_are_not(table, t
             estimator.predict(rows.iloc[[row]])
 
 
-def test_refused_rows_of_a_classifier_have_no_probabilities(rng, ask):
+@pytest.mark.parametrize("scaling", ["standard", "robust+clip"])  # of which one bounds infinity
+def test_refused_rows_of_a_classifier_have_no_probabilities(rng, ask, scaling):
     X = rng.normal(size=(90, 2))
-    estimator = MLRClassifier(**SMALL).fit(X, X[:, 0] > 0)
+    preprocessor = TablePreprocessor(scaling=scaling)
+    estimator = MLRClassifier(preprocessor=preprocessor, **SMALL).fit(X, X[:, 0] > 0)
     rows = np.array([[0.0, np.inf], [0.0, 0.0], [np.nan, -np.inf]])
     said = ask(estimator, rows)["probabilities"]
     assert np.isnan(said).all(axis=1).tolist() == [True, False, True]

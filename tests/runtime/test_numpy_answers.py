@@ -202,7 +202,6 @@ def test_a_row_too_far_away_for_float32_is_answered_by_the_flagship(tiny_pool, n
         np.testing.assert_allclose(getattr(again, method)(rows), expected, atol=1e-5 * y.std())
 
 
-@pytest.mark.filterwarnings("ignore:.*(missing|new|too few)")
 def test_intervals_do_not_depend_on_what_was_asked_before(fit, new_rows):
     estimator = fit("MuddleRegressor")
     light = NumpyModel(describe_model(estimator))
