@@ -30,7 +30,7 @@ from muddle.datasets.reading import (
 from muddle.errors import DataFormatError, MissingDataError
 from muddle.parameters import check_choice, suggest
 from muddle.table_files.columns import check_column, mark_gaps, note_near_numbers
-from muddle.table_files.tasks import guess_task
+from muddle.table_files.tasks import guess_task, is_number
 
 Recipe = Literal["clean", "published"]
 
@@ -248,7 +248,7 @@ def _settle_task(target: "pd.Series[Any]", entry: Entry) -> tuple[Task, list[str
         return entry.task, []
     task, reason = guess_task(target)
     note = f"task guessed: {task}, {reason}"
-    if reason.endswith("whole numbers"):
+    if task == "classification" and is_number(target):
         note += "; if they are a quantity, state task='regression'"
     return task, [note]
 

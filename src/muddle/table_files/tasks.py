@@ -11,6 +11,11 @@ from muddle.table_files.columns import is_text
 Task = Literal["regression", "classification"]
 
 
+def is_number(target: "pd.Series[Any]") -> bool:
+    """Whether a target is a number, for which both tasks are possible."""
+    return not (is_text(target) or pd.api.types.is_bool_dtype(target))
+
+
 def guess_task(target: "pd.Series[Any]") -> tuple[Task, str]:
     """The task that a target without gaps looks like, and why."""
     if pd.api.types.is_datetime64_any_dtype(target):
@@ -18,7 +23,7 @@ def guess_task(target: "pd.Series[Any]") -> tuple[Task, str]:
             f"the target must be numbers or classes, got dates in column {target.name!r}. "
             "Turn them into numbers first, e.g. days since the first."
         )
-    if is_text(target) or pd.api.types.is_bool_dtype(target):
+    if not is_number(target):
         return "classification", "as the target is not a number"
     n_values = target.nunique()
     if looks_continuous(target.to_numpy(dtype=float)):
