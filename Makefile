@@ -6,11 +6,13 @@ READY := .venv/.ready
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 21
 
-install: $(READY) ## make .venv with the package and its development tools
+install: $(READY) ## make .venv with the three packages and the development tools
 
-$(READY): pyproject.toml constraints.txt
+PACKAGES := --editable packages/runtime --editable 'packages/muddle[cli,plot,report,onnx,dask,progress]' --editable packages/bench
+
+$(READY): packages/runtime/pyproject.toml packages/muddle/pyproject.toml packages/bench/pyproject.toml requirements-dev.txt constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt $(PACKAGES) --requirement requirements-dev.txt
 	@touch $@
 
 demo: $(READY) ## compare muddle with scikit-learn's models on built-in data; writes demo.png
@@ -56,7 +58,7 @@ package: $(READY) ## sdist and wheel, in dist/
 	$(BIN)/python -m build --no-isolation
 
 install-peers: $(READY) ## into .venv, the packages the benchmark compares with (CatBoost, XGBoost, ...)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,benchmark,ray]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt $(PACKAGES) --editable 'packages/bench[peers]' --requirement requirements-dev.txt 'ray>=2.9'
 
 replicate: $(READY) ## MLR-1 and MLR-2 beside the published R² on the three study data sets
 	$(BIN)/python scripts/replicate_depth.py

@@ -20,8 +20,8 @@ import torch
 from speed import name_hardware, read_commit
 
 from muddle import MuddleRegressor, TablePreprocessor
-from muddle.preprocessing.summary import summarise_table
-from muddle.preprocessing.tables import read_table
+from muddle.tables.summary import summarise_table
+from muddle.tables.tables import read_table
 
 PAGES = [(300, 6), (60, 1500)]  # rows, columns
 SUMMARIES = [(100, 10), (100_000, 50)]

@@ -28,12 +28,12 @@ import torch
 from speed import name_hardware, read_commit
 from textbook import sync
 
-from muddle.benchmark.methods import METHODS, Method, Request, Task, missing_package
-from muddle.benchmark.problems import text_columns
-from muddle.benchmark.splits import split_rows
-from muddle.datasets import load
-from muddle.datasets.catalogue import find_entry
-from muddle.datasets.files import data_home, locate
+from muddle_bench.data import load
+from muddle_bench.data.catalogue import find_entry
+from muddle_bench.data.files import data_home, locate
+from muddle_bench.methods.registry import METHODS, Method, Request, Task, missing_package
+from muddle_bench.run.problems import text_columns
+from muddle_bench.run.splits import split_rows
 
 PRESETS = {"fast": "muddle-fast", "default": "muddle", "best": "muddle-best"}
 PEER = "realmlp-5"

@@ -26,7 +26,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler, TargetEncoder
 
-from muddle.preprocessing import TablePreprocessor
+from muddle.tables import TablePreprocessor
 
 N_NUMBERS, N_GAPPY, N_TEXT, N_MANY = 32, 8, 14, 4
 

@@ -24,18 +24,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from muddle.benchmark.entries import Request
-from muddle.benchmark.methods import find_method
-from muddle.benchmark.problems import encode
-from muddle.benchmark.records import COLUMNS
-from muddle.benchmark.scores import score_regression
-from muddle.benchmark.splits import split_rows
-from muddle.benchmark.store import Store
-from muddle.benchmark.suites import build_cells
-from muddle.benchmark.sweep import run_benchmark
-from muddle.datasets import load
-from muddle.ranking import rank_families, rank_methods, read_table
-from muddle.report import write_report
+from muddle.scores import score_regression
+from muddle_bench.data import load
+from muddle_bench.methods.entries import Request
+from muddle_bench.methods.registry import find_method
+from muddle_bench.ranking import rank_families, rank_methods, read_table
+from muddle_bench.report import write_report
+from muddle_bench.run.problems import encode
+from muddle_bench.run.records import COLUMNS
+from muddle_bench.run.splits import split_rows
+from muddle_bench.run.store import Store
+from muddle_bench.run.suites import build_cells
+from muddle_bench.run.sweep import run_benchmark
 
 METHOD, DATASET = "ridge", "hills"
 N_ROWS, N_FEATURES = 200, 8

@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 from textbook import fit_textbook, make_table, sync
 
 from muddle import EnsMLRRegressor
-from muddle.preprocessing.splits import count_validation_rows
+from muddle.tables.splits import count_validation_rows
 from muddle.training.config import PAPER, Head
 
 ROOT = Path(__file__).resolve().parents[1]

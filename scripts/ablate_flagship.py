@@ -42,7 +42,6 @@ from pool_variants import (
     list_variants,
 )
 
-from muddle.benchmark.scores import area_under_curve, score_regression, spread
 from muddle.core.device import resolve_device
 from muddle.errors import DivergenceError
 from muddle.estimators.problems import NumberProblem, fit_features, read_classes, read_numbers
@@ -51,12 +50,13 @@ from muddle.flagship.estimators import BEYOND
 from muddle.flagship.fitting import Lesson, Pool, fit_pool
 from muddle.flagship.pool import Plan, Preset, make_plan
 from muddle.flagship.targets import fit_normal_scores
-from muddle.preprocessing import TablePreprocessor
-from muddle.preprocessing.checks import FloatArray
-from muddle.ranking import read_table
+from muddle.scores import area_under_curve, score_regression, spread
+from muddle.tables import TablePreprocessor
+from muddle.tables.checks import FloatArray
 from muddle.training import trainer
 from muddle.training.config import TrainConfig
 from muddle.training.stopping import Deadline
+from muddle_bench.ranking import read_table
 
 ROOT = Path(__file__).resolve().parents[1]
 KEY = ["dataset", "split", "variant"]

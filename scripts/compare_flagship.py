@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 from evidence import split_by_half
 
-from muddle.ranking import read_table
+from muddle_bench.ranking import read_table
 
 OURS = "muddle"
 MAIN = {"regression": "r2", "classification": "auc"}

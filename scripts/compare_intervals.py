@@ -28,12 +28,12 @@ import torch
 from evidence import Cell, add_row, choose_datasets, read_cell, read_rows, split_by_half
 
 from muddle import MuddleRegressor
-from muddle.benchmark.boosting import build_catboost
-from muddle.benchmark.entries import Request
 from muddle.flagship.conformal import fit_conformal, interval
 from muddle.flagship.folds import draw_folds
 from muddle.flagship.pool import N_FOLDS, Preset
-from muddle.preprocessing.checks import FloatArray
+from muddle.tables.checks import FloatArray
+from muddle_bench.methods.boosting import build_catboost
+from muddle_bench.methods.entries import Request
 
 ROOT = Path(__file__).resolve().parents[1]
 COVERAGE = 0.9

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from muddle.datasets import Dataset, load
-from muddle.datasets.catalogue import Entry, built_in
-from muddle.datasets.files import data_home
 from muddle.errors import MuddleError
+from muddle_bench.data import Dataset, load
+from muddle_bench.data.catalogue import Entry, built_in
+from muddle_bench.data.files import data_home
 
 # Stored in float32, a matrix keeps about seven digits.
 TOLERANCE = 1e-5

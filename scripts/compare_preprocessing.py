@@ -22,9 +22,9 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 
 from muddle import MLRClassifier, MLRRegressor, TablePreprocessor
-from muddle.datasets import load
-from muddle.datasets.catalogue import built_in
-from muddle.preprocessing.targets import TargetType
+from muddle.tables.targets import TargetType
+from muddle_bench.data import load
+from muddle_bench.data.catalogue import built_in
 
 ROOT = Path(__file__).resolve().parents[1]
 MOST_ROWS = 750

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import make_friedman1
 
 from muddle import MLRRegressor, MuddleRegressor
-from muddle.palette import BLUE, GREY, ORANGE, SKY, VERMILLION
+from muddle.page.palette import BLUE, GREY, ORANGE, SKY, VERMILLION
 from muddle.training.schedule import cycle_ends, rate_factors
 
 FIGURES = Path(__file__).resolve().parents[1] / "docs" / "figures" / "how_it_works"

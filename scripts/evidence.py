@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from muddle.benchmark.problems import text_columns
-from muddle.benchmark.splits import split_rows
-from muddle.datasets import load
-from muddle.datasets.catalogue import Task, built_in, find_entry
-from muddle.datasets.files import data_home
+from muddle_bench.data import load
+from muddle_bench.data.catalogue import Task, built_in, find_entry
+from muddle_bench.data.files import data_home
+from muddle_bench.run.problems import text_columns
+from muddle_bench.run.splits import split_rows
 
 HALVES = ("development", "evaluation")
 

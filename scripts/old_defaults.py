@@ -8,7 +8,7 @@ XGBoost before 1.0 grew trees of depth 3 at a learning rate of 0.1, from a first
 
 from typing import Any
 
-from muddle.benchmark.methods import Method, Request
+from muddle_bench.methods.registry import Method, Request
 
 
 def make_old_xgboost(request: Request) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 from muddle.flagship.combining import weigh_members
 from muddle.flagship.fitting import LEAST_SHARE
 from muddle.flagship.pool import Plan
-from muddle.preprocessing.checks import FloatArray
+from muddle.tables.checks import FloatArray
 
 GROUPS = ("alone", "snapshots", "without", "weights", "rounds")
 FULL, ONE_ROUND = "pool", "1 round"

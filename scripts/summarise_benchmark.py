@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from muddle.ranking import (
+from muddle_bench.ranking import (
     compare_published,
     compare_ranks,
     rank_families,

@@ -12,9 +12,9 @@ import torch
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import train_test_split
 
-from muddle.benchmark import backends, children, sweep
 from muddle.core.loss import combine, make_loss
 from muddle.core.ridge import factor_with_recovery, gram_matrix, ridge_residual
+from muddle_bench.run import backends, children, sweep
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS = ROOT / "benchmarks"

@@ -7,7 +7,7 @@ import pytest
 
 import muddle
 
-PACKAGE = Path(__file__).resolve().parents[1] / "src" / "muddle"
+PACKAGE = Path(__file__).resolve().parents[1] / "packages" / "muddle" / "src" / "muddle"
 COMMON = {"errors", "parameters", "shipping", "whole_file"}
 ALLOWED = {
     "core": {"core"} | COMMON,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from muddle.benchmark.methods import METHODS
 from muddle.flagship import fitting, pool
+from muddle_bench.methods.registry import METHODS
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -1,0 +1,216 @@
+"""The authors' preprocessing, rebuilt from the raw files so that published scores can be compared.
+
+Not to be used for anything else: rows leak into each other, and some rows are none.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from muddle.table_files.columns import type_columns
+from muddle_bench.data.catalogue import Entry
+from muddle_runtime.parameters import suggest
+
+FloatArray = NDArray[np.float64]
+
+MAX_CATEGORIES = 12
+# What reads as a gap; "?" does not.
+GAPS = ("NA",)
+GAP_WORD = "nan"  # the category that gaps in text become
+
+# The paper's own rules, done to every data set.
+RULES = {
+    "wide-text-dropped": "text with more than 12 distinct values is dropped",
+    "few-values-one-hot": "3 to 12 distinct values are one-hot encoded",
+    "two-values-as-one": "a column of two values becomes one column, 1 = not the most frequent",
+    "constant-dropped": "a column of one value is dropped",
+    "gaps-are-the-mean": "a gap is the mean among numbers, a category of its own in text",
+    "rest-against-most-frequent": "class 1 = not the most frequent; among numbers, the largest",
+    "target-scaled": "a target of regression is standardised",
+    "scaled-on-all-rows": "means, spreads and categories are taken from all rows",
+}
+
+# What the authors' matrices have beyond the rules, in every data set.
+QUIRKS_OF_ALL = {
+    "question-mark-is-text": "'?' is no gap: a column of numbers that holds it is text",
+    "numbers-kept": "numbers that are one-hot encoded are kept as numbers too",
+    "gaps-count-apart": "every gap counts as a distinct value of its own in a column of numbers",
+    "scaled-twice": "numbers are z = (x - m) / s, then (z - m) / s with the same m and s",
+    "leaks": "columns that give the target away, or number the rows, are kept",
+}
+
+# And in some: the flags of their entries.
+QUIRKS = {
+    "index-row": "the column numbers 0, 1, 2, ... are a first row, also where they make new "
+    "categories or turn a constant column into two values",
+    "index-row-removed": "as index-row, but the row is taken out after encoding: the scale and "
+    "columns of zeros remain",
+    "header-as-row": "the first record was read as a header, where a name that came before gets "
+    "a number ('f', 'f.1', 'f.2', ...), and read back as a row: most columns get a third value",
+    "broken-record": "a record broken over two lines counts as two rows with gaps",
+    "truncated-scores": "z is cut to a whole number before it is scaled again",
+    "restored-before-log": "the target was standardised with the divisor n, restored with n - 1 "
+    "and then its logarithm taken: log(m + (y - m) * sqrt(n / (n - 1)))",
+    "seoul-target": "the target is log(2 + max(l) - l) with l = log(1 + y): it falls as y rises",
+}
+
+# Key, second field and number of fields in front of the line break of "broken-record".
+BROKEN_RECORD = ("19930421", "x799", 17)
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Features and target as the authors had them, and why the other columns are not there."""
+
+    features: pd.DataFrame
+    target: FloatArray
+    dropped: dict[str, str]
+
+
+def build_published(table: pd.DataFrame, entry: Entry, without: Collection[str] = ()) -> Matrix:
+    """The authors' matrix from the fields of the raw file, blanks around them included; `without`
+    names quirks that are to be left away."""
+    for quirk in entry.quirks:
+        if quirk not in QUIRKS:
+            raise ValueError(
+                f"[{entry.id}] has an unknown quirk {quirk!r}.{suggest(quirk, QUIRKS)}"
+            )
+    quirks = check_without(entry, without)
+    gaps = GAPS if "question-mark-is-text" in quirks else (*GAPS, "?")
+    typed = type_columns(_shape_rows(table, quirks), gaps)
+    dropped = {**entry.drop, **entry.omitted, **({} if "leaks" in quirks else entry.leaks)}
+    columns: dict[str, FloatArray] = {}
+    for name in typed.columns.drop(entry.target):
+        if name in dropped:
+            continue
+        encoded = _encode_column(typed[name], name, quirks)
+        if not encoded:
+            dropped[name] = "constant, or text with more than 12 distinct values"
+        columns.update(encoded)
+    features = pd.DataFrame(columns, dtype=float)
+    target = typed[entry.target]
+    if "index-row-removed" in quirks:
+        features, target = features.iloc[1:].reset_index(drop=True), target.iloc[1:]
+    return Matrix(features, _encode_target(target, entry, quirks), dropped)
+
+
+def check_without(entry: Entry, without: Collection[str]) -> frozenset[str]:
+    """The quirks of a data set less some; an error for one that is not known."""
+    names = {*QUIRKS_OF_ALL, *QUIRKS}
+    for name in without:
+        if name not in names:
+            raise ValueError(
+                f"without must list quirks of the published recipe, got {name!r}."
+                f"{suggest(name, names)} docs/datasets.md lists them."
+            )
+    return frozenset({*QUIRKS_OF_ALL, *entry.quirks} - set(without))
+
+
+def _shape_rows(table: pd.DataFrame, quirks: Collection[str]) -> pd.DataFrame:
+    """Add the rows that are none."""
+    rows = table.to_numpy(dtype=object).tolist()
+    if "index-row" in quirks or "index-row-removed" in quirks:
+        rows.insert(0, [str(i) for i in range(table.shape[1])])
+    if "header-as-row" in quirks:
+        rows[0] = _number_repeats(rows[0])
+    if "broken-record" in quirks:
+        key, second, n_before = BROKEN_RECORD
+        at = next(i for i, row in enumerate(rows) if (row[0], row[1].lower()) == (key, second))
+        row = rows[at]
+        gaps = [""] * len(row)
+        rows[at : at + 1] = [
+            (row[:n_before] + gaps)[: len(row)],
+            (row[n_before:] + gaps)[: len(row)],
+        ]
+    return pd.DataFrame(rows, columns=table.columns, dtype=object)
+
+
+def _number_repeats(names: list[str]) -> list[str]:
+    """Names as a reader of headers tells repeated ones apart."""
+    before = [names[:i].count(name) for i, name in enumerate(names)]
+    return [f"{name}.{n}" if n else name for name, n in zip(names, before, strict=True)]
+
+
+def _encode_column(
+    column: "pd.Series[Any]", name: str, quirks: Collection[str]
+) -> dict[str, FloatArray]:
+    """The columns of the matrix one raw column turns into, by name."""
+    numeric = pd.api.types.is_numeric_dtype(column)
+    if not numeric:
+        column = column.fillna(GAP_WORD)
+    n_values = column.nunique()
+    if "gaps-count-apart" in quirks:
+        n_values += column.isna().sum()
+    if column.nunique() < 2 or (not numeric and n_values > MAX_CATEGORIES):
+        return {}
+    values = sorted(column.dropna().unique())
+    if n_values == 2:
+        rare = values[1] if values[0] == _most_frequent(column) else values[0]
+        return {f"{name}={_write(rare)}": _indicate(column, rare)}
+    encoded = {}
+    if n_values <= MAX_CATEGORIES:
+        encoded = {f"{name}={_write(value)}": _indicate(column, value) for value in values}
+    if numeric and ("numbers-kept" in quirks or not encoded):
+        encoded[name] = _scale(column.to_numpy(dtype=float), quirks)
+    return encoded
+
+
+def _most_frequent(column: "pd.Series[Any]") -> Any:
+    """The value of most rows; of equally frequent ones the one that comes first."""
+    return column.value_counts(sort=False).idxmax()
+
+
+def _indicate(column: "pd.Series[Any]", value: Any) -> FloatArray:
+    flags: FloatArray = (column == value).to_numpy(dtype=float)
+    return flags
+
+
+def _write(value: Any) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
+
+
+def _scale(values: FloatArray, quirks: Collection[str]) -> FloatArray:
+    mean, spread = np.nanmean(values), np.nanstd(values)
+    scores: FloatArray = np.nan_to_num((values - mean) / spread)
+    if "truncated-scores" in quirks:
+        scores = np.trunc(scores)
+    if "scaled-twice" in quirks:
+        scores = (scores - mean) / spread
+    return scores
+
+
+def _encode_target(target: "pd.Series[Any]", entry: Entry, quirks: Collection[str]) -> FloatArray:
+    numeric = pd.api.types.is_numeric_dtype(target)
+    if entry.task == "classification":
+        # A gap, as in the halves of a broken record, is not the most frequent class either.
+        ones = target == target.max() if numeric else target != _most_frequent(target)
+        flags: FloatArray = ones.to_numpy(dtype=float)
+        return flags
+    return _standardise(_transform_target(target.to_numpy(dtype=float), entry, quirks))
+
+
+def _transform_target(values: FloatArray, entry: Entry, quirks: Collection[str]) -> FloatArray:
+    if "restored-before-log" in quirks:
+        mean = values.mean()
+        values = mean + (values - mean) * np.sqrt(len(values) / (len(values) - 1))
+    if "seoul-target" in quirks:
+        logs = np.log1p(values)
+        turned: FloatArray = np.log(2 + logs.max() - logs)
+        return turned
+    return transform_target(values, entry)
+
+
+def transform_target(values: FloatArray, entry: Entry) -> FloatArray:
+    """The target on the scale on which the paper measures the error."""
+    if entry.transform == "log":
+        return np.log(values)
+    return np.log1p(values) if entry.transform == "log1p" else values
+
+
+def _standardise(values: FloatArray) -> FloatArray:
+    scores: FloatArray = (values - values.mean()) / values.std()
+    return scores

@@ -1,0 +1,168 @@
+"""The registry: every method of the benchmark, look-up with suggestions, plugins."""
+
+import importlib
+import importlib.util
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+
+from muddle_bench.errors import UnknownMethodError
+from muddle_bench.methods.baselines import BASELINES
+from muddle_bench.methods.boosting import BOOSTING
+from muddle_bench.methods.configurations import configuration
+from muddle_bench.methods.entries import Input, Method, Request, Task
+from muddle_bench.methods.mlr import MLR_METHODS
+from muddle_bench.methods.peers import PEERS
+from muddle_runtime.parameters import suggest
+
+__all__ = [
+    "METHODS",
+    "Input",
+    "Method",
+    "Request",
+    "Task",
+    "by_name",
+    "configuration",
+    "find_method",
+    "load_plugin",
+    "missing_package",
+    "select_methods",
+]
+
+
+def by_name(methods: Iterable[Method]) -> dict[str, Method]:
+    """A registry: one method per name, one builder per fit."""
+    registry: dict[str, Method] = {}
+    fits: dict[str, Method] = {}
+    for method in methods:
+        if method.name in registry:
+            raise ValueError(
+                f"two methods are named {method.name!r}. Names stand in tables and file names: "
+                "give one of the two another."
+            )
+        first = fits.setdefault(method.fit_name, method)
+        if (first.make, first.input) != (method.make, method.input):
+            raise ValueError(
+                f"methods {first.name!r} and {method.name!r} share fit_name={method.fit_name!r}, "
+                "so they must have the same make and input. Share them, or set another fit_name."
+            )
+        registry[method.name] = method
+    return registry
+
+
+METHODS = by_name([*MLR_METHODS, *BOOSTING, *BASELINES, *PEERS])
+
+
+def find_method(name: str, methods: Mapping[str, Method] = METHODS) -> Method:
+    """The method of that name."""
+    if name not in methods:
+        raise UnknownMethodError(
+            f"no method named {name!r}.{suggest(name, methods)} "
+            f"`muddle methods` lists all {len(methods)}."
+        )
+    return methods[name]
+
+
+def select_methods(
+    wanted: Iterable[str] | str | None,
+    task: Task | None = None,
+    methods: Mapping[str, Method] = METHODS,
+) -> list[Method]:
+    """Methods by name or family, each once and in the registry's order; None: all.
+
+    With a task, those that cannot do it are left out.
+    """
+    names = {wanted} if isinstance(wanted, str) else set(methods if wanted is None else wanted)
+    families = {method.family for method in methods.values()}
+    unknown = sorted(names - set(methods) - families)
+    if unknown:
+        raise UnknownMethodError(
+            f"no method or family named {unknown[0]!r}."
+            f"{suggest(unknown[0], [*methods, *sorted(families)])} "
+            f"`muddle methods` lists all {len(methods)}."
+        )
+    chosen = [method for method in methods.values() if {method.name, method.family} & names]
+    return [method for method in chosen if task is None or task in method.tasks]
+
+
+def missing_package(method: Method) -> str | None:
+    """What the method lacks on this machine and what to do about it, or None; imports nothing."""
+    for package in method.packages:
+        if not _is_installed(package):
+            kind, _, name = package.rpartition(":")
+            needed = f"R with the package {name}" if kind == "R" else name
+            return f"needs {needed}: {method.install}" if method.install else f"needs {needed}"
+    return None
+
+
+def _is_installed(package: str) -> bool:
+    if package.startswith("R:"):
+        return _r_has(package.removeprefix("R:"))
+    return importlib.util.find_spec(package) is not None
+
+
+@lru_cache
+def _r_has(package: str) -> bool:
+    """Asked once: R takes half a second to start."""
+    if shutil.which("Rscript") is None:
+        return False
+    question = f"quit(status = !nzchar(system.file(package = '{package}')))"
+    return subprocess.run(["Rscript", "-e", question], capture_output=True).returncode == 0
+
+
+def load_plugin(source: str | Path) -> list[Method]:
+    """The methods of a file or module that defines METHODS, a list of Method."""
+    path = Path(source).expanduser()
+    if path.suffix == ".py" and not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}. A plugin is a .py file or a module.")
+    try:
+        module = _import_file(path) if path.is_file() else importlib.import_module(str(source))
+    except (Exception, SystemExit) as error:
+        raise ValueError(
+            f"the plugin {source} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+    listed = getattr(module, "METHODS", None)
+    if listed is None:
+        raise ValueError(
+            "a plugin must define METHODS, a list of muddle_bench.methods.registry.Method; "
+            f"{source} does not."
+        )
+    if isinstance(listed, Mapping):
+        listed = listed.values()
+    methods = list(listed) if isinstance(listed, Iterable) else [listed]
+    for method in methods:
+        if not isinstance(method, Method):
+            raise ValueError(
+                f"METHODS of {source} must be a list of muddle_bench.methods.registry.Method, got "
+                f"{type(method).__name__}."
+            )
+    by_name([*METHODS.values(), *methods])  # names must be new
+    return methods
+
+
+def _import_file(path: Path) -> ModuleType:
+    # Without the folder, so that records of one file agree between machines.
+    name = f"muddle_plugin_{path.stem}"
+    known = sys.modules.get(name)
+    if known is not None:
+        if Path(str(known.__file__)) != path.resolve():
+            raise ValueError(
+                f"two plugins have the file name {path.name}: {known.__file__} and "
+                f"{path.resolve()}. Rename one."
+            )
+        return known
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # before it runs: dataclasses and pickle look there
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

@@ -1,0 +1,188 @@
+"""One job, in this process: fit, predict, score, and what came of it as records."""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from muddle.errors import DataFormatError, MissingDataError, MissingPackageError
+from muddle.scores import score_classification, score_regression
+from muddle_bench.errors import ChecksumError, DownloadError
+from muddle_bench.methods.entries import Method, Request
+from muddle_bench.methods.registry import find_method, missing_package
+from muddle_bench.run.cells import Job, fingerprint
+from muddle_bench.run.environment import (
+    MemoryMeter,
+    Peaks,
+    describe_machine,
+    describe_versions,
+    packages_of,
+)
+from muddle_bench.run.problems import Problem, prepare
+from muddle_bench.run.records import Record, Status, now, shorten
+
+# The data's fault, not the method's: worth another try when the file is there.
+DATA_ERRORS = (ChecksumError, DataFormatError, DownloadError, MissingDataError, MissingPackageError)
+
+OnStart = Callable[[list[Record]], None]
+
+
+def run_job(
+    job: Job, methods: Mapping[str, Method], *, on_start: OnStart, debug: bool = False
+) -> Iterator[Record]:
+    """The records of a job's cells, one by one.
+
+    `on_start` is told, just before the clock starts, what is known of each record by then. With
+    debug, exceptions pass.
+    """
+    wanted = [find_method(name, methods) for name in job.methods]
+    blanks = [blank_record(job, method) for method in wanted]
+    lacking = missing_package(wanted[0])
+    if lacking:
+        yield from (end(blank, "skipped", lacking) for blank in blanks)
+        return
+    try:
+        problem = prepare(job, wanted[0].input)
+    except BaseException as error:
+        if debug:
+            raise
+        yield from (end_unprepared(blank, error) for blank in blanks)
+        return
+    try:
+        blanks = [
+            fill_record(blank, method, methods, problem, job)
+            for blank, method in zip(blanks, wanted, strict=True)
+        ]
+        model = wanted[0].make(make_request(job, problem))
+        packages = packages_of(model, wanted[0].packages)
+        blanks = [replace(blank, versions=describe_versions(packages)) for blank in blanks]
+        on_start(blanks)
+        meter = MemoryMeter(job.settings.device)
+        start = time.perf_counter()
+        model.fit(problem.train, problem.y_train)
+        fit_seconds = time.perf_counter() - start
+        fit_peaks = meter.read()
+    except BaseException as error:  # SystemExit too: a method must not end the sweep
+        if debug:
+            raise
+        failures = [end(blank, "failed", explain(error)) for blank in blanks]
+    else:
+        fitted = [replace(blank, fit_seconds=round(fit_seconds, 6)) for blank in blanks]
+        for method, blank in zip(wanted, fitted, strict=True):
+            yield answer(method, model, problem, blank, meter, fit_peaks, debug)
+        return
+    yield from failures
+
+
+def blank_record(job: Job, method: Method) -> Record:
+    """What is known of a cell before its job starts."""
+    return Record(
+        recipe=job.recipe,
+        task=job.task,
+        dataset=job.dataset,
+        method=method.name,
+        split=job.split,
+        family=method.family,
+        status="failed",
+        threads=job.settings.threads,
+        device=job.settings.device,
+        machine=describe_machine(),
+    )
+
+
+def end(record: Record, status: Status, reason: str = "") -> Record:
+    """The record as it is kept."""
+    return replace(record, status=status, reason=shorten(reason), finished=now())
+
+
+def end_unprepared(record: Record, error: BaseException) -> Record:
+    """The record of a cell whose data could not be prepared."""
+    status: Status = "skipped" if isinstance(error, DATA_ERRORS) else "failed"
+    return end(record, status, explain(error))
+
+
+def explain(error: BaseException) -> str:
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def fill_record(
+    blank: Record, method: Method, methods: Mapping[str, Method], problem: Problem, job: Job
+) -> Record:
+    fits = [other.fit_name for other in methods.values()]
+    return replace(
+        blank,
+        shared_fit=method.fit_name if fits.count(method.fit_name) > 1 else "",
+        n_train=len(problem.y_train),
+        n_test=len(problem.y_test),
+        n_features=problem.n_features,
+        rows_hash=problem.rows_hash,
+        fingerprint=fingerprint(method, job.task),
+        machine=describe_machine(job.settings.device),
+    )
+
+
+def make_request(job: Job, problem: Problem) -> Request:
+    return Request(
+        task=job.task,
+        seed=job.split,
+        threads=job.settings.threads,
+        device=job.settings.device,
+        categorical=problem.categorical,
+    )
+
+
+def answer(
+    method: Method,
+    model: Any,
+    problem: Problem,
+    blank: Record,
+    meter: MemoryMeter,
+    fit_peaks: Peaks,
+    debug: bool,
+) -> Record:
+    try:
+        meter.restart()
+        answering = model if method.answer is None else method.answer(model)
+        start = time.perf_counter()
+        predicted = answering.predict(problem.test)
+        seconds = time.perf_counter() - start
+        scores = _score(answering, predicted, problem)
+        details = "" if method.details is None else _to_json(method.details(answering, problem))
+    except BaseException as error:
+        if debug:
+            raise
+        return end(blank, "failed", explain(error))
+    peaks = fit_peaks.or_higher(meter.read())
+    scored = replace(
+        blank,
+        predict_seconds=round(seconds, 6),
+        peak_mb=peaks.here,
+        device_peak_mb=peaks.on_device,
+        details=details,
+        **scores,
+    )
+    return end(scored, "ok")
+
+
+def _to_json(details: Mapping[str, Any]) -> str:
+    return json.dumps(dict(details), ensure_ascii=False, allow_nan=False)
+
+
+def _score(model: Any, predicted: Any, problem: Problem) -> dict[str, Any]:
+    if not problem.n_classes:
+        return score_regression(problem.y_test, predicted)
+    probabilities = decision = None
+    if hasattr(model, "predict_proba"):
+        probabilities = model.predict_proba(problem.test)
+    elif hasattr(model, "decision_function"):
+        decision = model.decision_function(problem.test)
+    return score_classification(
+        problem.y_test,
+        predicted,
+        probabilities=probabilities,
+        decision=decision,
+        seen=problem.seen,
+        n_classes=problem.n_classes,
+    )

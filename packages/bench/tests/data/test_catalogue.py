@@ -1,0 +1,155 @@
+"""The catalogue states what is needed of every data set, and says what is wrong with a bad one."""
+
+import csv
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+
+from muddle.errors import DataFormatError
+from muddle_bench.data.catalogue import Entry, built_in, find_entry, read_all, read_catalogue
+from muddle_bench.data.published import QUIRKS
+from muddle_bench.errors import UnknownDatasetError
+
+
+def write_catalogue(folder, text):
+    path = folder / "catalogue.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def paper_table():
+    """The paper's table of data sets, which lies beside the checkout where there is one."""
+    path = Path(__file__).resolve().parents[5] / "shared" / "paper" / "published" / "datasets.csv"
+    if not path.is_file():
+        pytest.skip("needs ../shared/paper/published/datasets.csv, which is not here")
+    with path.open(encoding="utf-8", newline="") as file:
+        return {row["dataset_id"]: row for row in csv.DictReader(file)}
+
+
+def test_the_catalogue_holds_the_data_sets_of_the_paper_with_their_sizes(paper_table):
+    assert built_in().keys() == paper_table.keys()
+    for name, entry in built_in().items():
+        row = paper_table[name]
+        assert (entry.n_published, entry.d_published) == (int(row["n"]), int(row["d"])), name
+        assert entry.task == row["task"], name
+        # The paper numbers the columns of files without a header.
+        by_number = row["target"].isdigit() and entry.columns
+        target = entry.columns[int(row["target"])] if by_number else row["target"]
+        assert entry.target == target, name
+
+
+@pytest.mark.parametrize("entry", built_in().values(), ids=lambda entry: entry.id)
+def test_every_entry_says_where_its_file_comes_from(entry):
+    assert entry.title
+    assert entry.licence
+    assert entry.page.startswith("https://")
+    assert entry.sha256
+    assert all(re.fullmatch("[0-9a-f]{64}", checksum) for checksum in entry.sha256)
+    if entry.source.startswith("UCI"):
+        number = entry.source.removeprefix("UCI ")
+        assert f"/dataset/{number}/" in entry.page
+        assert entry.url.startswith("https://archive.ics.uci.edu/ml/machine-learning-databases/")
+        assert entry.url.rsplit("/", 1)[1] == entry.file.rsplit("/", 1)[1]
+    else:
+        assert entry.source.removeprefix("Kaggle ") in entry.page
+        assert entry.url is None
+
+
+@pytest.mark.parametrize("entry", built_in().values(), ids=lambda entry: entry.id)
+def test_columns_and_quirks_of_every_entry_exist(entry):
+    assert set(entry.quirks) <= QUIRKS.keys()
+    named = {*entry.drop, *entry.leaks, *entry.omitted}
+    assert len(named) == len(entry.drop) + len(entry.leaks) + len(entry.omitted)
+    assert entry.target not in named
+    if entry.columns:
+        assert named | {entry.target} <= set(entry.columns)
+
+
+def test_two_keys_are_enough(tmp_path):
+    path = write_catalogue(tmp_path, '[mine]\nfile = "mine.csv"\ntarget = "price"\n')
+    assert read_catalogue(path) == {"mine": Entry(id="mine", file="mine.csv", target="price")}
+
+
+def test_the_example_in_the_docs_is_a_catalogue(tmp_path):
+    docs = Path(__file__).resolve().parents[4] / "docs" / "datasets.md"
+    (example,) = re.findall(r"```toml\n(.*?)```", docs.read_text(encoding="utf-8"), re.DOTALL)
+    entries = read_catalogue(write_catalogue(tmp_path, example))
+    assert [entry.target for entry in entries.values()] == ["price", "outcome"]
+
+
+def test_lists_and_tables_are_read(tmp_path):
+    text = '[mine]\nfile = "a"\ntarget = "b"\nmissing = ["NA"]\ndrop = { No = "row number" }\n'
+    entry = read_catalogue(write_catalogue(tmp_path, text))["mine"]
+    assert entry.missing == ("NA",)
+    assert entry.drop == {"No": "row number"}
+
+
+def test_entries_can_be_sent_to_another_process():
+    for entry in built_in().values():
+        assert pickle.loads(pickle.dumps(entry)) == entry
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[a]\nfile = "x"\n', r"\[a\] must have the key 'target'"),
+        (
+            '[a]\nfile = "x"\ntraget = "y"\n',
+            r"\[a\] has an unknown key 'traget'. Did you mean 'tar",
+        ),
+        ('[a]\nfile = "x"\ntarget = 3\n', r"\[a\] target must be the target .*, got 3"),
+        ('[a]\nid = "b"\n', "unknown key 'id'"),
+        ('[a]\nheader = "maybe"\n', "header must be true, false or 'optional', got 'maybe'"),
+        ('[a]\ntask = "ranking"\n', "task must be 'regression' or 'classification', got 'ranking'"),
+        ('[a]\nmissing = "?"\n', r"missing must be a list of texts, got '\?'"),
+        ("[a]\nmissing = [1]\n", "missing must be a list of texts"),
+        ('[a]\nseparator = ", "\n', "separator must be one character"),
+        ('[a]\ntransform = "sqrt"\n', "transform must be 'none', 'log' or 'log1p'"),
+        ('[a]\ndrop = ["No"]\n', "drop must be reasons by column"),
+        ("[a]\ndrop = { No = 1 }\n", "drop must be reasons by column"),
+        ("[a]\nn_published = true\n", "n_published must be a whole number above 0"),
+        ("[a]\nd_published = 0\n", "d_published must be a whole number above 0"),
+        ('file = "x"\n', r"'file' must be a table.*\[name-of-the-data-set\]"),
+        ("[a\n", "must be a TOML file in UTF-8: .*line 1"),
+    ],
+)
+def test_a_bad_catalogue_is_told_which_table_and_key(tmp_path, text, message):
+    path = write_catalogue(tmp_path, text)
+    with pytest.raises(DataFormatError, match=message) as caught:
+        read_catalogue(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_catalogue_in_another_encoding_is_refused(tmp_path):
+    path = tmp_path / "catalogue.toml"
+    path.write_bytes('[größe]\nfile = "x"\n'.encode("latin-1"))
+    with pytest.raises(DataFormatError, match="must be a TOML file in UTF-8"):
+        read_catalogue(path)
+
+
+def test_an_own_catalogue_adds_to_the_built_in_one(tmp_path):
+    write_catalogue(tmp_path, '[mine]\nfile = "mine.csv"\ntarget = "price"\n')
+    assert list(read_all(tmp_path)) == [*built_in(), "mine"]
+    assert find_entry("mine", tmp_path).target == "price"
+    assert find_entry("servo", tmp_path) == built_in()["servo"]
+    assert "mine" not in built_in()
+
+
+def test_an_own_table_cannot_take_a_built_in_name(tmp_path):
+    write_catalogue(tmp_path, '[servo]\nfile = "mine.csv"\ntarget = "price"\n')
+    with pytest.raises(DataFormatError, match=r"\[servo\] is the name of a built-in data set"):
+        find_entry("abalone", tmp_path)
+
+
+def test_an_unknown_name_gets_a_suggestion(tmp_path):
+    with pytest.raises(
+        UnknownDatasetError, match=r"named 'Abalon'\. Did you mean 'abalone'"
+    ) as caught:
+        find_entry("Abalon", tmp_path)
+    assert "lists all 33" in str(caught.value)
+    assert str(tmp_path / "catalogue.toml") in str(caught.value)
+    with pytest.raises(UnknownDatasetError, match=r"named 'zzz'\. muddle"):
+        find_entry("zzz", tmp_path)

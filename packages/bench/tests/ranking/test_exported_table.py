@@ -1,0 +1,150 @@
+import gzip
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from muddle.errors import DataFormatError
+from muddle_bench.ranking import COLUMNS, list_metrics, rank_methods, read_table
+
+RECORD = {"dataset": "servo", "method": "ridge", "family": "GLM", "r2": 0.5}
+
+
+def test_csv_plain_and_gzipped_read_alike(table_of, tmp_path):
+    table = table_of(RECORD, {**RECORD, "split": 1, "status": "failed", "reason": "a, b", "r2": ""})
+    plain, packed = tmp_path / "t.csv", tmp_path / "t.csv.gz"
+    table.to_csv(plain, index=False)
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    pd.testing.assert_frame_equal(read_table(plain), read_table(packed))
+    pd.testing.assert_frame_equal(read_table(str(plain)), read_table(table))
+    assert read_table(plain)["reason"].tolist() == ["", "a, b"]
+
+
+def test_a_method_called_nan_is_no_gap(table_of, tmp_path):
+    path = tmp_path / "t.csv"
+    table_of({**RECORD, "method": "nan"}).to_csv(path, index=False)
+    assert read_table(path)["method"].tolist() == ["nan"]
+
+
+def test_table_is_sorted_and_other_columns_left_out(table_of):
+    table = table_of({**RECORD, "split": 10}, {**RECORD, "split": 2}).assign(mood="good")
+    read = read_table(table)
+    assert read["split"].tolist() == [2, 10]
+    assert list(read) == COLUMNS
+    assert "mood" in table  # the caller's frame is as it was
+
+
+def test_missing_file_says_how_to_make_one(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no exported table .*t\.csv\. `muddle benchmark"):
+        read_table(tmp_path / "t.csv")
+
+
+def test_empty_file_and_empty_table_are_refused(table_of, tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("")
+    with pytest.raises(DataFormatError, match="must be a CSV file"):
+        read_table(path)
+    with pytest.raises(DataFormatError, match="at least one record"):
+        read_table(table_of(RECORD).iloc[:0])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"no gzip at all",
+        gzip.compress(bytes(range(256)) * 50)[:200],  # cut off
+        gzip.compress(b"a" * 500)[:10] + b"garbage, garbage",
+    ],
+    # The header of gzip holds the time: as an id it differs between the processes of one run.
+    ids=["plain text", "cut off", "only the header"],
+)
+def test_damaged_gzip_is_refused(tmp_path, content):
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(content)
+    with pytest.raises(DataFormatError, match="must be a CSV file"):
+        read_table(path)
+
+
+def test_missing_column_is_named_with_the_one_that_was_meant(table_of):
+    table = table_of(RECORD).rename(columns={"accuracy": "acuracy"})
+    with pytest.raises(DataFormatError, match=r"lacks accuracy\. Did you mean 'acuracy'\?"):
+        read_table(table)
+
+
+def test_a_table_from_before_the_calibration_error_is_read_and_ranked(table_of, tmp_path):
+    records = [
+        {"dataset": "wine", "method": method, "task": "classification", "accuracy": accuracy}
+        for method, accuracy in (("a", 0.8), ("b", 0.9))
+    ]
+    old = table_of(*records).drop(columns=["ece", "details"])
+    old.to_csv(tmp_path / "old.csv", index=False)
+    read = read_table(tmp_path / "old.csv")
+    assert list(read) == COLUMNS
+    assert read["ece"].isna().all()
+    assert read["details"].eq("").all()
+    assert list_metrics(read) == list_metrics(old) == ["accuracy"]
+    for table in (read, old):  # a frame that was not passed through read_table as well
+        assert rank_methods(table, "accuracy", n_resamples=1)["method"].tolist() == ["b", "a"]
+        with pytest.raises(ValueError, match="at least one score of ece, and has none"):
+            rank_methods(table, "ece")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"status": "OK"}, r"status must be one of ok, .*got 'OK' for ridge on servo, split 0"),
+        ({"task": "ranking"}, "task must be one of regression, classification, got 'ranking'"),
+        ({"r2": "half"}, "r2 must hold finite numbers or nothing, got 'half' in record 1"),
+        ({"r2": np.inf}, "r2 must hold finite numbers or nothing, got 'inf'"),
+        ({"r2": ""}, "a record with status ok must have r2, and ridge on servo, split 0 has none"),
+        ({"split": 0.5}, r"split must be a whole number from 0, got 0\.5"),
+        ({"split": ""}, "split must be a whole number from 0, got nan"),
+        ({"split": -1}, "split must be a whole number from 0, got -1"),
+        ({"family": ""}, "family must not be empty, and is for ridge on servo"),
+    ],
+)
+def test_bad_record_is_named(table_of, wrong, message):
+    with pytest.raises(DataFormatError, match=message):
+        read_table(table_of({**RECORD, **wrong}))
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        ({}, "ridge on servo, split 0 is there more often"),
+        ({"split": 1, "family": "RF"}, "method 'ridge' must have one family, got GLM and RF"),
+        (
+            {"method": "ols", "task": "classification", "accuracy": 1, "split": 1},
+            "dataset 'servo' must have one task, got classification and regression",
+        ),
+        ({"method": "ols", "rows_hash": "other"}, "split 0 of servo .* 2 different rows_hash"),
+    ],
+)
+def test_records_that_contradict_each_other_are_refused(table_of, second, message):
+    with pytest.raises(DataFormatError, match=message):
+        read_table(table_of(RECORD, {**RECORD, **second}))
+
+
+def test_skipped_cells_need_no_row_hash(table_of):
+    skipped = {**RECORD, "method": "ols", "status": "skipped", "r2": "", "rows_hash": ""}
+    assert len(read_table(table_of(RECORD, skipped))) == 2
+
+
+def test_two_recipes_are_not_compared(table_of):
+    table = read_table(table_of(RECORD, {**RECORD, "recipe": "clean"}))
+    with pytest.raises(ValueError, match=r"has clean and published\. Choose one"):
+        rank_methods(table, "r2")
+
+
+def test_unknown_metric_is_named_with_the_one_that_was_meant(table_of):
+    with pytest.raises(ValueError, match="Did you mean 'accuracy'"):
+        rank_methods(read_table(table_of(RECORD)), "acuracy")
+
+
+def test_task_that_is_not_in_the_table_is_named(table_of):
+    with pytest.raises(ValueError, match="must hold records of classification, and has none"):
+        rank_methods(read_table(table_of(RECORD)), "auc")
+
+
+def test_metrics_of_a_table_are_those_with_a_score(table_of):
+    assert list_metrics(read_table(table_of(RECORD))) == ["r2"]

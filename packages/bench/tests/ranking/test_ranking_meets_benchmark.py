@@ -1,0 +1,40 @@
+"""What ranking takes for granted of the benchmark, which it must not import."""
+
+import pytest
+
+from muddle_bench.methods.registry import METHODS
+from muddle_bench.ranking import COLUMNS, PUBLISHED_NAMES, published_classes, read_table
+from muddle_bench.ranking.ranks import REFERENCE
+from muddle_bench.ranking.scores import BASELINE
+from muddle_bench.run.records import COLUMNS as WRITTEN
+from muddle_bench.run.records import Record
+from muddle_bench.run.tables import write_table
+
+
+def test_columns_read_are_the_columns_written():
+    assert list(WRITTEN) == COLUMNS
+
+
+def test_a_written_table_is_read_to_the_last_bit(tmp_path):
+    common = {"recipe": "clean", "task": "regression", "dataset": "servo", "family": "GLM"}
+    done = Record(**common, method="ridge", split=0, status="ok", r2=0.1 + 0.2, n_train=5)
+    bad = Record(**common, method="ols", split=0, status="failed", reason='"x", y')
+    write_table([bad, done], tmp_path / "t.csv.gz")
+    table = read_table(tmp_path / "t.csv.gz").set_index("method")
+    assert table.loc["ridge", "r2"] == 0.1 + 0.2
+    assert table.loc["ridge", "n_train"] == 5
+    assert table.loc["ols", ["status", "reason"]].tolist() == ["failed", '"x", y']
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_published_names_are_methods_of_their_task_and_class(task):
+    methods = {method.name: method for method in METHODS.values()}
+    classes = published_classes()
+    families = set(classes.loc[classes["task"] == task, "family"])
+    for name in PUBLISHED_NAMES[task]:
+        assert task in methods[name].tasks, name
+        assert methods[name].family in families, name
+
+
+def test_baseline_and_reference_are_methods():
+    assert {BASELINE, REFERENCE} <= {method.name for method in METHODS.values()}

@@ -1,0 +1,434 @@
+"""The page: what is on it is what muddle_bench.ranking says, whatever the table holds."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from muddle.errors import DataFormatError, MissingPackageError
+from muddle_bench.ranking import (
+    METRICS,
+    by_dataset,
+    compare_published,
+    compare_published_classes,
+    compare_ranks,
+    coverage,
+    list_failures,
+    rank_families,
+    rank_methods,
+    win_rates,
+    win_rates_against,
+)
+from muddle_bench.report import write_report
+from muddle_bench.report.boards import mark_best
+from muddle_bench.report.summary import say_findings
+
+FIT = "Fit,\N{NO-BREAK SPACE}s"
+SMALL = ("ens-mlr-released", "catboost", "baseline")
+
+
+def test_sections_come_in_the_order_a_reader_asks(page):
+    sections = [text for tag, text in page.headings if tag == "h2"]
+    assert sections == [
+        "Summary", "Leader boards", "Classes", "Published", "Differences", "Data sets", "Coverage",
+        "How",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("metric", ["r2", "accuracy", "auc", "log_loss", "brier", "ece"])
+def test_leader_board_shows_the_ranking(page, table, metric):
+    ranked = rank_methods(table, metric)
+    name = f"leaderboard_{metric}"
+    assert page.column(name, "Method") == ranked["method"].tolist()
+    for head, column in (("Mean rank", "rank"), (FIT, "fit_seconds"), ("Imputed", "imputed")):
+        np.testing.assert_allclose(page.values(name, head), ranked[column], rtol=1e-5)
+    if metric in ("r2", "accuracy", "auc"):
+        for head, column in (("PMA", "pma"), ("P90", "p90"), ("P98", "p98")):
+            np.testing.assert_allclose(page.values(name, head), ranked[column], rtol=1e-5)
+    else:
+        assert "PMA" not in page.tables[name][0]
+
+
+def test_a_table_from_before_the_calibration_error_has_a_report_without_it(
+    make_table, tmp_path, read_page
+):
+    table = make_table(tasks=["classification"], methods=SMALL, n_datasets=2, n_splits=2)
+    old = read_page(write_report(table.drop(columns="ece"), tmp_path / "old.html"))
+    new = read_page(write_report(table, tmp_path / "new.html"))
+    assert "leaderboard_brier" in old.tables
+    assert set(new.tables) - set(old.tables) == {"leaderboard_ece", "datasets_ece"}
+
+
+def test_leader_board_rounds_to_three_digits_and_says_shared_fits(page, table):
+    ranked = rank_methods(table, "r2").set_index("method")
+    shown = dict(zip(page.column("leaderboard_r2", "Method"),
+                     page.column("leaderboard_r2", "Mean R²"), strict=True))  # fmt: skip
+    assert shown["catboost"] == f"{ranked.loc['catboost', 'mean']:.3f}"
+    assert shown["baseline"].startswith("−0.0")
+    seconds = dict(zip(page.column("leaderboard_r2", "Method"),
+                       page.column("leaderboard_r2", FIT), strict=True))  # fmt: skip
+    assert seconds["mlr-1-released"].endswith("†")
+    assert not seconds["catboost"].endswith("†")
+
+
+def test_methods_that_are_not_ranked_are_listed_with_the_reason(page):
+    assert page.tables["left_out_r2"][1][0] == "xgboost"
+    assert "5 skipped" in page.tables["left_out_r2"][1][2]
+    assert page.tables["left_out_log_loss"][1][0] == "ridge-classifier"
+
+
+def test_win_rates_are_those_of_the_ranking(page, table):
+    rates = win_rates(table, "accuracy")
+    assert page.column("win_rates_accuracy", "Method") == list(rates)
+    shown = [page.values("win_rates_accuracy", name) for name in rates]
+    expected = rates.to_numpy(copy=True)
+    np.fill_diagonal(expected, np.nan)
+    np.testing.assert_allclose(np.transpose(shown), expected, rtol=1e-5)
+
+
+def test_data_set_tables_show_means_and_mark_the_best(page, table):
+    long = by_dataset(table, "brier").set_index(["method", "dataset"])
+    best = long["mean"].xs("ionosphere", level="dataset").idxmin()
+    methods = page.column("datasets_brier", "Method")
+    np.testing.assert_allclose(
+        page.values("datasets_brier", "ionosphere"),
+        [long.loc[(method, "ionosphere"), "mean"] for method in methods],
+        rtol=1e-5,
+    )
+    place = page.tables["datasets_brier"][0].index("ionosphere")
+    marked = {
+        method: cells[place].get("class", "")
+        for method, cells in zip(methods, page.cells["datasets_brier"][1:], strict=True)
+    }
+    assert "best" in marked[best]
+    assert sum("best" in classes for classes in marked.values()) == 1
+    assert "near" not in marked["baseline"]
+
+
+def test_one_lucky_split_of_many_makes_no_best(make_table):
+    table = make_table(tasks=["regression"], methods=["catboost", "mlp"], whole=True, n_splits=4)
+    servo = table["dataset"] == "servo"
+    table.loc[servo & (table["method"] == "mlp") & (table["split"] > 0), "status"] = "timeout"
+    table.loc[servo & (table["method"] == "mlp") & (table["split"] == 0), "r2"] = 0.999
+    marks = mark_best(table, "servo", METRICS["r2"])
+    assert marks["catboost"].classes == "best"
+
+
+def test_published_numbers_stand_beside_ours(page, table):
+    compared = compare_published(table)
+    compared = compared[compared["metric"] == "r2"].reset_index(drop=True)
+    name = "published_all_r2"
+    assert page.column(name, "Data set") == compared["dataset"].tolist()
+    np.testing.assert_allclose(page.values(name, "Difference"), compared["difference"], rtol=1e-4)
+    place = page.tables[name][0].index("Difference")
+    marked = ["beyond" in cells[place].get("class", "") for cells in page.cells[name][1:]]
+    assert marked == (compared["z"].abs() > 3).tolist()
+    assert len(page.tables["published_beyond_r2"]) - 1 == sum(marked)
+    assert f"{sum(marked)} differences of {len(compared)} are beyond" in page.text
+
+
+def test_class_tables_show_the_paper_s_way_and_the_honest_one(page, table):
+    compared = compare_published_classes(table)
+    ours = compared[(compared["metric"] == "auc") & (compared["statistic"] == "p95")]
+    rows = page.tables["classes_published_auc"][2:]
+    assert [row[0] for row in rows] == ours["family"].tolist()
+    heads = page.tables["classes_published_auc"][0]
+    at = 1 + 3 * (heads.index("P95") - 1)
+    shown = [row[at] for row in rows]
+    assert shown == [f"{100 * value:.0f}\N{NO-BREAK SPACE}%" for value in ours["measured"]]
+    honest = rank_families(table, "auc", choose="other splits")
+    assert page.column("classes_other_splits_auc", "Class") == honest["family"].tolist()
+    np.testing.assert_allclose(
+        page.values("classes_other_splits_auc", "Mean rank"), honest["rank"], rtol=1e-5
+    )
+
+
+def test_summary_says_who_is_first_and_whether_it_is_significant(page, table):
+    for task, metric in (("Regression", "r2"), ("Classification", "accuracy")):
+        first, second = rank_methods(table, metric)["method"][:2]
+        p = compare_ranks(table, metric).p_values.loc[first, second]
+        verdict = "is significant" if p < 0.05 else "is not significant"
+        duel = win_rates_against(table, metric, "ens-mlr-released").set_index("method")
+        rate = 100 * duel.loc["catboost", "win_rate"]
+        said = page.text[page.text.index(f"{task}. By mean rank") :].partition("\n")[0]
+        assert f"{first} is first of" in said.replace("R²", "").replace(", ", " ")
+        assert f"{second} second" in said
+        assert verdict in said
+        assert f"wins against catboost on {rate:.0f}\N{NO-BREAK SPACE}% of 30 pairs" in said
+    assert not any("  " in finding.text for finding in say_findings(table))
+
+
+def test_a_clear_winner_is_called_significant(make_table, tmp_path, read_page):
+    table = make_table(
+        tasks=["regression"], methods=["ens-mlr-released", "baseline"], whole=True, n_splits=2
+    )
+    page = read_page(write_report(table, tmp_path / "r.html"))
+    assert "the difference between the two is significant" in page.text
+    assert "Coverage has the reasons" not in page.text  # every cell finished
+    assert "Every cell that was started finished." in page.text
+
+
+def test_what_is_missing_is_in_the_summary_and_in_the_matrix(page, table):
+    assert "Of 930 cells, 2 failed, 1 timed out and 5 skipped. Coverage has" in page.text
+    assert "Not ranked in regression, for too few finished cells: xgboost." in page.text
+    counts = coverage(table, per_dataset=True).set_index(["method", "dataset"])
+    matrix = page.tables["coverage_classification"]
+    qda = next(row for row in matrix if row[0] == "qda")
+    assert qda[matrix[0].index("ionosphere")] == "✓ 3 · ✗ 2"
+    assert counts.loc[("qda", "ionosphere"), "failed"] == 2
+    reasons = list_failures(table[table["task"] == "regression"])["reason"].tolist()
+    assert page.column("reasons_regression", "Reason") == reasons
+
+
+def test_machines_versions_and_commands_are_there(page, table):
+    assert page.column("machines", "Machine") == ["Some CPU, 2 cores, 24 GiB"]
+    assert page.column("versions", "Package") == ["earth", "muddle", "python"]
+    assert page.column("versions", "Version") == ["5.3 (R 4.2 Patched)", "0.5.0", "3.11.7"]
+    assert "muddle benchmark run --suite all" in page.text
+
+
+def test_page_is_valid_and_needs_no_network(report, page):
+    text = report.read_text(encoding="utf-8")
+    assert text.startswith("<!doctype html>")
+    assert len(page.ids) == len(set(page.ids))
+    assert "http" not in text
+    assert "@import" not in text
+    assert "url(" not in text
+    for tag, attributes in page.attributes:
+        assert "src" not in attributes, tag
+        if "href" in attributes:
+            target = attributes["href"]
+            if target.startswith("#"):
+                assert target[1:] in page.ids
+            else:
+                assert (report.parent / target).is_file()
+
+
+def test_page_can_be_read_by_everyone(page):
+    tags = {tag for tag, _ in page.attributes}
+    assert {"main", "nav", "header", "footer", "title"} <= tags
+    assert ("html", {"lang": "en"}) in page.attributes
+    assert ("a", {"class": "skip", "href": "#main"}) in page.attributes
+    for tag, attributes in page.attributes:
+        if tag == "svg":
+            assert attributes.get("aria-hidden") == "true" or attributes["aria-label"]
+        if tag == "th" and attributes.get("class", "").startswith("group"):
+            continue
+        if tag == "th":
+            assert attributes["scope"] in ("row", "col")
+
+
+def luminance(color):
+    channels = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_text_contrast_reaches_aa_in_light_and_dark():
+    from muddle_bench.report import page as module
+
+    style = (Path(module.__file__).parent / "style.css").read_text(encoding="utf-8")
+    themes = re.findall(r":root \{(.*?)\}", style, flags=re.DOTALL)[:2]
+    assert len(themes) == 2
+    for theme in themes:
+        colors = dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", theme))
+        for ground in ("page", "raised"):
+            for ink in ("ink", "quiet", "link", "warn"):
+                a, b = luminance(colors[ink]), luminance(colors[ground])
+                assert (max(a, b) + 0.05) / (min(a, b) + 0.05) >= 4.5, (ink, ground)
+
+
+def test_same_table_gives_the_same_page(make_table, tmp_path):
+    table = make_table(tasks=["regression"], methods=SMALL, n_datasets=2, n_splits=2)
+    first = write_report(table, tmp_path / "r.html").read_bytes()
+    shuffled = table.sample(frac=1, random_state=0)
+    assert write_report(shuffled, tmp_path / "r.html").read_bytes() == first
+
+
+def test_texts_of_the_table_are_escaped(make_table, tmp_path, read_page):
+    evil = "<script>alert('x')</script>"
+    table = make_table(methods=SMALL, n_datasets=2, n_splits=2)
+    table.loc[table["method"] == "catboost", "family"] = "<i>&amp;</i>"
+    table["machine"] = evil
+    first = table.index[table["task"] == "regression"][0]
+    table.loc[first, ["status", "reason"]] = ["failed", evil]
+    table = table.replace({"dataset": {"computer-hardware": "<b>bold"}})
+    out = write_report(table, tmp_path / "r.html", title=evil, commands=[evil])
+    text = out.read_text(encoding="utf-8")
+    assert text.count("<script") == 2  # our own
+    assert "alert(" not in re.findall(r"<script.*?</script>", text, flags=re.DOTALL)[0]
+    assert "<b>bold" not in text
+    page = read_page(out)
+    assert page.column("reasons_regression", "Reason") == [evil]
+    assert ("h1", evil) in page.headings
+
+
+def test_a_path_is_as_good_as_a_frame(make_table, tmp_path):
+    table = make_table(tasks=["regression"], methods=SMALL, n_datasets=2, n_splits=2)
+    table.to_csv(tmp_path / "table.csv.gz", index=False)
+    from_path = write_report(tmp_path / "table.csv.gz", tmp_path / "a" / "r.html").read_text()
+    assert from_path == write_report(table, tmp_path / "b" / "r.html").read_text()
+
+
+def test_one_method_is_reported_without_comparisons(make_table, tmp_path, read_page):
+    table = make_table(tasks=["regression"], methods=["catboost"], n_datasets=2, n_splits=2)
+    page = read_page(write_report(table, tmp_path / "r.html"))
+    assert "only catboost can be ranked" in page.text.lower()
+    assert "No critical-difference diagram: ranks can be compared for at least two" in page.text
+    assert "No win rates" in page.text
+    assert page.column("leaderboard_r2", "Method") == ["catboost"]
+
+
+def test_one_data_set_has_no_significance(make_table, tmp_path, read_page):
+    table = make_table(tasks=["classification"], methods=SMALL, n_datasets=1, n_splits=3)
+    page = read_page(write_report(table, tmp_path / "r.html"))
+    assert "One data set cannot show whether that is more than chance." in page.text
+    assert "No critical-difference diagram" in page.text
+    assert "win_rates_accuracy" in page.tables
+
+
+def test_one_split_has_no_standard_deviation(make_table, tmp_path, read_page):
+    table = make_table(tasks=["regression"], methods=SMALL, n_datasets=3, n_splits=1)
+    page = read_page(write_report(table, tmp_path / "r.html"))
+    assert "±" not in "".join(page.column("datasets_r2", "insurance"))
+    assert set(page.column("leaderboard_r2", "Std over splits")) == {"–"}
+    assert "No class table with members chosen on other splits" in page.text
+
+
+def test_clean_recipe_has_no_published_part(make_table, tmp_path, read_page):
+    table = make_table(recipe="clean", tasks=["regression"], methods=SMALL, n_datasets=2)
+    page = read_page(write_report(table, tmp_path / "r.html"))
+    assert "Published" not in [text for _, text in page.headings]
+    assert not [name for name in page.tables if "published" in name]
+    assert "classes_test_r2" in page.tables
+
+
+def test_methods_and_data_sets_that_nobody_knows_are_reported(make_table, tmp_path, read_page):
+    rename = {"computer-hardware": "my-data", "concrete-slump-test-1": "your-data"}
+    table = make_table(
+        tasks=["regression"], methods=["my-own", "other-own"], n_datasets=2, rename=rename
+    )
+    page = read_page(write_report(table, tmp_path / "r.html"))
+    assert sorted(page.column("leaderboard_r2", "Method")) == ["my-own", "other-own"]
+    assert "No method and data set of this table is in the published tables." in page.text
+    assert "No class table in the paper's way" in page.text
+    assert page.tables["datasets_r2"][0][1:] == ["my-data", "your-data"]
+
+
+def test_a_plugin_beside_known_methods_has_no_published_row(make_table, tmp_path, read_page):
+    table = make_table(tasks=["regression"], methods=["my-own", *SMALL], n_datasets=2)
+    page = read_page(write_report(table, tmp_path / "r.html"))
+    assert "my-own" in page.column("leaderboard_r2", "Method")
+    assert "my-own" not in page.column("published_overall_r2", "Method")
+    assert "Own" in page.text
+
+
+def test_a_method_that_never_finished_is_on_the_page(make_table, tmp_path, read_page):
+    table = make_table(tasks=["regression"], methods=SMALL, n_datasets=2, n_splits=2, whole=True)
+    gone = table["method"] == "catboost"
+    table.loc[gone, ["status", "reason"]] = ["skipped", "needs catboost"]
+    table.loc[gone, ["r2", "rmse", "mae"]] = np.nan
+    page = read_page(write_report(table, tmp_path / "r.html"))
+    assert "catboost" in page.column("coverage_regression", "Method")
+    assert page.column("reasons_regression", "Reason") == ["needs catboost"]
+    assert "catboost" not in page.column("leaderboard_r2", "Method")
+
+
+def test_a_table_that_cannot_be_ranked_still_says_why(make_table, tmp_path, read_page):
+    table = make_table(tasks=["regression"], methods=SMALL[:2], n_datasets=2, n_splits=2)
+    holes = [0, 1, 6, 7]  # each method has one of the two data sets
+    table.loc[holes, ["status", "reason"]] = ["skipped", "not here"]
+    page = read_page(write_report(table, tmp_path / "r.html"))
+    assert "No leader board: no method has r2 on" in page.text
+    assert "Nothing can be ranked" in page.text
+    assert "datasets_r2" in page.tables
+
+
+def test_records_without_times_have_no_time_plot(make_table, tmp_path, read_page):
+    table = make_table(tasks=["regression"], methods=SMALL, n_datasets=2, n_splits=2)
+    table[["fit_seconds", "predict_seconds"]] = np.nan
+    table["finished"] = ""
+    page = read_page(write_report(table, tmp_path / "r.html"))
+    assert "No score against time: the records have no fit times." in page.text
+    assert set(page.column("leaderboard_r2", FIT)) == {"–"}
+    assert "the records have no time" in page.text
+
+
+def test_an_empty_table_is_an_error(table, tmp_path):
+    with pytest.raises(DataFormatError, match="is empty"):
+        write_report(table.iloc[:0], tmp_path / "r.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_without_a_finished_cell_is_an_error(make_table, tmp_path):
+    table = make_table(methods=SMALL, n_datasets=1, n_splits=1)
+    table["status"] = "failed"
+    with pytest.raises(DataFormatError, match="at least one record with status ok"):
+        write_report(table, tmp_path / "r.html")
+
+
+def test_two_recipes_need_a_choice(make_table, tmp_path, read_page):
+    parts = [
+        make_table(recipe=recipe, methods=SMALL, n_datasets=2, n_splits=2)
+        for recipe in ("clean", "published")
+    ]
+    table = pd.concat(parts, ignore_index=True)
+    table["rows_hash"] = ""
+    with pytest.raises(ValueError, match=r"the table has clean and published.*recipe='clean'"):
+        write_report(table, tmp_path / "r.html")
+    with pytest.raises(ValueError, match="Did you mean 'clean'"):
+        write_report(table, tmp_path / "r.html", recipe="cleen")
+    page = read_page(write_report(table, tmp_path / "r.html", recipe="clean"))
+    assert "Published" not in [text for _, text in page.headings]
+
+
+def test_the_page_must_be_an_html_file(table, tmp_path):
+    with pytest.raises(ValueError, match=r"Call it report\.html"):
+        write_report(table, tmp_path / "report.pdf")
+
+
+def test_without_jinja2_the_error_says_what_to_install(make_table, tmp_path, monkeypatch):
+    table = make_table(tasks=["regression"], methods=SMALL, n_datasets=2, n_splits=2)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(MissingPackageError, match=r"pip install 'muddle\[report\]'"):
+        write_report(table, tmp_path / "r.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+NO_TORCH = """
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"torch", "sklearn"}:
+            raise ImportError(f"{name} is blocked")
+
+sys.meta_path.insert(0, Blocker())
+from muddle_bench.report import write_report
+write_report(sys.argv[1], sys.argv[2])
+"""
+
+
+def test_the_report_needs_neither_torch_nor_scikit_learn(make_table, tmp_path):
+    table = make_table(tasks=["regression"], methods=SMALL, n_datasets=2, n_splits=2)
+    table.to_csv(tmp_path / "table.csv", index=False)
+    out = tmp_path / "r.html"
+    command = [sys.executable, "-c", NO_TORCH, str(tmp_path / "table.csv"), str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert out.is_file()
+
+
+@pytest.mark.slow
+def test_sixty_methods_on_twenty_data_sets_stay_below_three_megabytes(make_table, tmp_path):
+    methods = [*SMALL, *(f"method-{number}" for number in range(57))]
+    table = make_table(methods=methods, n_splits=10)
+    more = make_table(methods=methods, n_splits=10)
+    more["dataset"] += "-again"
+    both = pd.concat([table, more], ignore_index=True)
+    out = write_report(both, tmp_path / "r.html")
+    assert out.stat().st_size < 3_000_000

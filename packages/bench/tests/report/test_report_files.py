@@ -1,0 +1,135 @@
+"""CSV and LaTeX files beside the page, and reports that are written whole or not at all."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from muddle.page.model import METHOD, Table, number_column, text_column
+from muddle_bench.ranking import compare_published, rank_methods
+from muddle_bench.report import write_report
+from muddle_bench.report.files import write_latex
+
+SMALL = ("ens-mlr-released", "catboost", "baseline")
+
+
+@pytest.fixture
+def small(make_table):
+    return make_table(tasks=["regression"], methods=SMALL, n_datasets=2, n_splits=2)
+
+
+def read_rows(path):
+    """The cells of a LaTeX table, the head first."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    rows = [line.removesuffix(r" \\") for line in lines if line.endswith(r"\\")]
+    return [re.split(r"(?<!\\) & ", row) for row in rows]
+
+
+def test_every_table_of_the_page_has_both_files_and_a_line_in_the_index(report, page):
+    folder = report.with_name("report_tables")
+    index = pd.read_csv(folder / "index.csv")
+    expected = {f"{name}.{kind}" for name in page.tables for kind in ("csv", "tex")}
+    assert set(index["file"]) == expected
+    assert {path.name for path in folder.iterdir()} == expected | {"index.csv"}
+    rows = index.set_index("file")["rows"]
+    assert rows["leaderboard_r2.csv"] == len(page.column("leaderboard_r2", "Method"))
+
+
+def test_csv_files_hold_the_unrounded_numbers(report, table):
+    folder = report.with_name("report_tables")
+    ranked = rank_methods(table, "accuracy")
+    read = pd.read_csv(folder / "leaderboard_accuracy.csv", keep_default_na=True)
+    assert list(read) == list(ranked)
+    np.testing.assert_array_equal(read["mean"], ranked["mean"])
+    np.testing.assert_array_equal(read["rank_low"], ranked["rank_low"])
+    compared = compare_published(table).query("metric == 'auc'")
+    read = pd.read_csv(folder / "published_all_auc.csv")
+    np.testing.assert_array_equal(read["difference"], compared["difference"])
+
+
+def test_latex_files_read_like_the_page(report, page):
+    folder = report.with_name("report_tables")
+    for name, rows in page.tables.items():
+        latex = read_rows(folder / f"{name}.tex")
+        body = rows[2:] if name.startswith("classes_published") else rows[1:]
+        assert len(latex) == len(body) + 1, name
+        assert {len(row) for row in latex} == {len(body[0])}, name
+    board = read_rows(folder / "leaderboard_r2.tex")
+    assert [row[0] for row in board[1:]] == page.column("leaderboard_r2", "Method")
+    shown = [text.replace("−", "$-$") for text in page.column("leaderboard_r2", "Mean R²")]
+    assert [row[3] for row in board[1:]] == shown
+
+
+def test_latex_is_escaped():
+    frame = pd.DataFrame({"method": ["a_b & c%"], "reason": ["x<y ± 3 {z}"], "score": [-0.5]})
+    table = Table(
+        "t", "T", frame, (METHOD, text_column("reason", "Why #"), number_column("score", "Δ"))
+    )
+    text = write_latex(table)
+    assert r"a\_b \& c\% & x\textless{}y $\pm$ 3 \{z\} & $-$0.500 \\" in text
+    assert r"Method & Why \# & $\Delta$ \\" in text
+    assert r"\begin{tabular}{llr}" in text
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex, which is not here")
+def test_latex_files_compile(report, tmp_path):
+    folder = report.with_name("report_tables")
+    inputs = "\n".join(rf"\input{{{path}}}\clearpage" for path in sorted(folder.glob("*.tex")))
+    source = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{inputs}"
+    (tmp_path / "all.tex").write_text(source + r"\end{document}", encoding="utf-8")
+    command = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "all.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+
+
+def snapshot(folder):
+    return {path.relative_to(folder): path.read_bytes()
+            for path in folder.rglob("*") if path.is_file()}  # fmt: skip
+
+
+def test_a_report_that_fails_leaves_the_old_one(small, tmp_path, monkeypatch):
+    write_report(small, tmp_path / "r.html")
+    before = snapshot(tmp_path)
+    write = Path.write_text
+
+    def fill_the_disk(path, *args, **kwargs):
+        if path.name == "machines.csv":
+            raise OSError(28, "No space left on device")
+        return write(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "write_text", fill_the_disk)
+    with pytest.raises(OSError, match="No space left"):
+        write_report(small.assign(machine="another"), tmp_path / "r.html")
+    assert snapshot(tmp_path) == before
+    assert {path.name for path in tmp_path.iterdir()} == {"r.html", "r_tables"}
+
+
+def test_files_of_an_older_report_go_and_files_of_others_stay(make_table, small, tmp_path):
+    write_report(make_table(methods=SMALL, n_datasets=2, n_splits=2), tmp_path / "r.html")
+    folder = tmp_path / "r_tables"
+    (folder / "mine.csv").write_text("kept")
+    assert (folder / "leaderboard_auc.csv").is_file()
+    write_report(small, tmp_path / "r.html")
+    assert not (folder / "leaderboard_auc.csv").exists()
+    assert (folder / "leaderboard_r2.csv").is_file()
+    assert (folder / "mine.csv").read_text() == "kept"
+
+
+def test_an_index_that_points_elsewhere_deletes_nothing(small, tmp_path):
+    precious = tmp_path / "precious.csv"
+    precious.write_text("kept")
+    (tmp_path / "r_tables").mkdir()
+    (tmp_path / "r_tables" / "index.csv").write_text("file,title,rows\n../precious.csv,x,1\n")
+    write_report(small, tmp_path / "r.html")
+    assert precious.read_text() == "kept"
+
+
+def test_missing_folders_are_made(small, tmp_path):
+    out = tmp_path / "new" / "folder" / "r.html"
+    assert write_report(small, str(out)) == out
+    assert (out.parent / "r_tables" / "index.csv").is_file()

@@ -1,0 +1,84 @@
+"""A data folder with two small tables, and methods that are cheap, or misbehave."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from muddle_bench.run import backends, children, sweep
+from muddle_bench.run.suites import build_cells
+
+CATALOGUE = """
+[hills]
+file = "hills.csv"
+target = "height"
+task = "regression"
+drop = { "No" = "row number" }
+
+[trees]
+file = "trees.csv"
+target = "kind"
+task = "classification"
+"""
+
+
+@pytest.fixture(scope="session")
+def tables(tmp_path_factory) -> Path:
+    """A data folder with `hills` (60 rows, text and gaps) and `trees` (three classes)."""
+    home = tmp_path_factory.mktemp("data")
+    raw = home / "raw"
+    raw.mkdir()
+    (home / "catalogue.toml").write_text(CATALOGUE)
+    rng = np.random.default_rng(0)
+    hills = ["No,width,slope,rock,height"]
+    for row in range(60):
+        width, slope = rng.normal(size=2)
+        rock = ("chalk", "slate", "")[row % 3]
+        height = 2 * width + np.sin(slope) + (row % 3) + 0.1 * rng.normal()
+        gap = "" if row % 10 == 7 else f"{slope:.4f}"
+        hills.append(f"{row},{width:.4f},{gap},{rock},{height:.4f}")
+    (raw / "hills.csv").write_text("\n".join(hills) + "\n")
+    trees = ["girth,age,kind"]
+    for row in range(60):
+        code = row % 3
+        girth, age = rng.normal(size=2) + 1.5 * np.array([code, code % 2])
+        trees.append(f"{girth:.4f},{age:.4f},{('ash', 'birch', 'cedar')[code]}")
+    (raw / "trees.csv").write_text("\n".join(trees) + "\n")
+    return home
+
+
+@pytest.fixture(scope="session")
+def plugin() -> Path:
+    """Methods of tests/benchmark/plugin_methods.py."""
+    return Path(__file__).with_name("plugin_methods.py")
+
+
+@pytest.fixture
+def choose_cells(tables, plugin):
+    """Cells on the two small tables."""
+
+    def choose(methods, datasets=("hills", "trees"), splits=(0,)):
+        return build_cells(
+            datasets=datasets,
+            methods=methods,
+            splits=splits,
+            recipe="clean",
+            plugins=[plugin],
+            data_home=tables,
+        )
+
+    return choose
+
+
+@pytest.fixture
+def lasting_children(monkeypatch):
+    """Worker processes outlive a run and serve the next test: starting one takes seconds."""
+    for module in (backends, sweep):
+        monkeypatch.setattr(module, "stop_children", lambda: None)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_child_left():
+    """What a module's tests have started ends with it."""
+    yield
+    children.stop_children()

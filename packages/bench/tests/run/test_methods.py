@@ -1,0 +1,683 @@
+"""The registry of methods: names, look-up, plugins, configurations; slow: each of them fitted."""
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import Ridge
+from sklearn.metrics import r2_score
+
+from muddle.flagship import base as flagship
+from muddle_bench.errors import UnknownMethodError
+from muddle_bench.methods.baselines import build
+from muddle_bench.methods.configurations import describe
+from muddle_bench.methods.frames import CategoricalFrame, CategoricalFrameClassifier
+from muddle_bench.methods.registry import (
+    METHODS,
+    Method,
+    Request,
+    by_name,
+    configuration,
+    find_method,
+    load_plugin,
+    missing_package,
+    select_methods,
+)
+from muddle_bench.ranking.published import PUBLISHED_NAMES
+from muddle_bench.run import methods as registry
+
+DOCS = Path(__file__).resolve().parents[4] / "docs" / "methods.md"
+VARIANTS = ("mlr-1", "mlr-2", "mlr-3", "mlr-4", "bag-mlr-1", "bag-mlr-2", "ens-mlr", "best-mlr")
+BY_FAMILY = {
+    "Flagship": ["muddle", "muddle-fast", "muddle-best"],
+    "MLR": [f"{name}-released" for name in (*VARIANTS, "top5-mlr")],
+    "MLR-paper": [f"{name}-paper" for name in (*VARIANTS, "top5-mlr")],
+    "GBDT": [
+        "gradient-boosting",
+        "hist-gradient-boosting",
+        "xgboost",
+        "catboost",
+        "lightgbm",
+        "adaboost",
+    ],
+    "RF": ["random-forest", "extra-trees", "bagging"],
+    "SVM": ["linear-svm", "svm", "nu-svm", "kernel-ridge"],
+    "NN": ["mlp", "fastai"],
+    "GLM": [
+        "ols",
+        "ridge",
+        "lasso",
+        "elastic-net",
+        "logistic-l2",
+        "logistic-l1",
+        "logistic-elastic-net",
+        "ridge-classifier",
+    ],
+    "MARS": ["mars"],
+    "TREE": ["cart", "extra-tree"],
+    "QDA": ["qda"],
+    "Baseline": ["baseline"],
+    "NN-today": ["realmlp", "realmlp-5", "tabm"],
+}
+PLAIN = [method for method in METHODS.values() if not method.packages]
+
+
+def make_ridge(request):
+    return Ridge(random_state=request.seed)
+
+
+def names_of(methods):
+    return [method.name for method in methods]
+
+
+# The registry
+
+
+def test_every_method_of_the_benchmark_is_there_in_its_family():
+    found = {family: sorted(names_of(select_methods([family]))) for family in BY_FAMILY}
+    assert found == {family: sorted(names) for family, names in BY_FAMILY.items()}
+    assert len(METHODS) == sum(map(len, BY_FAMILY.values()))
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_every_published_row_has_a_method_that_does_the_task(task):
+    for name in PUBLISHED_NAMES[task]:
+        assert task in METHODS[name].tasks
+
+
+def test_every_method_has_a_title_and_says_how_to_get_its_package():
+    for method in METHODS.values():
+        assert method.title
+        assert bool(method.install) == bool(method.packages)
+
+
+def test_every_method_is_in_the_documentation():
+    text = DOCS.read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
+    named = {name for row in rows for name in re.findall(r"`([^`]+)`", row.split("|")[1])}
+    assert named - set(METHODS) == set()
+    assert set(METHODS) - named == set(BY_FAMILY["MLR-paper"]) - {"mlr-1-paper", "top5-mlr-paper"}
+    for row in rows:
+        name, family = re.findall(r"`([^`]+)`", row)[0], row.split("|")[2].strip()
+        assert METHODS[name].family == family
+    for printed in {name for task in PUBLISHED_NAMES.values() for name in task.values()}:
+        assert any(printed in row.split("|")[6] for row in rows), printed
+
+
+def test_listing_methods_imports_neither_torch_nor_scikit_learn():
+    code = (
+        "import sys, muddle_bench.methods.registry as m; m.missing_package(m.METHODS['catboost']);"
+        "print([n for n in ('torch', 'sklearn', 'catboost', 'pandas') if n in sys.modules])"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert answer.stdout.strip() == "[]", answer.stderr
+
+
+@pytest.mark.parametrize("name", ["", "Ridge", "a b", "a/b", "-a", "a-", "a--b", "a_b", "é"])
+def test_a_name_that_cannot_be_a_file_name_everywhere_is_refused(name):
+    with pytest.raises(ValueError, match="small letters and digits"):
+        Method(name, "GLM", make_ridge)
+
+
+def test_unknown_tasks_are_refused():
+    with pytest.raises(ValueError, match="tasks of 'a' must be some of"):
+        Method("a", "GLM", make_ridge, tasks=("clustering",))
+
+
+def test_two_methods_of_one_name_are_refused():
+    one = Method("a", "GLM", make_ridge)
+    with pytest.raises(ValueError, match="two methods are named 'a'"):
+        by_name([one, replace(one, family="RF")])
+
+
+def test_one_fit_has_one_builder():
+    one = Method("a", "GLM", make_ridge)
+    twin = Method("b", "GLM", make_ridge, fit_name="a")
+    assert list(by_name([one, twin])) == ["a", "b"]
+    with pytest.raises(ValueError, match="share fit_name='a'"):
+        by_name([one, replace(twin, make=lambda request: Ridge())])
+    with pytest.raises(ValueError, match="share fit_name='a'"):
+        by_name([one, replace(twin, input="table")])
+
+
+# Look-up
+
+
+def test_a_misspelt_name_gets_a_suggestion():
+    with pytest.raises(UnknownMethodError) as caught:
+        find_method("catbost")
+    assert str(caught.value) == (
+        "no method named 'catbost'. Did you mean 'catboost'? "
+        f"`muddle methods` lists all {len(METHODS)}."
+    )
+
+
+def test_methods_are_chosen_by_name_and_family_in_the_order_of_the_registry():
+    assert names_of(select_methods(["cart", "RF", "random-forest"])) == [
+        "random-forest",
+        "extra-trees",
+        "bagging",
+        "cart",
+    ]
+    assert names_of(select_methods("qda")) == ["qda"]
+    assert select_methods(None) == list(METHODS.values())
+    assert select_methods(["qda"], "regression") == []
+    assert "mars" not in names_of(select_methods(None, "classification"))
+
+
+def test_a_misspelt_family_gets_a_suggestion():
+    with pytest.raises(UnknownMethodError, match=r"named 'GDBT'\. Did you mean 'GBDT'\?"):
+        select_methods(["cart", "GDBT"])
+
+
+# Packages
+
+
+def test_a_missing_package_is_named_with_its_remedy(monkeypatch):
+    there = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "catboost" else there(name)
+    )
+    assert missing_package(METHODS["catboost"]) == (
+        "needs catboost: pip install 'muddle[benchmark]'"
+    )
+    assert missing_package(METHODS["random-forest"]) is None
+
+
+def test_r_without_its_package_and_no_r_at_all_are_both_missing(monkeypatch):
+    def ask_without(found, code):
+        registry._r_has.cache_clear()
+        monkeypatch.setattr(registry.shutil, "which", lambda name: found)
+        done = subprocess.CompletedProcess([], code)
+        monkeypatch.setattr(registry.subprocess, "run", lambda *args, **kwargs: done)
+        return missing_package(METHODS["mars"])
+
+    wanted = "needs R with the package earth: install R, and in it install.packages('earth')"
+    assert ask_without(None, 0) == wanted
+    assert ask_without("Rscript", 1) == wanted
+    assert ask_without("Rscript", 0) is None
+    registry._r_has.cache_clear()
+
+
+# Plugins
+
+PLUGIN = """
+from sklearn.linear_model import Ridge
+from muddle_bench.methods.registry import Method
+
+def make(request):
+    return Ridge(alpha=2.0, random_state=request.seed)
+
+METHODS = [Method("{name}", "Mine", make)]
+"""
+
+
+def write_plugin(folder, name="mine", text=PLUGIN):
+    path = folder / f"plugin_{folder.name}.py"
+    path.write_text(text.format(name=name), encoding="utf-8")
+    return path
+
+
+def test_methods_of_a_file_are_found(tmp_path):
+    path = write_plugin(tmp_path)
+    (method,) = load_plugin(path)
+    assert (method.name, method.family) == ("mine", "Mine")
+    assert method.make(Request("regression", 3)).get_params()["alpha"] == 2.0
+    assert load_plugin(str(path)) == [method]
+
+
+def test_a_plugin_by_module_name(tmp_path, monkeypatch):
+    path = write_plugin(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert names_of(load_plugin(path.stem)) == ["mine"]
+
+
+def test_a_plugin_cannot_take_a_name_that_is_taken(tmp_path):
+    with pytest.raises(ValueError, match="two methods are named 'ridge'"):
+        load_plugin(write_plugin(tmp_path, "ridge"))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x = 1", "must define METHODS"),
+        ("METHODS = ['ridge']", "got str"),
+        ("METHODS = 5", "got int"),
+        ("import no_such_module_anywhere", "ModuleNotFoundError: No module named 'no_such_"),
+        ("def make(:", "SyntaxError: invalid syntax"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+    ],
+)
+def test_a_plugin_that_is_none_says_which_and_why(tmp_path, text, words):
+    path = write_plugin(tmp_path, text=text)
+    for _ in range(2):  # a failed import leaves nothing behind that would hide the reason
+        with pytest.raises(ValueError, match=words) as caught:
+            load_plugin(path)
+        assert path.name in str(caught.value)
+
+
+def test_a_plugin_module_that_is_not_there_is_named():
+    with pytest.raises(ValueError, match="the plugin no_such_module cannot be imported"):
+        load_plugin("no_such_module")
+
+
+def test_a_plugin_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*gone\.py"):
+        load_plugin(tmp_path / "gone.py")
+
+
+def test_two_plugins_of_one_file_name_are_refused(tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    first = write_plugin(tmp_path / "a")
+    second = tmp_path / "b" / first.name
+    second.write_text(first.read_text(encoding="utf-8"), encoding="utf-8")
+    load_plugin(first)
+    with pytest.raises(ValueError, match="two plugins have the file name"):
+        load_plugin(second)
+
+
+# Configurations
+
+
+@pytest.mark.parametrize("method", PLAIN, ids=lambda method: method.name)
+def test_a_configuration_is_json_without_seed_threads_and_device(method):
+    for task in method.tasks:
+        first = configuration(method, Request(task, seed=0, threads=1))
+        other = Request(task, seed=7, threads=2, device="cuda", categorical=("a",))
+        assert configuration(method, other) == first
+        text = json.dumps(first, allow_nan=False)
+        assert " at 0x" not in text
+        assert json.loads(text) == first
+
+
+def test_configurations_are_the_same_in_another_process():
+    names = ["ens-mlr-paper", "best-mlr-released", "random-forest", "hist-gradient-boosting"]
+    code = (
+        "import json, sys; from muddle_bench.methods.registry import *\n"
+        "r = Request('classification', 0)\n"
+        "print(json.dumps([configuration(METHODS[n], r) for n in sys.argv[1:]]))"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code, *names], capture_output=True, text=True
+    )
+    request = Request("classification", 0)
+    assert json.loads(answer.stdout) == [configuration(METHODS[n], request) for n in names]
+
+
+def test_a_changed_parameter_changes_the_configuration():
+    request = Request("regression", 0)
+    forest = METHODS["random-forest"]
+    other = replace(forest, make=partial(forest.make, max_depth=3))
+    assert configuration(other, request) != configuration(forest, request)
+
+
+def test_methods_of_one_fit_differ_in_their_answer_alone():
+    request = Request("regression", 0)
+    best, top = (configuration(METHODS[f"{n}-mlr-paper"], request) for n in ("best", "top5"))
+    assert best["answer"] != top.pop("answer")
+    assert {key: best[key] for key in top} == top
+
+
+def test_the_configuration_of_mlr_spells_out_what_goes_by_depth():
+    nets = configuration(METHODS["ens-mlr-released"], Request("regression", 0))["training"]
+    assert [net["depth"] for net in nets] == [1, 2]
+    assert [net["loss"] for net in nets] == ["released", "released"]
+    deep = configuration(METHODS["mlr-3-released"], Request("regression", 0))
+    assert deep["model"]["parameters"]["learning_rate"] == pytest.approx(1e-3 / 3)
+
+
+def test_released_ensembles_of_classifiers_train_the_regression_loss():
+    request = Request("classification", 0)
+    criteria = {
+        name: METHODS[name].make(request).criterion
+        for name in ("ens-mlr-released", "ens-mlr-paper", "mlr-3-released", "mlr-3-paper")
+    }
+    assert criteria.pop("ens-mlr-released") == "squared"
+    assert set(criteria.values()) == {"logistic"}
+
+
+def test_parameters_of_any_kind_have_words():
+    class Plain:
+        def __init__(self):
+            self.level, self.random_state = np.float64(0.5), 3
+
+    assert describe({"a": (1, np.inf), "b": {"y", "x"}, "n_jobs": 4}) == {
+        "a": [1, "inf"],
+        "b": ["x", "y"],
+    }
+    assert describe(partial(build, 1, key=np.arange(2)))["keywords"] == {"key": [0, 1]}
+    assert describe(Plain())["parameters"] == {"level": 0.5}
+    assert describe(Ridge).endswith(".Ridge")
+
+
+def test_a_parameter_without_words_is_an_error_that_names_the_method():
+    method = Method("odd", "Mine", lambda request: Ridge(alpha=object()))
+    with pytest.raises(TypeError, match="method 'odd' has no configuration to record: a parameter"):
+        configuration(method, Request("regression", 0))
+
+
+# Builders
+
+
+@pytest.mark.parametrize("method", PLAIN, ids=lambda method: method.name)
+def test_seed_and_threads_reach_the_estimator(method):
+    for task in method.tasks:
+        model = method.make(Request(task, seed=11, threads=3))
+        parameters = getattr(model, "model", model).get_params()
+        assert parameters.get("random_state", 11) == 11
+        if method.name in ("random-forest", "extra-trees", "lasso", "logistic-elastic-net"):
+            assert parameters["n_jobs"] == 3
+
+
+def test_each_answer_of_one_ensemble_is_the_nets_it_names(numbers):
+    X, y = numbers
+    model = METHODS["ens-mlr-released"].make(Request("regression", 0))
+    model.set_params(n_nets=3, width=16, max_iter=3).fit(X, y)
+
+    def ask(name):
+        method = METHODS[f"{name}-released"]
+        return (method.answer(model) if method.answer else model).predict(X)
+
+    nets, scores = model.predict_nets(X), model.validation_scores_
+    best_five = np.sort(np.argsort(-scores, kind="stable")[:5])
+    for name, positions in {
+        "mlr-1": [0],
+        "mlr-2": [3],
+        "bag-mlr-1": [0, 1, 2],
+        "bag-mlr-2": [3, 4, 5],
+        "ens-mlr": range(6),
+        "best-mlr": [int(scores.argmax())],
+        "top5-mlr": best_five,
+    }.items():
+        np.testing.assert_allclose(ask(name), nets[list(positions)].mean(axis=0), err_msg=name)
+    assert model.select == "all"
+
+
+# Frames with categories
+
+
+class Spy(Ridge):
+    """Keeps what it is given."""
+
+    def fit(self, X, y, cat_features=None):
+        self.seen_, self.cat_features_ = X, cat_features
+        return self
+
+    def predict(self, X):
+        self.asked_ = X
+        return np.zeros((len(X), 1))
+
+
+@pytest.fixture
+def homes():
+    return pd.DataFrame(
+        {
+            "area [m2]": [90.0, np.nan, 70.0, 50.0],
+            "kind": ["flat", "loft", None, "flat"],
+            "code": [3, 1, 2, 3],
+            "sold": pd.to_datetime(["1970-01-02", "1970-01-03", "1970-01-04", None]),
+        }
+    )
+
+
+def test_text_becomes_categories_of_the_training_rows(homes):
+    frame = CategoricalFrame(Spy(), categorical=("code",)).fit(homes, np.zeros(4))
+    seen = frame.model_.seen_
+    assert seen["x1"].cat.categories.tolist() == ["flat", "loft"]
+    assert seen["x1"].cat.codes.tolist() == [0, 1, -1, 0]
+    assert seen["x2"].cat.categories.tolist() == ["1", "2", "3"]
+    assert frame.model_.cat_features_ is None
+    np.testing.assert_array_equal(seen["x0"], homes["area [m2]"])
+    np.testing.assert_array_equal(seen["x3"], [1.0, 2.0, 3.0, np.nan])
+
+    answer = frame.predict(homes.assign(kind="castle"))
+    assert answer.shape == (4,)
+    assert frame.model_.asked_["x1"].isna().all()
+    assert frame.model_.asked_["x1"].dtype == seen["x1"].dtype
+
+
+def test_catboost_gets_text_with_a_level_for_gaps(homes):
+    frame = CategoricalFrame(Spy(), style="text").fit(homes, np.zeros(4))
+    assert frame.model_.seen_["x1"].tolist() == ["flat", "loft", "<gap>", "flat"]
+    assert frame.model_.cat_features_ == ["x1"]
+    frame.predict(homes.assign(kind="castle"))
+    assert set(frame.model_.asked_["x1"]) == {"castle"}
+
+
+def test_of_too_many_levels_the_most_frequent_stay(homes):
+    frame = CategoricalFrame(Spy(), max_levels=1).fit(homes, np.zeros(4))
+    assert frame.model_.seen_["x1"].tolist() == ["flat", np.nan, np.nan, "flat"]
+
+
+def test_gaps_of_numbers_are_filled_and_marked_on_request(homes):
+    frame = CategoricalFrame(Spy(), fill_gaps=True).fit(homes[["area [m2]", "code"]], np.zeros(4))
+    assert frame.model_.seen_["x0"].tolist() == [90.0, 70.0, 70.0, 50.0]
+    assert frame.model_.seen_["x0_gap"].tolist() == [0, 1, 0, 0]
+    frame.predict(pd.DataFrame({"area [m2]": [1.0], "code": [np.nan]}))
+    assert frame.model_.asked_.loc[0].to_dict() == {"x0": 1.0, "x1": 2.5, "x0_gap": 0.0}
+
+
+def test_a_matrix_passes_as_it_is(numbers):
+    X, y = numbers
+    frame = CategoricalFrameClassifier(Spy(), style="text").fit(X, y)
+    np.testing.assert_array_equal(frame.model_.seen_, X)
+    assert frame.model_.cat_features_ == []
+
+
+def test_histogram_boosting_takes_columns_of_more_levels_than_it_can():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"street": [f"street {i % 300}" for i in range(600)]})
+    model = METHODS["hist-gradient-boosting"].make(Request("regression", 0))
+    assert np.isfinite(model.fit(table, rng.normal(size=600)).predict(table)).all()
+
+
+# Every method that is installed, fitted
+
+
+def draw_rows(n_rows=60):
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(n_rows, 4))
+    return X, 2 * X[:, 0] + np.sin(2 * X[:, 1]) + 0.1 * rng.normal(size=n_rows)
+
+
+def draw_table(n_rows=60):
+    """Text, gaps in text and in numbers, a level that comes in test rows alone, odd names."""
+    rng = np.random.default_rng(6)
+    X, y = draw_rows(n_rows)
+    kind = rng.choice(["flat", "house", "loft"], n_rows)
+    table = pd.DataFrame(
+        {
+            "a [m<2]": np.where(rng.random(n_rows) < 0.1, np.nan, X[:, 0]),
+            "b": X[:, 1],
+            "kind": pd.Series(kind).where(rng.random(n_rows) > 0.1),
+        }
+    )
+    table.loc[n_rows - 1, "kind"] = "castle"
+    return table, y + (kind == "loft")
+
+
+def shorten(model, method):
+    """Nets train for a fraction of their time."""
+    if method.family.startswith("MLR"):
+        model.set_params(max_iter=15, width=256)
+    elif method.family == "NN-today":
+        model.model.set_params(n_epochs=40)
+    elif method.name == "fastai":
+        model.set_params(n_epochs=40)
+
+
+def shorten_pool(monkeypatch, **settings):
+    """The flagship has no parameters: its plan is what can be changed."""
+    make_plan = flagship.make_plan
+
+    def make_short(*given, **more):
+        plan = make_plan(*given, **more)
+        short = [replace(one, config=replace(one.config, **settings)) for one in plan.candidates]
+        return replace(plan, candidates=tuple(short))
+
+    monkeypatch.setattr(flagship, "make_plan", make_short)
+
+
+def fit_and_ask(method, task, data, request):
+    X, y = data
+    rows = 48
+    target = y if task == "regression" else (y > np.median(y)).astype(int)
+    model = method.make(request)
+    shorten(model, method)
+    model.fit(X[:rows], target[:rows])
+    answering = method.answer(model) if method.answer else model
+    return answering, answering.predict(X[rows:]), X[rows:], target[rows:]
+
+
+INSTALLED = [
+    pytest.param(method, task, id=f"{method.name}-{task}")
+    for method in METHODS.values()
+    for task in method.tasks
+]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # other packages' own
+@pytest.mark.parametrize(("method", "task"), INSTALLED)
+def test_every_installed_method_learns_from_60_rows(method, task, tmp_path, monkeypatch):
+    if missing_package(method):
+        pytest.skip(missing_package(method))
+    monkeypatch.chdir(tmp_path)
+    shorten_pool(monkeypatch, max_iter=15, width=64)
+    as_table = method.input == "table"
+    request = Request(task, seed=3, categorical=("kind",) if as_table else ())
+    for data in [draw_rows(), draw_table()] if as_table else [draw_rows()]:
+        asked = [fit_and_ask(method, task, data, request) for _ in range(2)]
+        model, predicted, X_test, y_test = asked[0]
+        assert predicted.shape == y_test.shape
+        assert np.isfinite(predicted).all()
+        np.testing.assert_array_equal(predicted, asked[1][1])
+        if task == "regression":
+            assert r2_score(y_test, predicted) > -1
+            continue
+        assert set(predicted) <= {0, 1}
+        assert np.mean(predicted == y_test) >= 0.5 or method.name == "baseline"
+        if hasattr(model, "predict_proba"):
+            shares = model.predict_proba(X_test)
+            assert shares.shape == (len(y_test), 2)
+            np.testing.assert_allclose(shares.sum(axis=1), 1, atol=1e-6)
+            assert shares.min() >= 0
+            np.testing.assert_array_equal(shares, asked[1][0].predict_proba(X_test))
+        else:
+            assert model.decision_function(X_test).shape == y_test.shape
+    assert list(tmp_path.iterdir()) == []  # nothing is left behind
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("name", "parameter", "package"),
+    [
+        ("catboost", "thread_count", "catboost"),
+        ("xgboost", "n_jobs", "xgboost"),
+        ("lightgbm", "n_jobs", "lightgbm"),
+        ("realmlp", "n_threads", "pytabkit"),
+        ("tabm", "n_threads", "pytabkit"),
+    ],
+)
+def test_packages_get_their_threads_and_a_stable_configuration(name, parameter, package):
+    pytest.importorskip(package)
+    for task in METHODS[name].tasks:
+        model = METHODS[name].make(Request(task, seed=5, threads=3))
+        assert model.model.get_params()[parameter] == 3
+        assert 5 in model.model.get_params().values()
+        described = configuration(METHODS[name], Request(task, seed=5, threads=3))
+        assert described == configuration(METHODS[name], Request(task, seed=6, categorical=("a",)))
+        json.dumps(described, allow_nan=False)
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_presets_of_the_flagship_get_seed_and_device_and_differ_in_their_pools(task):
+    described = []
+    for name, preset in [("muddle", "default"), ("muddle-fast", "fast"), ("muddle-best", "best")]:
+        model = METHODS[name].make(Request(task, seed=5, device="cuda"))
+        assert (model.preset, model.random_state, model.device) == (preset, 5, "cuda")
+        assert model._task == task
+        described.append(configuration(METHODS[name], Request(task, seed=5))["training"])
+        json.dumps(described, allow_nan=False)
+    assert described[0] != described[1] != described[2] != described[0]
+
+
+def test_another_pool_is_another_configuration_of_the_flagship(monkeypatch):
+    request = Request("regression", seed=0)
+    before = configuration(METHODS["muddle"], request)
+    assert before == configuration(METHODS["muddle"], Request("regression", seed=1, device="cuda"))
+    shorten_pool(monkeypatch, scale_rate=0.125)
+    assert before != configuration(METHODS["muddle"], request)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(missing_package(METHODS["mars"]) is not None, reason="needs R with earth")
+class TestMars:
+    def test_a_hinge_is_found_where_it_is(self):
+        rng = np.random.default_rng(0)
+        X = rng.uniform(-1, 1, size=(200, 3))
+        X[:, 2] = 1.0  # constant
+        y = np.maximum(X[:, 0] - 0.2, 0)
+        model = METHODS["mars"].make(Request("regression", 0)).fit(X[:150], y[:150])
+        assert r2_score(y[150:], model.predict(X[150:])) > 0.99
+
+    def test_what_r_says_comes_through(self, monkeypatch):
+        from muddle_bench.run import mars
+
+        X, y = draw_rows()
+        model = METHODS["mars"].make(Request("regression", 0)).fit(X, y)
+        model.model_ = b"no model"
+        with pytest.raises(RuntimeError, match=r"R's earth could not predict: .*unknown input"):
+            model.predict(X)
+        monkeypatch.setattr(mars.shutil, "which", lambda name: None)
+        with pytest.raises(ImportError, match="there is no Rscript"):
+            model.predict(X)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_fastai_leaves_the_global_generators_as_they_were():
+    pytest.importorskip("fastai")
+    import random
+
+    import torch
+
+    from muddle_bench.methods.fastai_nets import FastaiClassifier
+
+    def draw():
+        return random.random(), np.random.random(), torch.rand(1).item()
+
+    def seed():
+        random.seed(1)
+        np.random.seed(1)
+        torch.manual_seed(1)
+
+    seed()
+    expected = draw()
+    seed()
+    X, y = draw_rows()
+    labels = np.where(y > 0, "up", "down")
+    labels[:1] = "once"  # in training or validation rows, never in both
+    model = FastaiClassifier(n_epochs=2, random_state=0).fit(X, labels)
+    assert draw() == expected
+    assert model.predict_proba(X).shape == (60, 3)
+    assert set(model.predict(X)) <= {"up", "down", "once"}
+
+
+def test_qda_goes_on_where_columns_are_collinear():
+    rng = np.random.default_rng(0)
+    codes = np.arange(60) % 2
+    X = rng.normal(size=(60, 2)) + 2.0 * codes[:, None]
+    X = np.column_stack([X, X[:, 0] + X[:, 1]])
+    model = find_method("qda").make(Request("classification", seed=0)).fit(X, codes)
+    assert model.score(X, codes) > 0.8

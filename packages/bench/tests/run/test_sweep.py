@@ -1,0 +1,406 @@
+"""Whole runs: every cell gets its record once, whatever happens in between."""
+
+import json
+import subprocess
+import sys
+import threading
+from dataclasses import fields, replace
+
+import pytest
+
+from muddle.errors import DeviceError, WorkerError
+from muddle_bench.run import backends, children, sweep
+from muddle_bench.run.records import SCORES
+from muddle_bench.run.store import Store
+from muddle_bench.run.survey import survey_cells
+from muddle_bench.run.sweep import run_benchmark
+
+CHEAP = ["linear", "neighbours", "tree"]
+
+
+class Recorder:
+    """A reporter that remembers."""
+
+    def __init__(self):
+        self.plan = self.summary = None
+        self.dispatched_jobs, self.records = [], []
+
+    def started(self, plan):
+        self.plan = plan
+
+    def dispatched(self, job):
+        self.dispatched_jobs.append(job)
+
+    def finished(self, record):
+        self.records.append(record)
+
+    def done(self, summary):
+        self.summary = summary
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "runs")
+
+
+@pytest.fixture
+def run(store, tables, plugin, lasting_children):
+    def run_cells(cells, **options):
+        options = {"threads": 1, "store": store} | options
+        return run_benchmark(cells, plugins=[plugin], data_home=tables, **options)
+
+    return run_cells
+
+
+def scores_of(store):
+    """All that must not depend on where and when a cell ran."""
+    return {
+        cell: [getattr(record, name) for name in (*SCORES, "status", "rows_hash", "fingerprint")]
+        for cell, record in store.scan().records.items()
+    }
+
+
+def test_every_cell_gets_a_record(run, store, choose_cells):
+    cells = choose_cells(CHEAP, splits=[0, 1])
+    recorder = Recorder()
+    summary = run(cells, reporter=recorder)
+    assert set(store.scan().records) == set(cells)
+    assert summary.counts == {"ok": 12}
+    assert (summary.n_planned, summary.n_before, summary.n_finished) == (12, 0, 12)
+    assert recorder.plan.n_cells == 12
+    assert recorder.summary is summary
+    assert [record.cell for record in recorder.records] == cells
+    assert not list(store.folder.rglob("*.partial"))
+    assert not list((store.folder / ".claims").iterdir())
+
+
+def test_all_methods_are_tested_on_the_same_rows(run, store, choose_cells):
+    run(choose_cells(CHEAP, splits=[0, 1]))
+    hashes = {}
+    for record in store.scan().records.values():
+        hashes.setdefault((record.dataset, record.split), set()).add(record.rows_hash)
+    assert all(len(found) == 1 for found in hashes.values())
+    assert len(set.union(*hashes.values())) == 2  # both tables have 60 rows
+
+
+def test_one_job_and_two_give_identical_scores(run, store, choose_cells, tmp_path):
+    cells = choose_cells([*CHEAP, "noisy"], splits=[0, 1])
+    run(cells)
+    other = Store(tmp_path / "two")
+    assert run(cells, store=other, jobs=2).counts == {"ok": 16}
+    assert scores_of(other) == scores_of(store)
+
+
+def test_a_finished_cell_is_not_run_again(run, store, choose_cells):
+    cells = choose_cells(CHEAP)
+    run(cells[:3])
+    before = store.scan().records
+    recorder = Recorder()
+    summary = run(cells, reporter=recorder)
+    assert (summary.n_planned, summary.n_before) == (3, 3)
+    assert [cell for job in recorder.dispatched_jobs for cell in job.cells] == cells[3:]
+    assert before.items() <= store.scan().records.items()
+    assert run(cells).n_planned == 0
+
+
+def test_a_method_that_fails_does_not_end_the_sweep(run, store, choose_cells):
+    bad = ["bad-raise", "bad-nan", "bad-short", "bad-abort", "bad-exit", "bad-hang"]
+    summary = run(choose_cells([*bad, "linear", "lacking"], ["hills"]), time_limit=1.5)
+    assert summary.counts == {"failed": 5, "timeout": 1, "ok": 1, "skipped": 1}
+    reasons = {record.method: record.reason for record in store.scan().records.values()}
+    assert reasons["bad-raise"] == "ValueError: of all things, this"
+    assert reasons["bad-hang"] == "no result within the time limit of 1.5 s"
+    assert reasons["lacking"] == "needs no_such_package: pip it"
+
+
+def test_what_is_tried_again_is_what_was_asked_for(run, store, choose_cells):
+    cells = choose_cells(["bad-raise", "bad-hang", "lacking", "linear"], ["hills"])
+    run(cells, time_limit=1.5)
+    for retry, methods in [
+        ((), set()),
+        (("skipped",), {"lacking"}),
+        (("failed",), {"bad-raise"}),
+        (("timeout", "failed"), {"bad-raise", "bad-hang"}),
+    ]:
+        recorder = Recorder()
+        run(cells, time_limit=1.5, retry=retry, reporter=recorder)
+        assert {record.method for record in recorder.records} == methods
+
+
+def test_a_record_of_another_configuration_is_stale(run, store, choose_cells):
+    cells = choose_cells(CHEAP, ["hills"])
+    run(cells)
+    old = store.read(cells[0])
+    store.save(replace(old, fingerprint="another", r2=0.0))
+    recorder = Recorder()
+    summary = run(cells, reporter=recorder)
+    assert recorder.plan.survey.cells("stale") == [cells[0]]
+    assert (summary.n_planned, summary.n_stale) == (0, 1)
+    assert store.read(cells[0]).r2 == 0.0
+    summary = run(cells, retry=["stale"])
+    assert (summary.n_planned, summary.n_stale) == (1, 0)
+    new = store.read(cells[0])
+    assert (new.fingerprint, new.r2) == (old.fingerprint, old.r2)
+
+
+def test_a_record_from_before_the_calibration_error_is_neither_stale_nor_damaged(
+    run, store, choose_cells
+):
+    cells = choose_cells(["neighbours"], ["trees"])
+    run(cells)
+    new = store.read(cells[0])
+    assert 0 <= new.ece <= 1
+    values = json.loads(store.path(cells[0]).read_text())
+    del values["ece"]
+    store.path(cells[0]).write_text(json.dumps(values))
+    recorder = Recorder()
+    summary = run(cells, retry=["stale"], reporter=recorder)
+    assert (summary.n_planned, summary.n_stale, summary.n_before) == (0, 0, 1)
+    assert recorder.plan.survey.damaged == []
+    assert store.read(cells[0]) == replace(new, ece=None)
+
+
+def test_a_record_keeps_what_the_method_tells_of_its_fit(run, store, choose_cells):
+    cells = choose_cells(["detailed", "linear"])
+    run(cells)
+    records = {(cell.method, cell.dataset): store.read(cell) for cell in cells}
+    assert records["linear", "hills"].details == ""
+    assert json.loads(records["detailed", "hills"].details) == {"n_test": 12, "share": 0.5}
+    assert records["detailed", "hills"].r2 == records["linear", "hills"].r2
+    failed = records["detailed", "trees"]
+    assert (failed.status, failed.details) == ("failed", "")
+    assert "not JSON compliant" in failed.reason
+
+
+def test_a_survey_counts_states_and_names_damage(run, store, choose_cells, plugin):
+    cells = choose_cells([*CHEAP, "bad-raise"], ["hills"])
+    run(cells[1:])
+    path = store.path(cells[1])
+    path.write_text("{")
+    survey = survey_cells(cells, store, plugins=[plugin])
+    assert survey.counts() == {"missing": 2, "ok": 1, "failed": 1}
+    assert [damage.path for damage in survey.damaged] == [path]
+    assert survey_cells(None, store, plugins=[plugin]).counts() == {"ok": 1, "failed": 1}
+
+
+def test_a_damaged_record_is_run_again(run, store, choose_cells):
+    cells = choose_cells(["linear"], ["hills"])
+    run(cells)
+    good = store.read(cells[0])
+    store.path(cells[0]).write_text("{")
+    assert run(cells).n_planned == 1
+    assert store.read(cells[0]).r2 == good.r2
+
+
+def test_records_of_methods_that_are_not_known_here_do_not_disturb(run, store, choose_cells):
+    cells = choose_cells(["linear"], ["hills"])
+    run(cells)
+    store.save(replace(store.read(cells[0]), method="from-elsewhere"))
+    assert run(cells).n_before == 1
+    assert survey_cells(None, store).counts() == {"ok": 2}
+
+
+def test_with_debug_the_first_error_passes_and_what_came_before_is_kept(run, store, choose_cells):
+    with pytest.raises(ValueError, match="of all"):
+        run(choose_cells(["linear", "bad-raise", "matrix"], ["hills"]), debug=True)
+    assert [cell.method for cell in store.scan().records] == ["linear"]
+
+
+def test_debug_gives_the_same_scores(run, store, choose_cells, tmp_path):
+    cells = choose_cells(CHEAP)
+    run(cells)
+    other = Store(tmp_path / "other")
+    run(cells, store=other, debug=True)
+    assert scores_of(other) == scores_of(store)
+
+
+def test_an_interrupted_run_keeps_what_is_finished_and_goes_on(
+    run, store, choose_cells, monkeypatch
+):
+    monkeypatch.setattr(backends, "stop_children", children.stop_children)
+
+    class Interrupting(Recorder):
+        def finished(self, record):
+            super().finished(record)
+            if len(self.records) == 2:
+                raise KeyboardInterrupt
+
+    cells = choose_cells(CHEAP)
+    recorder = Interrupting()
+    with pytest.raises(KeyboardInterrupt):
+        run(cells, reporter=recorder)
+    assert recorder.summary.interrupted
+    assert len(store.scan().records) == 2
+    assert children._idle == []
+    assert not list((store.folder / ".claims").iterdir())
+    assert run(cells).n_planned == 4
+
+
+def test_a_cell_that_another_run_finishes_in_the_meantime_is_not_started(run, store, choose_cells):
+    cells = choose_cells(CHEAP, ["hills"])
+
+    class OtherRun(Recorder):
+        def dispatched(self, job):
+            super().dispatched(job)
+            if len(self.dispatched_jobs) == 1:
+                made = replace(RECORD_OF_OTHER, method=cells[2].method)
+                store.save(made)
+
+    run(cells[:1])
+    RECORD_OF_OTHER = store.read(cells[0])
+    recorder = OtherRun()
+    summary = run(cells, reporter=recorder)
+    assert [job.methods for job in recorder.dispatched_jobs] == [("neighbours",)]
+    assert (summary.counts, summary.n_elsewhere, summary.n_finished) == ({"ok": 1}, 1, 2)
+    assert len(recorder.records) == 2
+
+
+def test_a_worker_with_another_disk_under_the_same_path_loses_no_cell(
+    run, store, choose_cells, monkeypatch
+):
+    """It finds a record where the run has none, and leaves the cell out at first."""
+    elsewhere = {"linear", "tree"}
+    original = backends.run_job_apart
+
+    def run_with_other_disk(job):
+        if job.settings.folder is not None and elsewhere & set(job.methods):
+            return []
+        return original(job)
+
+    monkeypatch.setattr(backends, "run_job_apart", run_with_other_disk)
+    summary = run(choose_cells(CHEAP, ["hills"]))
+    assert (summary.counts, summary.n_elsewhere) == ({"ok": 3}, 0)
+    assert len(store.scan().records) == 3
+
+
+def test_two_runs_in_one_folder_share_the_work(run, store, choose_cells):
+    cells = choose_cells(["noisy", *CHEAP], splits=range(4))
+    run(cells[:1])  # imports, so that both start together
+    recorders = [Recorder(), Recorder()]
+
+    def go(recorder):
+        run(cells, reporter=recorder)
+
+    threads = [threading.Thread(target=go, args=[recorder]) for recorder in recorders]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    contents = store.scan()
+    assert set(contents.records) == set(cells)
+    assert contents.damaged == []
+    ran = [cell for each in recorders for job in each.dispatched_jobs for cell in job.cells]
+    assert len(ran) < 1.5 * len(cells)
+    assert all(each.summary.n_finished == each.summary.n_planned for each in recorders)
+
+
+DRIVER = """
+import sys
+from muddle_bench.run.store import Store
+from muddle_bench.run.suites import build_cells
+from muddle_bench.run.sweep import run_benchmark
+
+if __name__ == "__main__":
+    folder, tables, plugin = sys.argv[1:]
+    cells = build_cells(
+        datasets=["hills", "trees"], methods=["Cheap"], splits=[0], recipe="clean",
+        plugins=[plugin], data_home=tables,
+    )
+    run_benchmark(
+        [cell for cell in cells if cell.method != "slow"], Store(folder), threads=1,
+        plugins=[plugin], data_home=tables,
+    )
+"""
+
+
+def test_two_driver_processes_in_one_folder_do_not_corrupt_it(
+    run, store, choose_cells, tables, plugin, tmp_path
+):
+    command = [sys.executable, "-c", DRIVER, store.folder, tables, plugin]
+    drivers = [subprocess.Popen(command) for _ in range(2)]
+    assert [driver.wait(timeout=120) for driver in drivers] == [0, 0]
+    cells = choose_cells([*CHEAP, "noisy", "lacking"])
+    contents = store.scan()
+    assert set(contents.records) == set(cells)
+    assert contents.damaged == []
+    assert not list(store.folder.rglob("*.partial"))
+    alone = Store(tmp_path / "alone")
+    run(cells, store=alone)
+    assert scores_of(alone) == scores_of(store)
+
+
+def test_a_joblib_worker_that_dies_is_replaced(run, store, choose_cells, monkeypatch):
+    """A runner that loses its worker twice, as joblib does when one is killed."""
+    times = []
+    original = backends._run_here
+
+    def lossy(jobs):
+        times.append(1)
+        for number, answer in enumerate(original(jobs)):
+            if number == 1 and len(times) < 3:
+                raise backends.BrokenExecutor("gone")
+            yield answer
+
+    monkeypatch.setattr(backends, "_run_here", lossy)
+    cells = choose_cells(CHEAP)
+    assert run(cells).counts == {"ok": 6}
+    assert len(times) == 3
+
+
+def test_workers_that_keep_dying_end_the_run(run, choose_cells, monkeypatch):
+    def lost(jobs):
+        raise backends.BrokenExecutor("gone")
+        yield
+
+    monkeypatch.setattr(backends, "_run_here", lost)
+    with pytest.raises(WorkerError, match="workers ended 6 times"):
+        run(choose_cells(["linear"]))
+
+
+def test_threads_are_the_cores_divided_among_the_jobs(store, monkeypatch):
+    monkeypatch.setattr(sweep, "count_cores", lambda: 8)
+
+    def threads(jobs, address=None, threads=None):
+        options = {"time_limit": None, "device": "cpu", "plugins": (), "data_home": None}
+        return sweep.make_settings(
+            store, jobs=jobs, threads=threads, address=address, **options
+        ).threads
+
+    assert [threads(jobs) for jobs in (None, 1, 2, 3, 16)] == [8, 8, 4, 2, 1]
+    assert threads(None, address="tcp://there") == 1
+    assert threads(2, threads=3) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"jobs": 0}, ValueError, "jobs must be at least 1"),
+        ({"threads": 0}, ValueError, "threads must be at least 1"),
+        ({"time_limit": 0}, ValueError, "time_limit must be above 0"),
+        ({"device": "gpu"}, ValueError, "device must be one of 'cpu', 'cuda'"),
+        ({"backend": "lokey"}, ValueError, "Did you mean 'loky'?"),
+        ({"address": "tcp://x"}, ValueError, "Pass backend='dask' or backend='ray'"),
+        ({"retry": ["faild"]}, ValueError, "Did you mean 'failed'?"),
+    ],
+)
+def test_wrong_options_are_errors_before_anything_runs(
+    run, store, choose_cells, options, error, said
+):
+    with pytest.raises(error) as caught:
+        run(choose_cells(["linear"]), **options)
+    assert said in str(caught.value)
+    assert not store.folder.exists()
+
+
+def test_cuda_without_a_gpu_is_an_error(run, choose_cells, monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(DeviceError, match="device='cuda' needs a CUDA GPU"):
+        run(choose_cells(["linear"]), device="cuda")
+
+
+def test_a_summary_reads_as_a_line():
+    summary = sweep.Summary(5, 3, 1, {"ok": 4, "failed": 1}, n_elsewhere=2)
+    assert str(summary) == "1 failed, 4 ok, 2 by another run, 3 there before, 1 of them stale"
+    assert {field.name for field in fields(summary)} >= {"counts", "interrupted", "seconds"}

@@ -1,0 +1,175 @@
+"""Points: each published row has one, the base is the preset, names say what is changed."""
+
+import csv
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from muddle.training.config import preset_config
+from muddle_bench.methods.registry import METHODS, Request, by_name
+from muddle_bench.studies import methods as study_methods
+from muddle_bench.studies.nets import make_bag
+from muddle_bench.studies.points import (
+    BASE,
+    DEPENDENCES,
+    NO_PENALTY,
+    STEPS,
+    STUDIES,
+    THREE,
+    Variant,
+    all_variants,
+    choose_points,
+    find_study,
+    vary,
+)
+from muddle_bench.studies.published import published_rows
+from muddle_bench.studies.reading import POOLED
+
+PRINTED_NAMES = {"structured_dithering": "structured_noise", "dither": "label_noise"}
+PARAMETERS = {
+    "structured_noise": "structured_noise",
+    "permutations": "n_permutations",
+    "label_noise": "dither",
+    "width": "width",
+    "batch_size": "batch_size",
+    "ridge_init": "penalty",
+}
+
+
+def read(folder, name):
+    with (folder / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def printed_rows(folder):
+    """Study, data set, value in our words and R², of every printed row."""
+    for row in read(folder, "ablation"):
+        yield "ablation", POOLED, row["step"], row["mean_r2"]
+    for row in read(folder, "dependence"):
+        study = PRINTED_NAMES.get(row["study"], row["study"])
+        word = {"ridge_init": "heuristic", "batch_size": "n"}.get(study)
+        value = word if word and row["is_default"] == "yes" else row["value"]
+        yield study, row["dataset_id"], value, row["r2"]
+    for row in read(folder, "depth"):
+        yield "depth", row["dataset_id"], row["depth"], row["r2_mean"]
+
+
+def test_every_printed_row_is_known_with_its_score(published_folder):
+    printed = list(printed_rows(published_folder))
+    assert len(printed) == 5 + 128 + 64
+    known = {key: row.score for key, row in published_rows().items()}
+    assert {tuple(key): float(score) for *key, score in printed} == known
+
+
+def test_other_printed_numbers_are_those_of_the_paper(published_folder):
+    known = published_rows()
+    for row in read(published_folder, "ablation"):
+        assert known["ablation", POOLED, row["step"]].bag == float(row["bagging_r2"])
+    for (*_, row), source in zip(
+        (
+            (study, dataset, value, known[study, dataset, value])
+            for study, dataset, value, _ in list(printed_rows(published_folder))[5:133]
+        ),
+        read(published_folder, "dependence"),
+        strict=True,
+    ):
+        assert row.score_val == float(source["r2_val"])
+        assert row.best_iteration == float(source["best_iter"])
+        if source["study"] != "ridge_init":
+            assert row.ridge_init == float(source["ridge_init"])
+
+
+def test_every_published_row_has_exactly_one_point():
+    points = Counter(
+        (point.study, point.dataset, point.value)
+        for study in STUDIES.values()
+        for point in study.points
+    )
+    assert set(points.values()) == {1}
+    for study, dataset, value in published_rows():
+        for one in THREE if dataset == POOLED else [dataset]:
+            assert points[study, one, value] == 1, (study, one, value)
+
+
+def test_studies_of_the_paper_have_no_point_beside_its_rows():
+    published = set(published_rows())
+    for name in DEPENDENCES:
+        for point in STUDIES[name].points:
+            assert (name, point.dataset, point.value) in published
+
+
+def test_printed_defaults_are_defaults(published_folder):
+    points = {
+        (point.study, point.dataset, point.value): point.is_default
+        for name in DEPENDENCES
+        for point in STUDIES[name].points
+    }
+    printed = list(printed_rows(published_folder))[5:133]
+    for (study, dataset, value, _), row in zip(
+        printed, read(published_folder, "dependence"), strict=True
+    ):
+        assert points[study, dataset, value] == (row["is_default"] == "yes")
+
+
+@pytest.mark.parametrize(("study", "parameter"), PARAMETERS.items())
+def test_a_value_is_that_of_its_setting(study, parameter):
+    for point in STUDIES[study].points:
+        changes = dict(point.variant.changes)
+        if point.is_default:
+            assert changes == {}
+        elif (study, point.value) == ("ridge_init", "0"):
+            assert changes == {"penalty": NO_PENALTY}
+        else:
+            assert changes == {parameter: float(point.value)}
+
+
+def test_the_base_is_the_released_preset_with_the_batch_of_the_studies():
+    config = preset_config("mlr-2", "released", "regression")
+    assert {name: getattr(config, name) for name in BASE} == {**BASE, "batch_size": 4096}
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_a_default_point_is_ten_nets_of_the_base(task):
+    (method,) = [m for m in study_methods.METHODS if m.name == Variant().name]
+    model = method.make(Request(task=task, seed=3))
+    (config,) = model._configs()
+    preset = preset_config("mlr-2", "released", task)
+    # Regressors have no parameter for ties: no two R² are equal.
+    ties = "error" if task == "regression" else "first"
+    assert config == replace(preset, batch_size=2**14, ties=ties)
+    assert (model.bag.n_nets, model.bag.random_state) == (10, 3)
+
+
+def test_points_of_a_depth_are_the_released_preset():
+    for method in study_methods.METHODS:
+        name, _, depth = method.name.rpartition("-")
+        if name == "study-depth":
+            (config,) = method.make(Request(task="regression", seed=0))._configs()
+            preset = preset_config(f"mlr-{depth}", "released", "regression")
+            assert config == replace(preset, ties=config.ties)
+
+
+@pytest.mark.parametrize("name", [name for name in all_variants() if name != "study-batch-size-1"])
+def test_every_variant_has_settings_that_nets_accept(name):
+    variant = all_variants()[name]
+    bag = make_bag("regression", variant.depth or 2, **dict(variant.changes))
+    (config,) = bag._configs()
+    assert {key: getattr(config, key) for key, _ in variant.changes} == dict(variant.changes)
+
+
+def test_studies_share_the_points_that_are_the_same():
+    permuted = find_study("permutations").points[0]
+    assert permuted.variant == STEPS["+ Ridge + Struct. Dithering"] == vary(n_permutations=0)
+    assert STEPS["MLR"] == vary(structured_noise=1, width=1024) == Variant()
+
+
+def test_names_are_new_among_the_methods_of_the_benchmark():
+    by_name([*METHODS.values(), *study_methods.METHODS])
+
+
+def test_an_unknown_study_or_data_set_is_an_error_with_a_suggestion():
+    with pytest.raises(ValueError, match=r"no study named 'widht'\. Did you mean 'width'\?"):
+        find_study("widht")
+    with pytest.raises(ValueError, match=r"Did you mean 'qsar-aquatic-toxicity'\?"):
+        choose_points(["width"], ["qsar-aquatic-toxicty"])

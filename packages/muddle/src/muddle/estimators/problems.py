@@ -1,0 +1,203 @@
+"""What `fit` is given, checked and put in the form that nets train on.
+
+Shapes: N rows, F features, C label columns.
+"""
+
+from abc import ABCMeta, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
+from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.multiclass import check_classification_targets
+
+from muddle.estimators.parameters import Criterion
+from muddle.tables import TablePreprocessor
+from muddle.tables.checks import MIN_ROWS, FloatArray, check_target, check_weights
+from muddle.tables.scaling import Scale, fit_target_scale
+from muddle.tables.splits import Rows, split_by_class, split_by_number
+from muddle.tables.summary import summarise_classes, summarise_table, summarise_targets
+from muddle.tables.summary_checks import Summary
+from muddle.tables.tables import Table, read_table
+from muddle.tables.targets import TargetType
+from muddle.training.config import TrainConfig
+from muddle.training.data import TrainingData, TrainJob
+
+
+@dataclass(frozen=True)
+class Problem(metaclass=ABCMeta):
+    """Rows of weight 0 are left out before anything is drawn or fitted, so that they are as good
+    as absent."""
+
+    table: Table
+    target: NDArray[Any]  # as given
+    labels: FloatArray  # (N, C)
+    weights: FloatArray | None  # (N,) positive, mean 1; None: all the same
+
+    target_type: ClassVar[TargetType]
+
+    @abstractmethod
+    def split(self, fraction: float, seed: int) -> tuple[Rows, Rows]:
+        """Training and validation rows of the net with this seed."""
+
+    @abstractmethod
+    def summarise_target(self) -> Summary:
+        """What is to be predicted, without the rows."""
+
+    def take(self, rows: Rows) -> Self:
+        """Only these rows of target, labels and weights."""
+        weights = None if self.weights is None else self.weights[rows]
+        return replace(
+            self,
+            target=self.target[rows],
+            labels=self.labels[rows],
+            weights=None if weights is None else weights / weights.mean(),
+        )
+
+
+@dataclass(frozen=True)
+class NumberProblem(Problem):
+    """Numbers to predict; the labels are standardised."""
+
+    scale: Scale
+    one_output: bool
+
+    target_type: ClassVar[TargetType] = "continuous"
+
+    def split(self, fraction: float, seed: int) -> tuple[Rows, Rows]:
+        return split_by_number(self.labels.mean(axis=1), fraction, seed)
+
+    def summarise_target(self) -> Summary:
+        return summarise_targets(self.target)
+
+
+@dataclass(frozen=True)
+class ClassProblem(Problem):
+    """Classes to predict; one label column per class, of two classes only for the second."""
+
+    classes: NDArray[Any]
+    codes: NDArray[np.int64]  # (N,) positions in `classes`
+    zero_one: bool  # labels 0 and 1 instead of ±1
+
+    target_type: ClassVar[TargetType] = "classes"
+
+    def split(self, fraction: float, seed: int) -> tuple[Rows, Rows]:
+        return split_by_class(self.codes, fraction, seed)
+
+    def summarise_target(self) -> Summary:
+        return summarise_classes(self.codes, len(self.classes))
+
+    def take(self, rows: Rows) -> Self:
+        return replace(super().take(rows), codes=self.codes[rows])
+
+
+def read_numbers(
+    X: Any, y: ArrayLike, sample_weight: ArrayLike | None, owner: str
+) -> NumberProblem:
+    """A regression problem, or an error that says what is wrong with it."""
+    table = read_table(X, owner, MIN_ROWS)
+    target = check_target(y, table.n_rows, owner, multi_output=True, y_numeric=True)
+    weights = check_weights(sample_weight, table.n_rows)
+    one_output = target.ndim == 1
+    table, target, weights = _drop_zero_weights(table, target.astype(np.float64), weights)
+    columns = target.reshape(len(target), -1)
+    scale = fit_target_scale(columns, weights)
+    return NumberProblem(table, target, scale.apply(columns), weights, scale, one_output)
+
+
+def read_classes(
+    X: Any,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None,
+    owner: str,
+    *,
+    class_weight: Any,
+    criterion: Criterion,
+) -> ClassProblem:
+    """A classification problem, or an error that says what is wrong with it."""
+    table = read_table(X, owner, MIN_ROWS)
+    target = check_target(y, table.n_rows, owner)
+    check_classification_targets(target)
+    weights = check_weights(sample_weight, table.n_rows)
+    if class_weight is not None:
+        weights = (1.0 if weights is None else weights) * compute_sample_weight(
+            class_weight, target
+        )
+        weights = check_weights(weights, table.n_rows)
+    table, target, weights = _drop_zero_weights(table, target, weights)
+    classes, codes = np.unique(target, return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(
+            f"y must hold at least 2 classes, got 1 class: {classes.tolist()[0]!r} in every "
+            "row of weight above 0. sklearn.dummy.DummyClassifier predicts a constant."
+        )
+    hot = codes[:, None] == (np.arange(len(classes)) if len(classes) > 2 else [1])
+    zero_one = criterion == "squared"
+    labels = np.where(hot, 1.0, 0.0 if zero_one else -1.0)
+    return ClassProblem(table, target, labels, weights, classes, codes, zero_one)
+
+
+def to_scores(output: FloatArray, zero_one: bool) -> FloatArray:
+    """What nets say about classes, on the scale of ±1 labels whichever they were trained on."""
+    return 2 * output - 1 if zero_one else output
+
+
+def _drop_zero_weights(
+    table: Table, target: NDArray[Any], weights: FloatArray | None
+) -> tuple[Table, NDArray[Any], FloatArray | None]:
+    if weights is None:
+        return table, target, None
+    present = weights > 0
+    weights = weights[present]
+    same = np.ptp(weights) == 0
+    return table.take(present), target[present], None if same else weights / weights.mean()
+
+
+def fit_features(
+    given: TablePreprocessor | None, problem: Problem
+) -> tuple[TablePreprocessor, FloatArray]:
+    """The preprocessor, given or default, fitted, and the matrix of the training rows."""
+    if given is not None and not isinstance(given, TablePreprocessor):
+        raise TypeError(
+            "preprocessor must be a TablePreprocessor or None, got a "
+            f"{type(given).__name__}. Put other transformers before the estimator in a pipeline."
+        )
+    preprocessor = TablePreprocessor() if given is None else clone(given)
+    if preprocessor.target_type == "auto":
+        preprocessor.target_type = problem.target_type
+    return preprocessor, preprocessor._fit_table(problem.table, problem.target, problem.weights)
+
+
+def summarise_problem(problem: Problem, preprocessor: TablePreprocessor) -> Summary:
+    """What the training rows looked like, for a model that has left them behind."""
+    about = summarise_table(problem.table, preprocessor.plan_, preprocessor.missing_values)
+    return {**about, "target": problem.summarise_target()}
+
+
+def make_jobs(
+    problem: Problem,
+    features: FloatArray,
+    configs: Sequence[TrainConfig],
+    seeds: Sequence[Sequence[int]],
+) -> list[TrainJob]:
+    """One job per configuration, on one table; each net gets its own split from its own seed."""
+    weights = problem.weights
+    table = torch.from_numpy(features.astype(np.float32))
+    labels = torch.from_numpy(problem.labels.astype(np.float32))
+    row_weights = None if weights is None else torch.from_numpy(weights.astype(np.float32))
+    jobs = []
+    for config, own_seeds in zip(configs, seeds, strict=True):
+        splits = [problem.split(config.validation_fraction, seed) for seed in own_seeds]
+        data = TrainingData(
+            features=table,
+            labels=labels,
+            weights=row_weights,
+            train_rows=torch.from_numpy(np.stack([train for train, _ in splits])),
+            validation_rows=torch.from_numpy(np.stack([validation for _, validation in splits])),
+        )
+        jobs.append(TrainJob(config, data, tuple(own_seeds)))
+    return jobs

@@ -1,0 +1,456 @@
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.compose import make_column_transformer
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from muddle import TablePreprocessor
+from muddle.tables.scaling import fit_scale
+
+pa = pytest.importorskip("pyarrow")
+pl = pytest.importorskip("polars")
+
+
+@pytest.fixture
+def mixed():
+    """60 rows with one column of every kind."""
+    rng = np.random.default_rng(0)
+    n = 60
+    return pd.DataFrame(
+        {
+            "age": np.where(rng.random(n) < 0.2, np.nan, rng.normal(40, 10, n)),
+            "colour": rng.choice(["red", "green", "blue"], n),
+            "city": [f"c{i % 20}" for i in range(n)],
+            "member": rng.random(n) < 0.5,
+            "joined": pd.date_range("2020-03-01", periods=n, freq="3D"),
+            "wait": pd.to_timedelta(rng.integers(1, 99, n), unit="min"),
+            "rooms": rng.integers(1, 6, n),
+        }
+    )
+
+
+@pytest.fixture
+def target():
+    return np.random.default_rng(1).normal(size=60)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@parametrize_with_checks(
+    [
+        TablePreprocessor(),
+        TablePreprocessor(scaling="quantile", encoding="piecewise"),
+        TablePreprocessor.preset("paper"),
+    ]
+)
+def test_sklearn_contract(estimator, check):
+    check(estimator)
+
+
+def test_every_kind_of_column(mixed, target):
+    preprocessor = TablePreprocessor(flags="0/1")
+    matrix = preprocessor.fit_transform(mixed, target)
+    names = preprocessor.get_feature_names_out().tolist()
+    assert names == [
+        "age",
+        "joined:elapsed",
+        "joined:month",
+        "joined:day_of_week",
+        "joined:day_of_year",
+        "wait",
+        "rooms",
+        "city=mean",
+        "age=missing",
+        "colour=blue",
+        "colour=green",
+        "colour=red",
+        "member=True",
+    ]
+    assert matrix.shape == (60, 13)
+    assert np.isfinite(matrix).all()
+    np.testing.assert_allclose(matrix[:, :8].mean(axis=0), 0, atol=1e-9)
+    np.testing.assert_allclose(matrix[:, :8].std(axis=0), 1)
+    assert (matrix[:, 9:12].sum(axis=1) == 1).all()
+    assert (matrix[:, 12] == mixed["member"]).all()
+
+
+@pytest.mark.parametrize(
+    ("column", "holds", "missing"),
+    [
+        (pd.array([1, None, 3] * 10, dtype="Int64"), "number", 10),
+        (pd.array([True, None, False] * 10, dtype="boolean"), "boolean", 10),
+        (pd.array(["a", None, "b"] * 10, dtype="string"), "text", 10),
+        (pd.Categorical([3, None, 4] * 10), "category", 10),
+        (pd.Categorical(["1", "2", "3"] * 10), "category", 0),
+        (pd.Series([1, 2, None] * 10, dtype=pd.ArrowDtype(pa.decimal128(5, 2))), "number", 10),
+        (pd.Series(["x", "y", None] * 10, dtype=pd.ArrowDtype(pa.string())), "text", 10),
+        (pd.Series([True, None, False] * 10, dtype=pd.ArrowDtype(pa.bool_())), "boolean", 10),
+        (pd.date_range("2020", periods=30, tz="Asia/Tokyo"), "date", 0),
+        (pd.period_range("2020-01", periods=30, freq="M"), "date", 0),
+        (pd.cut(pd.Series(range(30)), 3), "category", 0),
+        (pd.arrays.SparseArray([0, 0, 1.5] * 10), "number", 0),
+        (np.arange(30).astype("m8[D]"), "duration", 0),
+        (pl.Series(["a", "b", None] * 10, dtype=pl.Categorical), "category", 10),
+        (pl.Series(["a", "b", None] * 10, dtype=pl.Enum(["a", "b", "c"])), "category", 10),
+        (pl.Series([1, 2, None] * 10).cast(pl.Decimal(10, 2)), "number", 10),
+        (pa.array(["a", "b", None] * 10).dictionary_encode(), "category", 10),
+        (pa.array([1.5, None, 2.5] * 10, pa.float32()), "number", 10),
+    ],
+    ids=lambda value: str(getattr(value, "dtype", getattr(value, "type", value))),
+)
+def test_types_of_the_frame_libraries(column, holds, missing):
+    make = pd.DataFrame
+    if isinstance(column, pl.Series):
+        make = pl.DataFrame
+    elif isinstance(column, pa.Array):
+        make = pa.table
+    table = make({"c": column, "n": range(30)})
+    preprocessor = TablePreprocessor().fit(table)
+    described = preprocessor.describe().loc["c"]
+    assert (described["holds"], described["missing"]) == (holds, missing)
+    assert described["features"] > 0
+    assert np.isfinite(preprocessor.transform(table)).all()
+
+
+def test_describe_tells_what_happened_to_each_column(mixed, target):
+    table = mixed.assign(site="A", key=[f"k{i}" for i in range(60)], note=1.5)
+    with pytest.warns(UserWarning, match="columns 'site', 'note' are constant; column 'key' is an"):
+        described = TablePreprocessor(drop=["rooms"]).fit(table, target).describe()
+    assert described.index.tolist() == table.columns.tolist()
+    assert described["treatment"].to_dict() == {
+        "age": "number, standard; gaps marked",
+        "colour": "3 levels as 0/1",
+        "city": "20 levels as mean of the target",
+        "member": "2 levels as 0/1",
+        "joined": "parts of the date, standard",
+        "wait": "number, standard",
+        "rooms": "left out, as asked",
+        "site": "ignored: constant",
+        "key": "ignored: an identifier (another text in every row)",
+        "note": "ignored: constant",
+    }
+    assert described["features"].sum() == 12
+    assert described.loc["age", "missing"] == mixed["age"].isna().sum()
+
+
+def test_columns_are_found_by_name_in_any_order(mixed, target):
+    preprocessor = TablePreprocessor().fit(mixed, target)
+    expected = preprocessor.transform(mixed)
+    assert (preprocessor.transform(mixed[mixed.columns[::-1]]) == expected).all()
+    assert (preprocessor.transform(pl.from_pandas(mixed)) == expected).all()
+
+
+def test_without_names_on_one_side_columns_go_by_position(mixed):
+    table = mixed[["age", "colour"]]
+    by_name = TablePreprocessor().fit(table)
+    by_position = TablePreprocessor().fit(table.to_numpy())
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        assert (by_name.transform(table.to_numpy()) == by_name.transform(table)).all()
+    with pytest.warns(UserWarning, match="X has feature names, but TablePreprocessor was fitted"):
+        assert (by_position.transform(table) == by_name.transform(table)).all()
+    with pytest.raises(ValueError, match="X has 1 features, but TablePreprocessor is expecting 2"):
+        by_position.transform(table[["age"]])
+
+
+def test_a_missing_column_is_named_with_a_near_one(mixed, target):
+    preprocessor = TablePreprocessor().fit(mixed, target)
+    with pytest.raises(ValueError, match=r"lacks column 'colour'.* Did you mean 'color'\?"):
+        preprocessor.transform(mixed.rename(columns={"colour": "color"}))
+
+
+def test_a_column_that_was_ignored_may_be_missing(mixed):
+    table = mixed[["age", "colour"]].assign(site="A")
+    with pytest.warns(UserWarning, match="'site' is constant"):
+        preprocessor = TablePreprocessor().fit(table)
+    assert preprocessor.transform(table[["age", "colour"]]).shape == (60, 5)
+
+
+def test_other_columns_are_ignored_with_a_note(mixed, target):
+    preprocessor = TablePreprocessor().fit(mixed, target)
+    with pytest.warns(UserWarning, match=r"column 'price' of X was not there in fit and will be"):
+        matrix = preprocessor.transform(mixed.assign(price=1))
+    assert (matrix == preprocessor.transform(mixed)).all()
+
+
+def test_a_number_that_became_text_is_an_error_with_the_first_bad_value(mixed, target):
+    preprocessor = TablePreprocessor().fit(mixed, target)
+    rooms = ["3"] * 10 + ["many", "few"] + ["2"] * 48
+    with pytest.raises(ValueError, match=r"'rooms' held numbers .* got the text 'many' in row 10"):
+        preprocessor.transform(mixed.assign(rooms=rooms))
+    written = preprocessor.transform(mixed.assign(rooms=mixed["rooms"].astype(str)))
+    assert (written == preprocessor.transform(mixed)).all()
+
+
+def test_numbers_where_there_were_dates_are_an_error_among_numbers_too(mixed):
+    preprocessor = TablePreprocessor().fit(mixed[["joined", "rooms"]])
+    with pytest.raises(ValueError, match=r"'joined' held dates in fit .* got numbers: 7 in row 0"):
+        preprocessor.transform(pd.DataFrame({"joined": [7.0], "rooms": [2.0]}))
+
+
+def test_test_rows_leave_no_trace(mixed, target):
+    """Poisoned test rows change neither what is fitted nor the matrix of other rows."""
+    preprocessor = TablePreprocessor().fit(mixed, target)
+    before = pickle.dumps(preprocessor)
+    clean = preprocessor.transform(mixed)
+    earlier = mixed["joined"].iloc[:20] - pd.Timedelta(days=70_000)
+    poison = mixed.iloc[:20].assign(
+        age=1e100, colour="black", city="nowhere", rooms=-1e9, joined=earlier
+    )
+    with pytest.warns(UserWarning, match="'colour': 20 new"):
+        both = preprocessor.transform(pd.concat([poison, mixed]))
+    assert (both[20:] == clean).all()
+    assert pickle.dumps(preprocessor) == before
+
+
+def test_each_row_is_transformed_on_its_own(mixed, target):
+    preprocessor = TablePreprocessor(scaling="quantile", encoding="periodic").fit(mixed, target)
+    together = preprocessor.transform(mixed)
+    alone = np.vstack([preprocessor.transform(mixed.iloc[[i]]) for i in range(60)])
+    assert (alone == together).all()
+    assert preprocessor.transform(mixed.iloc[:0]).shape == (0, together.shape[1])
+
+
+def test_it_agrees_with_a_column_transformer(mixed):
+    ours = TablePreprocessor(min_level_rows=1, flags="0/1").fit_transform(
+        mixed[["rooms", "colour"]]
+    )
+    theirs = make_column_transformer(
+        (StandardScaler(), ["rooms"]), (OneHotEncoder(sparse_output=False), ["colour"])
+    ).fit_transform(mixed)
+    np.testing.assert_allclose(ours, theirs)
+
+
+def test_flags_can_be_centred(mixed, target):
+    plain = TablePreprocessor(flags="0/1").fit(mixed, target)
+    weights = np.random.default_rng(0).integers(1, 4, 60).astype(float)
+    centred = TablePreprocessor()
+    matrix = centred.fit_transform(mixed, target, sample_weight=weights)
+    np.testing.assert_allclose(np.average(matrix[:, 8:], axis=0, weights=weights), 0, atol=1e-12)
+    steps = matrix[:, 8:] - plain.transform(mixed)[:, 8:]
+    np.testing.assert_allclose(steps, np.tile(steps[0], (60, 1)), atol=1e-12)
+    np.testing.assert_allclose(centred.transform(mixed)[:, 8:], matrix[:, 8:])
+    with pytest.warns(UserWarning, match="'member': 1 missing"):
+        new = centred.transform(mixed.iloc[:1].assign(member=None))
+    assert new[0, 12] == pytest.approx(0)  # neither True nor False
+
+
+def test_columns_left_out_may_hold_anything(mixed):
+    table = mixed[["rooms", "age"]].assign(rubbish=np.inf)
+    assert TablePreprocessor(drop=["rubbish"]).fit_transform(table).shape == (60, 3)
+
+
+def test_set_output_and_index(mixed, target):
+    preprocessor = TablePreprocessor().set_output(transform="pandas")
+    table = mixed.set_index(pd.Index(range(100, 160)))
+    frame = preprocessor.fit_transform(table, target)
+    assert frame.columns.tolist() == preprocessor.get_feature_names_out().tolist()
+    assert frame.index.tolist() == list(range(100, 160))
+
+
+def test_names_that_would_repeat_get_a_number():
+    table = pd.DataFrame(
+        {"a": [1.0, np.nan, 3.0], "a=missing": [1.0, 2.0, 4.0], "a=missing#2": [3.0, 1.0, 2.0]}
+    )
+    names = TablePreprocessor().fit(table).get_feature_names_out()
+    assert names.tolist() == ["a", "a=missing", "a=missing#2", "a=missing#3"]
+
+
+def test_missing_is_a_level_of_its_own():
+    table = pd.DataFrame({"c": ["a", "b", None, "a", "b", ""], "n": range(6)})
+    preprocessor = TablePreprocessor(flags="0/1").fit(table)
+    assert preprocessor.get_feature_names_out().tolist() == ["n", "c=a", "c=b", "c=missing"]
+    assert preprocessor.transform(table)[:, 3].tolist() == [0, 0, 1, 0, 0, 1]
+
+
+def test_rare_levels_and_new_ones_share_a_feature():
+    table = pd.DataFrame({"c": ["a"] * 15 + ["b"] * 15 + ["x"], "n": range(31)})
+    preprocessor = TablePreprocessor(flags="0/1").fit(table)
+    assert preprocessor.get_feature_names_out().tolist() == ["n", "c=a", "c=b", "c=other"]
+    with pytest.warns(UserWarning, match=r"column 'c': 1 new \(e.g. 'y'\)"):
+        out = preprocessor.transform(pd.DataFrame({"c": ["x", "y"], "n": [0, 0]}))
+    assert out[:, 3].tolist() == [1, 1]
+
+
+def test_many_rare_levels_do_not_hide_in_other():
+    table = pd.DataFrame({"c": ["a"] * 20 + [f"r{i}" for i in range(20)], "n": range(40)})
+    preprocessor = TablePreprocessor().fit(table, table["n"])
+    assert "21 levels as mean of the target" in preprocessor.describe().loc["c", "treatment"]
+
+
+def test_many_levels_need_the_target(mixed):
+    with pytest.raises(ValueError, match=r"y must be given .* max_levels=12.* above_limit='drop'"):
+        TablePreprocessor().fit(mixed)
+    names = TablePreprocessor(above_limit="drop").fit(mixed).get_feature_names_out()
+    assert not any(name.startswith("city") for name in names)
+    names = TablePreprocessor(max_levels=20).fit(mixed).get_feature_names_out()
+    assert sum(name.startswith("city=") for name in names) == 20
+
+
+@pytest.mark.parametrize(
+    ("target", "target_type", "suffixes"),
+    [
+        (np.linspace(0, 1, 60), "auto", ["mean"]),
+        (np.arange(60) % 3, "auto", ["share of 0", "share of 1", "share of 2"]),
+        (np.arange(60) % 3, "continuous", ["mean"]),
+        (np.arange(60), "auto", ["mean"]),
+        (np.array(["no", "yes"])[np.arange(60) % 2], "auto", ["mean"]),
+        (np.ones((60, 2)) * np.arange(60)[:, None], "continuous", ["mean0", "mean1"]),
+    ],
+)
+def test_means_follow_the_target(mixed, target, target_type, suffixes):
+    preprocessor = TablePreprocessor(target_type=target_type).fit(mixed[["city", "age"]], target)
+    names = preprocessor.get_feature_names_out().tolist()
+    assert [name[5:] for name in names if name.startswith("city=")] == suffixes
+
+
+def test_training_rows_get_means_from_other_rows(mixed):
+    """Pure noise with one level per two rows: means that saw the label would correlate with it."""
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=400)
+    table = pd.DataFrame({"c": [f"l{i // 2}" for i in range(400)]})
+    crossed = TablePreprocessor().fit_transform(table, noise)[:, 0]
+    naive = TablePreprocessor().fit(table, noise).transform(table)[:, 0]
+    assert abs(np.corrcoef(crossed, noise)[0, 1]) < 0.2
+    assert np.corrcoef(naive, noise)[0, 1] > 0.5
+
+
+def test_where_a_single_value_is_missing_is_kept(mixed):
+    table = mixed[["rooms"]].assign(
+        five=np.where(np.arange(60) % 4 == 0, np.nan, 5.0),
+        day=pd.Series(pd.Timestamp("2020-01-01"), index=mixed.index).mask(mixed["rooms"] > 3),
+    )
+    names = TablePreprocessor().fit(table).get_feature_names_out().tolist()
+    assert names == ["rooms", "five=missing", "day=missing"]
+    with pytest.warns(UserWarning, match="columns 'five', 'day' are constant"):
+        TablePreprocessor(missing_indicator=False).fit(table)
+
+
+def test_few_values(mixed):
+    table = mixed[["rooms", "member"]].assign(two=mixed["rooms"] % 2)
+    as_levels = TablePreprocessor(few_values="levels").fit(table).get_feature_names_out()
+    assert as_levels.tolist() == [*(f"rooms={i}" for i in range(1, 6)), "member=True", "two=1"]
+    once = TablePreprocessor(few_values="levels").fit(pd.DataFrame({"a": [1, 0]}))
+    assert once.get_feature_names_out().tolist() == ["a"]  # no level is in two rows
+    both = TablePreprocessor(few_values="both").fit(table).get_feature_names_out()
+    assert both.tolist() == ["rooms", *as_levels.tolist()]
+
+
+def test_a_named_column_is_taken_as_levels(mixed):
+    names = TablePreprocessor(categorical=["rooms"]).fit(mixed[["rooms"]]).get_feature_names_out()
+    assert names.tolist() == [f"rooms={i}" for i in range(1, 6)]
+    array = mixed[["rooms", "age"]].to_numpy()
+    preprocessor = TablePreprocessor(categorical=[0], drop=[1]).fit(array)
+    assert preprocessor.get_feature_names_out().tolist() == [f"x0={i}" for i in range(1, 6)]
+
+
+def test_the_papers_rules(mixed, target):
+    table = mixed.assign(gender=np.where(np.arange(60) % 3 == 0, "f", None))
+    names = TablePreprocessor.preset("paper").fit(table, target).get_feature_names_out().tolist()
+    assert "age" in names
+    assert "age=missing" not in names
+    assert not any(name.startswith("city") for name in names)
+    assert [name for name in names if name.startswith("rooms")] == [
+        f"rooms={i}" for i in range(1, 6)
+    ]
+    assert [name for name in names if name.startswith("gender")] == ["gender=missing"]
+    with pytest.raises(ValueError, match="Did you mean 'paper'"):
+        TablePreprocessor.preset("papr")
+
+
+def test_numbers_hidden_in_text_get_a_hint():
+    power = [str(100 + i) for i in range(98)] + ["?", "?"]
+    table = pd.DataFrame({"power": power, "mass": range(100)})
+    with pytest.warns(UserWarning, match=r"98 of its 100 values are numbers, but not '\?'; if"):
+        TablePreprocessor().fit(table, np.arange(100.0))
+    preprocessor = TablePreprocessor(missing_values=["?"]).fit(table)
+    assert preprocessor.get_feature_names_out().tolist() == ["power", "mass", "power=missing"]
+    ranges = table.assign(power=power[:92] + [f"{i} - {i + 9}" for i in range(8)])
+    with pytest.warns(UserWarning, match=r"not e.g. '0 - 9'; turn it into numbers first"):
+        TablePreprocessor().fit(ranges, np.arange(100.0))
+
+
+def test_a_new_gap_is_filled_and_said(mixed, target):
+    preprocessor = TablePreprocessor().fit(mixed, target)
+    new = mixed.iloc[:5].assign(rooms=[1, 2, None, 4, None])
+    with pytest.warns(UserWarning, match="column 'rooms': 2 missing"):
+        out = preprocessor.transform(new)
+    rooms = preprocessor.get_feature_names_out().tolist().index("rooms")
+    np.testing.assert_allclose(out[[2, 4], rooms], 0, atol=1e-12)
+
+
+def test_rows_of_weight_zero_are_not_learnt_from(mixed, target):
+    weights = np.r_[np.ones(50), np.zeros(10)]
+    table = mixed.copy()
+    table.loc[50:, "age"] = 1e6
+    weighted = TablePreprocessor().fit(table, target, sample_weight=weights)
+    alone = TablePreprocessor().fit(mixed[:50], target[:50])
+    assert (weighted.transform(mixed) == alone.transform(mixed)).all()
+    matrix = TablePreprocessor().fit_transform(table, target, sample_weight=weights)
+    assert (matrix[:50] == TablePreprocessor().fit_transform(mixed[:50], target[:50])).all()
+    assert (matrix[50:] == weighted.transform(table[50:])).all()
+
+
+def test_refitting_without_names_forgets_the_names(mixed):
+    preprocessor = TablePreprocessor().fit(mixed[["age", "rooms"]])
+    preprocessor.fit(mixed[["age", "rooms"]].to_numpy())
+    assert not hasattr(preprocessor, "feature_names_in_")
+    assert preprocessor.get_feature_names_out().tolist() == ["x0", "x1", "x0=missing"]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"scaling": "standart"}, ValueError, "Did you mean 'standard'"),
+        ({"max_levels": 1}, ValueError, "max_levels must be at least 2"),
+        (
+            {"drop": ["aeg"]},
+            ValueError,
+            "drop must list columns of X, got 'aeg'. Did you mean 'age'",
+        ),
+        ({"categorical": "age"}, TypeError, "must be a list of columns, got the text 'age'"),
+        ({"frequency_scale": 0}, ValueError, "frequency_scale must be above 0"),
+    ],
+)
+def test_bad_parameters(mixed, target, options, error, message):
+    with pytest.raises(error, match=message):
+        TablePreprocessor(**options).fit(mixed, target)
+
+
+@pytest.mark.parametrize("gap", [np.nan, None])
+def test_gaps_in_the_target_are_refused_where_it_is_needed(mixed, gap):
+    target = np.array([gap, *["a", "b"] * 29, "a"], dtype=object)
+    with pytest.raises(ValueError, match="y must have a value in every row where levels become"):
+        TablePreprocessor().fit(mixed, target)
+    assert TablePreprocessor().fit(mixed[["age"]], target).transform(mixed[["age"]]).shape == (
+        60,
+        2,
+    )
+
+
+def test_lengths_must_agree(mixed, target):
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        TablePreprocessor().fit(mixed, target[:-1])
+
+
+def test_clone_and_pickle(mixed, target):
+    preprocessor = TablePreprocessor(max_levels=5, drop=["age"]).fit(mixed, target)
+    assert clone(preprocessor).get_params() == preprocessor.get_params()
+    loaded = pickle.loads(pickle.dumps(preprocessor))
+    assert (loaded.transform(mixed) == preprocessor.transform(mixed)).all()
+
+
+def test_fitting_is_silent_where_nothing_is_left_out(mixed, target):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        TablePreprocessor().fit(mixed, target).transform(mixed)
+
+
+def test_complete_numbers_are_standardised_to_the_bit():
+    """So that adding the preprocessor moved no published number."""
+    table = np.random.default_rng(0).normal(size=(500, 7)) * 3 + 1
+    scale, _ = fit_scale(table, None)
+    assert (TablePreprocessor().fit_transform(table) == scale.apply(table)).all()
