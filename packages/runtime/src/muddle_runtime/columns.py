@@ -1,0 +1,575 @@
+"""Any rows as named columns, and the values of one column as numbers, dates or levels.
+
+Rows come as arrays, lists, a dict of columns, records (a dict, or a list of dicts, as services have
+them), or as a data frame of any library that narwhals knows; narwhals is imported for frames only.
+Values are looked at once per distinct value, not once per row: a million rows of ten words cost as
+much Python as ten rows.
+
+Shapes: N rows, F columns.
+"""
+
+import datetime
+import math
+import numbers
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+Codes = NDArray[np.intp]
+Dates = NDArray[np.datetime64]
+Kind = Literal["number", "duration", "date", "boolean", "text", "empty"]
+
+# From this many rows on, pandas finds distinct values sooner than a dict, where it is imported.
+MANY_ROWS = 1000
+# Not everything that float() accepts: "1_000", "nan" and "infinity" are words, "007" is a code.
+NUMBER = re.compile(r"[+-]?(?!0\d)(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+# ASCII: digits of other scripts are not dates.
+ISO_DATE = re.compile(
+    r"(\d{4})-(\d{2})-(\d{2})"
+    r"(?:[T ](\d{2}):(\d{2})(?::(\d{2})(?:\.(\d+))?)?(?: ?(?:(Z)|([+-])(\d{2}):?(\d{2})))?)?",
+    re.ASCII,
+)
+NO_DATE = np.datetime64("NaT", "us")
+BOOLEANS = {"0": "False", "1": "True"}  # levels of numbers, where `fit` saw booleans
+KIND_NAMES = {
+    "number": "numbers",
+    "duration": "durations",
+    "date": "dates",
+    "boolean": "booleans",
+    "text": "text",
+}
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Values:
+    """Values of one column, and whether the table declares them to be levels."""
+
+    array: NDArray[Any]
+    category: bool = False
+
+
+Take = Callable[[int], Values]
+
+
+@dataclass(frozen=True)
+class Table:
+    """N rows and F named columns: one matrix of numbers, or columns that are read when needed."""
+
+    names: tuple[str, ...]
+    named: bool  # False: columns have positions only, and `names` are x0, x1, ...
+    n_rows: int
+    numbers: FloatArray | None = None  # (N, F), where every column is a number
+    take: Take | None = None  # the values of the column at a position, otherwise
+
+    def values(self, name: str) -> Values:
+        position = self.names.index(name)
+        if self.numbers is not None:
+            return Values(self.numbers[:, position])
+        assert self.take is not None
+        return self.take(position)
+
+    def select(self, names: Sequence[str]) -> FloatArray:
+        """Columns of a table of numbers, (N, len(names)); not copied if they are all of it."""
+        assert self.numbers is not None
+        if tuple(names) == self.names:
+            return self.numbers
+        place = {name: i for i, name in enumerate(self.names)}
+        return self.numbers[:, [place[name] for name in names]]
+
+    def rename(self, names: tuple[str, ...]) -> "Table":
+        return replace(self, names=names)
+
+    def keep(self, rows: NDArray[Any]) -> "Table":
+        """The rows of a boolean mask, or at these positions."""
+        if self.numbers is not None:
+            numbers = self.numbers[rows]
+            return replace(self, numbers=numbers, n_rows=len(numbers))
+        whole = self.take
+        assert whole is not None
+
+        def take(position: int) -> Values:
+            found = whole(position)
+            return replace(found, array=found.array[rows])
+
+        n_rows = np.count_nonzero(rows) if rows.dtype == bool else len(rows)
+        return replace(self, take=take, n_rows=int(n_rows))
+
+
+def read_table(X: Any, owner: str, min_rows: int = 1) -> Table:
+    """X as a table. A wrong shape or a repeated name is an error; values are not looked at."""
+    if isinstance(X, Table):
+        return X
+    if isinstance(X, Mapping):
+        table = _read_columns(X)
+    elif isinstance(X, (list, tuple)) and len(X) > 0 and isinstance(X[0], Mapping):
+        table = _read_records(X)
+    elif not isinstance(X, np.ndarray) and (hasattr(X, "columns") or hasattr(X, "column_names")):
+        table = _read_frame(X)
+    else:
+        table = _read_array(X, owner)
+    for n, least, noun in ((table.n_rows, min_rows, "sample"), (len(table.names), 1, "feature")):
+        if n < least:  # in scikit-learn's words
+            raise ValueError(
+                f"Found array with {n} {noun}(s) (shape=({table.n_rows}, {len(table.names)})) "
+                f"while a minimum of {least} is required by {owner}."
+            )
+    return table
+
+
+def number_columns(n_columns: int) -> tuple[str, ...]:
+    """Names of columns that have positions only."""
+    return tuple(f"x{i}" for i in range(n_columns))
+
+
+def _name(keys: Sequence[Any], n_rows: int, take: Take) -> Table:
+    """A table of columns. Names must be different; without any text among them they are positions,
+    as in scikit-learn."""
+    names = tuple(str(key) for key in keys)
+    repeated = [name for name, n in Counter(names).items() if n > 1]
+    if repeated:
+        raise ValueError(
+            f"X must have one column per name, got {names.count(repeated[0])} columns named "
+            f"{repeated[0]!r}: they cannot be told apart in new rows. Rename or drop them."
+        )
+    named = any(isinstance(key, str) for key in keys)
+    return Table(names if named else number_columns(len(names)), named, n_rows, take=take)
+
+
+def _read_columns(columns: Mapping[Any, Any]) -> Table:
+    """A dict of columns, or of single values: one row."""
+    values = list(columns.values())
+    if values and not any(_is_column(value) for value in values):
+        values = [[value] for value in values]
+    lengths = [len(value) if _is_column(value) else None for value in values]
+    if len(set(lengths)) > 1:
+        keys = list(columns)
+        other = next(i for i, length in enumerate(lengths) if length != lengths[0])
+        shown = [
+            f"{'a single value' if n is None else f'{n} values'} in {str(key)!r}"
+            for key, n in ((keys[0], lengths[0]), (keys[other], lengths[other]))
+        ]
+        raise ValueError(f"the columns of X must be equally long, got {' and '.join(shown)}.")
+    n_rows = lengths[0] if lengths and lengths[0] is not None else 0
+    return _name(list(columns), n_rows, lambda i: Values(_as_values(values[i])))
+
+
+def _read_records(records: Sequence[Any]) -> Table:
+    """Rows as dicts; a column that a row lacks is a gap there."""
+    keys: dict[Any, None] = {}
+    for row, record in enumerate(records):
+        if not isinstance(record, Mapping):
+            raise TypeError(
+                "X must hold dicts only if the first row is a dict, got a "
+                f"{type(record).__name__} in row {row}."
+            )
+        keys.update(dict.fromkeys(record))
+    order = list(keys)
+    return _name(
+        order,
+        len(records),
+        lambda i: Values(_make_objects([record.get(order[i]) for record in records])),
+    )
+
+
+def _read_frame(X: Any) -> Table:
+    """A data frame in memory, through narwhals."""
+    if type(X).__name__ == "LazyFrame":
+        raise TypeError("X must be a table in memory, got a LazyFrame. Call X.collect().")
+    try:
+        import narwhals.stable.v2 as nw
+    except ImportError as error:
+        raise ImportError(
+            f"a {type(X).__name__} needs the package narwhals: pip install narwhals. Or pass a "
+            "dict of columns, a list of dicts or an array."
+        ) from error
+    if hasattr(X, "iloc") and hasattr(X, "dtypes"):  # pandas: names of any type, numbers in a block
+        keys: Sequence[Any] = X.columns.tolist()
+        table = _name(keys, len(X), lambda i: _frame_values(nw, X.iloc[:, i], keys[i]))
+        if all(isinstance(dtype, np.dtype) and dtype.kind in "iuf" for dtype in X.dtypes):
+            numbers = np.ascontiguousarray(X.to_numpy(dtype=np.float64))
+            return replace(table, numbers=numbers, take=None)
+        return table
+    frame = nw.from_native(X, eager_only=True)
+    names = frame.columns
+    return _name(names, len(frame), lambda i: _frame_values(nw, frame[names[i]], names[i]))
+
+
+def _frame_values(nw: Any, series: Any, name: Any) -> Values:
+    series = nw.from_native(series, series_only=True) if hasattr(series, "iloc") else series
+    dtype, native = series.dtype, series.to_native()
+    if dtype.is_nested():
+        raise unusable_column(str(name), str(dtype))
+    if dtype.is_numeric():
+        return Values(series.cast(nw.Float64).to_numpy())
+    if dtype in (nw.Date, nw.Datetime, nw.Duration):
+        return Values(series.to_numpy())  # time zones become UTC
+    category = dtype in (nw.Categorical, nw.Enum)
+    if hasattr(native, "iloc"):  # pandas knows the types of its objects
+        return Values(native.astype(object).to_numpy(), category)
+    return Values(_make_objects(series.to_list()), category)
+
+
+def _read_array(X: Any, owner: str) -> Table:
+    if hasattr(X, "toarray"):
+        raise TypeError(
+            "Sparse data was passed, but dense data is required. Use '.toarray()' to convert to a "
+            "dense numpy array."
+        )
+    array = _as_array(X)
+    if array.ndim > 2:
+        raise ValueError(
+            f"Found array with dim {array.ndim}, while dim <= 2 is required by {owner}."
+        )
+    if array.ndim < 2:
+        kind = "1D array" if array.ndim == 1 else "scalar array"
+        raise ValueError(
+            f"Expected 2D array, got {kind} instead:\narray={array}.\n"
+            "Reshape your data either using array.reshape(-1, 1) if your data has a single feature "
+            "or array.reshape(1, -1) if it contains a single sample."
+        )
+    if array.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported\n{array}\n")
+    if array.dtype.kind == "V":
+        raise ValueError(
+            "X must be a two-dimensional array or a data frame, got a structured array. "
+            "pandas.DataFrame(X) turns it into one."
+        )
+    names = number_columns(array.shape[1])
+    if array.dtype.kind in "biuf":
+        # Contiguous rows: sums over rows round differently in another memory order.
+        numbers = np.ascontiguousarray(array, dtype=np.float64)
+        return Table(names, False, len(array), numbers=numbers)
+    objects = array.astype(object) if array.dtype.kind in "US" else array
+    return Table(names, False, len(array), take=lambda i: Values(objects[:, i]))
+
+
+def _as_array(X: Any) -> NDArray[Any]:
+    if isinstance(X, (list, tuple)):
+        as_objects = np.asarray(X, dtype=object)
+        if as_objects.ndim == 2:
+            array = np.asarray(X)
+            return as_objects if array.dtype.kind in "US" else array  # [1, "a"] keeps its number
+    return np.asarray(X)
+
+
+def _is_column(value: Any) -> bool:
+    return hasattr(value, "__len__") and not isinstance(value, (str, bytes, Mapping))
+
+
+def _as_values(column: Any) -> NDArray[Any]:
+    if isinstance(column, np.ndarray) and column.ndim == 1 and column.dtype.kind not in "US":
+        return column
+    dtype = getattr(column, "dtype", None)
+    if isinstance(dtype, np.dtype) and dtype.kind in "biuf":
+        return np.asarray(column)
+    return _make_objects(list(column))
+
+
+def _make_objects(values: Sequence[Any]) -> NDArray[np.object_]:
+    """An array of these objects; np.array would turn lists among them into a second axis."""
+    objects = np.empty(len(values), dtype=object)
+    objects[:] = values
+    return objects
+
+
+# --- columns -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: a number or a date per row, or a code per row into distinct `keys`."""
+
+    name: str
+    kind: Kind
+    numbers: FloatArray | None = None  # (N,) NaN where missing: number, and duration in seconds
+    dates: Dates | None = None  # (N,) NaT where missing
+    codes: Codes | None = None  # (N,) into keys, -1 where missing: boolean, text
+    keys: tuple[str, ...] = ()
+    category: bool = False  # declared to be levels, even if they look like numbers
+
+
+def read_column(name: str, values: Values, missing_values: Collection[str]) -> Column:
+    """Find out what a column holds. Texts in `missing_values` and blank ones are gaps."""
+    array = values.array
+    kind = array.dtype.kind
+    if kind in "iuf" and not values.category:
+        return Column(name, "number", numbers=np.asarray(array, dtype=np.float64))
+    if kind == "M":
+        return Column(name, "date", dates=array.astype("M8[us]"))
+    if kind == "m":
+        return Column(name, "duration", numbers=_to_seconds(array))
+    try:
+        codes, distinct = _factorize(array)
+    except TypeError as error:
+        raise _describe_unusable(name, array) from error
+    if values.category:
+        keys = [level_key(value) for value in distinct]
+        return replace(_text_column(name, codes, keys, missing_values), category=True)
+    return _read_distinct(name, codes, distinct, missing_values)
+
+
+def _factorize(values: NDArray[Any]) -> tuple[Codes, list[Any]]:
+    """A code per row into the distinct values in order of appearance; -1 for a gap."""
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and len(values) >= MANY_ROWS:
+        codes, found = pandas.factorize(values)
+        return codes, list(found)
+    seen: dict[Any, int] = {}
+    each = [-1 if _is_gap(v) else seen.setdefault(v, len(seen)) for v in values.tolist()]
+    return np.array(each, dtype=np.intp), list(seen)
+
+
+def _is_gap(value: Any) -> bool:
+    """None, NaN and NaT, which are not equal to themselves, and the NA of pandas."""
+    if value is None:
+        return True
+    if type(value) is str:
+        return False
+    try:
+        return bool(value != value)
+    except TypeError:  # pandas' NA has no truth value
+        return type(value).__name__ == "NAType"
+    except ValueError:  # an array: hash() will refuse it
+        return False
+    except ArithmeticError:  # a signalling NaN of decimal
+        return True
+
+
+def _read_distinct(
+    name: str, codes: Codes, distinct: list[Any], missing_values: Collection[str]
+) -> Column:
+    """A column from its distinct values, whatever Python types they have."""
+
+    def gather(found: Sequence[float]) -> FloatArray:
+        return np.append(np.asarray(found, dtype=np.float64), np.nan)[codes]
+
+    def hold(*types: type) -> bool:
+        return all(isinstance(value, types) for value in distinct)
+
+    if not distinct:
+        return Column(name, "empty", codes=codes)
+    if hold(bool, np.bool_):
+        return Column(name, "boolean", codes=codes, keys=tuple(str(bool(v)) for v in distinct))
+    if hold(numbers.Real, Decimal):
+        return Column(name, "number", numbers=gather([_to_float(value) for value in distinct]))
+    if hold(datetime.timedelta):
+        return Column(name, "duration", numbers=gather([v.total_seconds() for v in distinct]))
+    if hold(datetime.time):
+        return Column(name, "duration", numbers=gather([_since_midnight(v) for v in distinct]))
+    # Without pandas there are no periods.
+    if hold(getattr(sys.modules.get("pandas"), "Period", type(None))):
+        distinct = [period.start_time for period in distinct]
+    if hold(datetime.date, np.datetime64):
+        dates = np.array([to_date(value) for value in distinct], dtype="M8[us]")
+        return Column(name, "date", dates=np.append(dates, NO_DATE)[codes])
+    return _text_column(name, codes, [level_key(value) for value in distinct], missing_values)
+
+
+def _text_column(
+    name: str, codes: Codes, keys: Sequence[str], missing_values: Collection[str]
+) -> Column:
+    """Join levels that are written alike; take out those that mean missing."""
+    written: dict[str, int] = {}
+    places = np.full(len(keys) + 1, -1, dtype=np.intp)  # the last: missing stays missing
+    for place, key in enumerate(keys):
+        if key.strip() and key not in missing_values:
+            places[place] = written.setdefault(key, len(written))
+    kind: Kind = "text" if written else "empty"
+    return Column(name, kind, codes=places[codes], keys=tuple(written))
+
+
+def level_key(value: Any) -> str:
+    """The text of a level. 1, 1.0 and "1" are one level: a gap in a column of integers makes
+    pandas read it as floats."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", errors="replace")
+    if isinstance(value, (numbers.Real, Decimal)) and not isinstance(value, bool):
+        number = _to_float(value)
+        return str(int(value)) if math.isfinite(number) and number == int(value) else repr(number)
+    return str(value)
+
+
+def guess_form(column: Column) -> Literal["number", "date", "levels"]:
+    """The form that `fit` gives a column. Text that is numbers or ISO dates throughout counts as
+    such, so that a table read as text trains like the same table read with types."""
+    if column.kind in ("number", "duration"):
+        return "number"
+    if column.kind == "date":
+        return "date"
+    if column.kind == "text" and not column.category:
+        if all(NUMBER.fullmatch(key.strip()) for key in column.keys):
+            return "number"
+        if all(parse_date(key.strip()) is not None for key in column.keys):
+            return "date"
+    return "levels"
+
+
+def as_numbers(column: Column, fitted: Kind = "number") -> FloatArray:
+    """Values as float64, NaN where missing; `fitted` is the kind that the column had in `fit`."""
+    accepted = ("duration",) if fitted == "duration" else ("number", "text", "boolean")
+    if column.kind not in accepted:
+        return np.full(_require_gaps(column, fitted), np.nan)
+    if column.numbers is not None:
+        return column.numbers
+    if column.kind == "boolean":
+        found = [float(key == "True") for key in column.keys]
+    else:
+        found = _parse_keys(column, _parse_number, fitted)
+    assert column.codes is not None
+    return np.append(np.asarray(found, dtype=np.float64), np.nan)[column.codes]
+
+
+def as_dates(column: Column) -> Dates:
+    """Values as datetime64[us], NaT where missing."""
+    if column.kind not in ("date", "text"):
+        return np.full(_require_gaps(column, "date"), NO_DATE)
+    if column.dates is not None:
+        return column.dates
+    assert column.codes is not None
+    parsed = _parse_keys(column, parse_date, "date")
+    return np.array([*parsed, NO_DATE], dtype="M8[us]")[column.codes]
+
+
+def as_levels(column: Column, boolean: bool = False) -> tuple[Codes, tuple[str, ...]]:
+    """Codes (-1 where missing) and the levels that they stand for, as text. With `boolean`, the
+    numbers 0 and 1 are False and True."""
+    if column.codes is not None:
+        return column.codes, column.keys
+    missing = is_missing(column)
+    values: NDArray[Any] = _numbers_or_dates(column)
+    distinct, found = np.unique(values[~missing], return_inverse=True)
+    codes = np.full(len(values), -1, dtype=np.intp)
+    codes[~missing] = found.reshape(-1)
+    keys = tuple(level_key(value) for value in distinct.tolist())
+    if boolean:
+        keys = tuple(BOOLEANS.get(key, key) for key in keys)
+    return codes, keys
+
+
+def is_missing(column: Column) -> NDArray[np.bool_]:
+    """The rows that have no value."""
+    if column.codes is not None:
+        return column.codes < 0
+    return np.isnat(column.dates) if column.dates is not None else np.isnan(_number_of(column))
+
+
+def _number_of(column: Column) -> FloatArray:
+    assert column.numbers is not None
+    return column.numbers
+
+
+def _numbers_or_dates(column: Column) -> NDArray[Any]:
+    return _number_of(column) if column.dates is None else column.dates
+
+
+def _require_gaps(column: Column, fitted: Kind) -> int:
+    """The number of rows of a column of another kind than in `fit`, which may hold gaps only."""
+    missing = is_missing(column)
+    if missing.all():
+        return len(missing)
+    row = int(np.flatnonzero(~missing)[0])
+    if column.codes is not None:
+        shown = repr(column.keys[column.codes[row]])
+    elif column.dates is not None:
+        shown = str(column.dates[row])
+    else:
+        shown = f"{_number_of(column)[row]:g}"
+    raise ValueError(
+        f"column {column.name!r} held {KIND_NAMES[fitted]} in fit and must do so again, got "
+        f"{KIND_NAMES[column.kind]}: {shown} in row {row}. Convert the column first."
+    )
+
+
+def _parse_keys(column: Column, parse: Callable[[str], Any], fitted: Kind) -> list[Any]:
+    parsed = []
+    for code, key in enumerate(column.keys):
+        value = parse(key.strip())
+        if value is None:
+            assert column.codes is not None
+            row = np.flatnonzero(column.codes == code)[0]
+            raise ValueError(
+                f"column {column.name!r} held {KIND_NAMES[fitted]} in fit and must do so again, "
+                f"got the text {key!r} in row {row}. Correct the value, or leave it empty if it "
+                "is missing."
+            )
+        parsed.append(value)
+    return parsed
+
+
+def _parse_number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def parse_date(text: str) -> np.datetime64 | None:
+    """An ISO 8601 date as datetime64[us] in UTC, cut off at microseconds; None if it is not one."""
+    found = ISO_DATE.fullmatch(text)
+    if found is None:
+        return None
+    year, month, day, hour, minute, second, fraction, _, sign, hours, minutes = found.groups("0")
+    if int(hours) > 23 or int(minutes) > 59:
+        return None
+    try:
+        date = datetime.datetime(
+            *(int(year), int(month), int(day), int(hour), int(minute), int(second)),
+            int(f"{fraction:0<6}"[:6]),
+        )
+    except ValueError:
+        return None
+    east = np.timedelta64(60 * int(hours) + int(minutes), "m")
+    return np.datetime64(date, "us") + (east if sign == "-" else -east)
+
+
+def to_date(value: Any) -> Any:
+    """A date of Python, numpy or pandas as datetime64[us] in UTC."""
+    if not isinstance(value, datetime.datetime):
+        return np.datetime64(value, "us")
+    # From parts: pandas has nanoseconds of its own. Not astimezone, which ends at years 1 and 9999.
+    parts = (value.year, value.month, value.day, value.hour, value.minute, value.second)
+    local = np.datetime64(datetime.datetime(*parts, value.microsecond), "us")
+    return local - np.timedelta64(value.utcoffset() or datetime.timedelta())
+
+
+def _to_seconds(durations: NDArray[Any]) -> FloatArray:
+    seconds: FloatArray = durations / np.timedelta64(1, "s")  # NaT becomes NaN
+    return seconds
+
+
+def _since_midnight(value: datetime.time) -> float:
+    return value.hour * 3600 + value.minute * 60 + value.second + value.microsecond / 1e6
+
+
+def _to_float(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # an integer beyond 1e308
+        return math.inf if value > 0 else -math.inf
+
+
+def unusable_column(name: str, found: str) -> ValueError:
+    return ValueError(
+        f"column {name!r} must hold numbers, text, booleans, dates or durations, got {found}. "
+        f"Leave it out with TablePreprocessor(drop=[{name!r}]) or turn it into such columns."
+    )
+
+
+def _describe_unusable(name: str, values: NDArray[Any]) -> ValueError:
+    for value in values:
+        try:
+            hash(value)
+        except TypeError:
+            return unusable_column(name, f"a {type(value).__name__}")
+    return ValueError(f"column {name!r} holds values that cannot be compared with each other.")

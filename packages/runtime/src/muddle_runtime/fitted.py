@@ -1,0 +1,477 @@
+"""FittedModel: a fitted model as a value, which predicts and does nothing else.
+
+`fit` ends in one; estimators keep it as `model_` and delegate; a model file holds one (file.py);
+ONNX export, reports and importances read its fields. It is a frozen tree of numpy arrays and plain
+fields:
+
+    table         any rows → matrix of features (tables.py)
+    members       each a representation with a ridge head (forward.py): features → labels
+    selection     which nets predict, by validation score   (one net, bags, ensembles)
+    offset        added to the weighted members              (the flagship's mixture)
+    temperatures  of each net's scores, or `calibration` of the mixture's: scores → probabilities
+    spread        how large errors are likely to be → intervals and quantiles (intervals.py)
+    target        labels → the units of y, or classes (labels.py)
+    training      what people ask about the fit; nothing in it is needed to predict
+
+Shapes: K nets, N rows, F features, H hidden units, C label columns.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muddle_runtime.columns import FloatArray
+from muddle_runtime.forward import NUMPY, Bank, Library, NetRef, Nets
+from muddle_runtime.intervals import Conformal, Spread, rows_needed, warn_few_rows
+from muddle_runtime.labels import (
+    Calibration,
+    ClassTarget,
+    NormalScores,
+    NumberTarget,
+    to_probabilities,
+)
+from muddle_runtime.parameters import check_choice, check_fraction, check_int
+from muddle_runtime.tables import TablePlan
+
+Select = Literal["all", "best", "top"]
+Task = Literal["regression", "classification"]
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """A representation and its ridge heads; the mean of its nets predicts, as labels."""
+
+    representation: Nets
+    head: FloatArray  # (K, H, C)
+    weight: float | None = None  # in the mixture; None where single nets are selected
+    normal: NormalScores | None = None  # how the labels it learnt were transformed
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Which nets predict, by validation score."""
+
+    scores: FloatArray  # (K,) of all nets, member by member
+    select: Select
+    top_k: int
+    n_trained: int  # nets that the constructor asked for; lost ones, or a subset, make them fewer
+
+    def choose(self, select: Select | None = None, top_k: int | None = None) -> list[int]:
+        """Positions of the nets that predict, ascending; None: as in the constructor."""
+        chosen = self.select if select is None else select
+        if top_k is None:
+            top_k = self.top_k
+            check_selection(chosen, top_k, max(len(self.scores), self.n_trained))
+        else:
+            check_selection(chosen, top_k, len(self.scores))
+            if chosen != "top":
+                raise ValueError(
+                    f"top_k goes with select='top', got top_k={top_k} and select={chosen!r}."
+                )
+        n_chosen = {"all": len(self.scores), "best": 1, "top": top_k}[chosen]
+        # Of equal scores the first counts as higher.
+        best = np.argsort(-self.scores, kind="stable")[:n_chosen]
+        positions: list[int] = np.sort(best).tolist()
+        return positions
+
+
+def check_selection(select: Any, top_k: Any, n_nets: int) -> None:
+    """top_k is held against the number of nets only where it counts."""
+    check_choice("select", select, get_args(Select))
+    check_int("top_k", top_k, minimum=1)
+    if select == "top" and top_k > n_nets:
+        raise ValueError(
+            f"top_k must be at most the number of nets, got top_k={top_k} and {n_nets} net(s). "
+            "Lower top_k, raise n_nets or use select='all'."
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class SpreadModel:
+    """Predicted size of errors: a second head on the representation of one member."""
+
+    member: int  # its position among the members
+    head: FloatArray  # (K, H, C) for |error| minus its mean
+    mean: FloatArray  # (C,)
+    spreads: tuple[Spread, ...]  # raw size → usable size, per output
+    conformal: tuple[Conformal, ...]  # per output
+
+    def finish(self, raw: FloatArray) -> FloatArray:
+        """Outputs of the heads, averaged over nets -> positive sizes. (N, C)"""
+        sizes = (raw + self.mean).T
+        return np.column_stack(
+            [spread.apply(size) for spread, size in zip(self.spreads, sizes, strict=True)]
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """A table of the fit, such as the leaderboard: columns of numbers, or lists of text."""
+
+    columns: dict[str, NDArray[Any] | list[str]]
+    dtypes: dict[str, str]  # of pandas; "text"
+    index: tuple[str, ...] = ()  # columns that are the index
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """The fit, for people to read; nothing here is needed to predict."""
+
+    parameters: dict[str, Any] = field(default_factory=dict)  # of the estimator, as JSON
+    preprocessor: dict[str, Any] = field(default_factory=dict)  # parameters of TablePreprocessor
+    values: dict[str, Any] = field(default_factory=dict)
+    frames: dict[str, Frame] = field(default_factory=dict)
+    importances: FloatArray | None = None  # per column of the table
+    importances_std: FloatArray | None = None
+    table: dict[str, Any] | None = None  # the training rows, summarised
+    seconds: float | None = None
+    origin: dict[str, Any] | None = None  # notes of the command line
+    versions: dict[str, str] = field(default_factory=dict)
+    created: str = ""
+
+
+@dataclass(frozen=True)
+class ColumnNeeds:
+    """A column of the table that the model was fitted on."""
+
+    name: str
+    holds: str  # number, text, date, ...
+    needed: bool  # whether new rows must have it
+    levels: tuple[str, ...] | None  # those known, where it holds levels
+
+
+class _AvailableIf:
+    """A method that only some models have, as with the estimators."""
+
+    def __init__(self, has: Callable[["FittedModel"], bool]) -> None:
+        self._has = has
+
+    def __call__(self, method: Callable[..., Any]) -> Any:
+        self._method = method
+        self.__doc__ = method.__doc__
+        return self
+
+    def __get__(self, model: "FittedModel | None", owner: type) -> Any:
+        if model is None:
+            return self._method
+        if not self._has(model):
+            raise AttributeError(f"{model.estimator} has no method {self._method.__name__!r}.")
+        return self._method.__get__(model, owner)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FittedModel:
+    """A fitted model that predicts with numpy alone.
+
+    Takes arrays, lists of rows, data frames (with narwhals), and what services have: a dict of
+    columns, a list of dicts, or one dict for a single row. Outputs, errors and warnings are those
+    of the estimator that was fitted. A row alone and in any batch gets the same prediction within
+    1e-6 of the target's deviation, or 1e-6 in probability.
+
+    Attributes
+    ----------
+    estimator, task : str
+        The class that was fitted, and "regression" or "classification".
+    columns : tuple of ColumnNeeds
+        The columns of the training table: what they held, and which new rows must have.
+    n_features_in_, feature_names_in_, classes_
+        As in scikit-learn.
+    table, members, selection, offset, temperatures, calibration, spread, target, training
+        The parts of the model; the module describes them.
+    """
+
+    estimator: str
+    table: TablePlan
+    target: NumberTarget | ClassTarget
+    members: tuple[Member, ...]
+    selection: Selection | None = None
+    offset: FloatArray | None = None  # (C,) the rest of the weight times the mean of the labels
+    temperatures: FloatArray | None = None  # (K,)
+    calibration: Calibration | None = None
+    spread: SpreadModel | None = None
+    training: Training = field(default_factory=Training)
+    library: Library = field(default=NUMPY)
+
+    # --- the model -------------------------------------------------------------------------------
+
+    @property
+    def task(self) -> Task:
+        return "classification" if isinstance(self.target, ClassTarget) else "regression"
+
+    @property
+    def n_nets(self) -> int:
+        return sum(member.representation.n_nets for member in self.members)
+
+    @property
+    def n_features_in_(self) -> int:
+        return len(self.table.names)
+
+    @property
+    def feature_names_in_(self) -> NDArray[np.object_]:
+        if not self.table.named:
+            raise AttributeError("the model was fitted on columns without names.")
+        return np.array(self.table.names, dtype=object)
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        if not isinstance(self.target, ClassTarget):
+            raise AttributeError(f"{self.estimator} has no classes.")
+        return self.target.classes
+
+    @property
+    def columns(self) -> tuple[ColumnNeeds, ...]:
+        decisions = {decision.name: decision for decision in self.table.decisions}
+        needed = set(self.table.used)
+        found = []
+        for name in self.table.names:
+            decision = decisions.get(name)  # none for a column that was dropped
+            levels = None if decision is None or decision.levels is None else decision.levels.known
+            holds = "" if decision is None else decision.kind
+            found.append(ColumnNeeds(name, holds, name in needed, levels))
+        return tuple(found)
+
+    def using(self, library: Library) -> "FittedModel":
+        """The same model computed by another array library, e.g. by torch on a GPU."""
+        return replace(self, library=library)
+
+    def subset(self, nets: Sequence[int]) -> "FittedModel":
+        """Only the nets at these positions, ascending."""
+        assert self.selection is not None
+        chosen, first, members = set(nets), 0, []
+        for member in self.members:
+            n_nets = member.representation.n_nets
+            own = [net for net in range(n_nets) if first + net in chosen]
+            if own:
+                kept = member.representation.keep(own)
+                members.append(replace(member, representation=kept, head=member.head[own]))
+            first += n_nets
+        order = sorted(chosen)
+        return replace(
+            self,
+            members=tuple(members),
+            selection=replace(self.selection, scores=self.selection.scores[order]),
+            temperatures=None if self.temperatures is None else self.temperatures[order],
+        )
+
+    def __repr__(self) -> str:
+        return f"FittedModel({self.estimator}, {self.n_features_in_} columns, {self.n_nets} nets)"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is made when it is first needed."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+    # --- predictions -----------------------------------------------------------------------------
+
+    def predict(
+        self,
+        X: Any,
+        *,
+        quantiles: Sequence[float] | None = None,
+        select: Select | None = None,
+        top_k: int | None = None,
+    ) -> NDArray[Any]:
+        """Predicted targets, (n,) or (n, outputs) as y was, or the most probable classes, (n,).
+
+        quantiles: of a MuddleRegressor, levels between 0 and 1, which become one more axis;
+        select, top_k: of an ensemble, which nets predict.
+        """
+        self._check_options(quantiles, select, top_k)
+        matrix = self.transform(X)
+        if isinstance(self.target, ClassTarget):
+            probabilities = self.probabilities(matrix, select, top_k)
+            classes: NDArray[Any] = self.target.classes[probabilities.argmax(axis=1)]
+            return classes
+        labels = self.labels(matrix, select, top_k)
+        if quantiles is None:
+            return self.target.restore(labels)
+        levels = [float(level) for level in np.ravel(np.asarray(quantiles, dtype=np.float64))]
+        for level in levels:
+            check_fraction("each of quantiles", level)
+        needed = max((rows_needed(max(level, 1 - level)) for level in levels), default=0)
+        self._warn_few_rows(needed, f"quantiles={levels}")
+        return self._bounds(matrix, labels, lambda c, said, size: c.quantiles(said, size, levels))
+
+    @_AvailableIf(lambda model: model.task == "classification")
+    def predict_proba(
+        self, X: Any, *, select: Select | None = None, top_k: int | None = None
+    ) -> FloatArray:
+        """Probability of each class, (n, classes), in the order of `classes_`."""
+        self._check_options(None, select, top_k)
+        return self.probabilities(self.transform(X), select, top_k)
+
+    @_AvailableIf(
+        lambda model: (
+            model.task == "classification"
+            and (model.calibration is not None or model.estimator.startswith("MLR"))
+        )
+    )
+    def decision_function(self, X: Any) -> FloatArray:
+        """Scores: (n,), positive for `classes_[1]`, or (n, classes). Of the flagship, logarithms of
+        the probabilities."""
+        matrix = self.transform(X)
+        if self.calibration is None:
+            assert isinstance(self.target, ClassTarget)
+            scores = self.target.to_scores(self.labels(matrix))
+            return scores[:, 0] if scores.shape[1] == 1 else scores
+        log_p: FloatArray = np.log(self.probabilities(matrix))
+        return log_p[:, 1] - log_p[:, 0] if log_p.shape[1] == 2 else log_p
+
+    @_AvailableIf(lambda model: model.spread is not None)
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> FloatArray:
+        """Lower and upper bounds that hold the target with this probability, (n, 2) or
+        (n, outputs, 2)."""
+        check_fraction("coverage", coverage)
+        matrix = self.transform(X)
+        labels = self.labels(matrix)
+        self._warn_few_rows(rows_needed(coverage), f"coverage={coverage}")
+        return self._bounds(matrix, labels, lambda c, said, size: c.interval(said, size, coverage))
+
+    @_AvailableIf(
+        lambda model: model.selection is not None and not model.estimator.startswith("MLR")
+    )
+    def predict_nets(self, X: Any) -> FloatArray:
+        """The prediction of each net alone: (n_nets, n) or (n_nets, n, outputs); of classifiers
+        the probabilities, (n_nets, n, classes)."""
+        return self._predict_each(self.transform(X), range(self.n_nets))
+
+    @_AvailableIf(
+        lambda model: model.selection is not None and not model.estimator.startswith("MLR")
+    )
+    def predict_std(
+        self, X: Any, *, select: Select | None = None, top_k: int | None = None
+    ) -> FloatArray:
+        """Standard deviation of the selected nets' predictions, or of their probabilities
+        (n, classes). It tells how far the nets disagree, not how far they err."""
+        assert self.selection is not None
+        nets = self.selection.choose(select, top_k)
+        deviation: FloatArray = self._predict_each(self.transform(X), nets).std(axis=0)
+        return deviation
+
+    # --- from rows to labels ---------------------------------------------------------------------
+
+    def transform(self, X: Any) -> FloatArray:
+        """Features of new rows, (N, F)."""
+        return self.table.transform(X, self.estimator)
+
+    def labels(
+        self, matrix: FloatArray, select: Select | None = None, top_k: int | None = None
+    ) -> FloatArray:
+        """Predicted labels: standardised numbers, or outputs for classes. (N, F) -> (N, C)"""
+        if self.selection is not None:
+            return self._bank(tuple(self.selection.choose(select, top_k))).total(matrix)
+        assert self.offset is not None
+        found = np.tile(self.offset, (len(matrix), 1))
+        straight, transformed = self._mixture
+        if straight is not None:
+            found += straight.total(matrix)
+        for bank, weights, normal in transformed:
+            found += np.tensordot(weights, normal.undo(bank.outputs(matrix)), 1)
+        return self.target.clip(found) if isinstance(self.target, NumberTarget) else found
+
+    def member_labels(self, matrix: FloatArray, member: int) -> FloatArray:
+        """Labels that one member predicts alone. (N, F) -> (N, C)"""
+        own = self.members[member]
+        outputs = Bank(_refs(own, 1.0), self.library).outputs(matrix)
+        labels: FloatArray = (own.normal.undo(outputs) if own.normal else outputs).mean(axis=0)
+        return labels
+
+    def probabilities(
+        self, matrix: FloatArray, select: Select | None = None, top_k: int | None = None
+    ) -> FloatArray:
+        """(N, F) -> (N, classes)"""
+        if self.calibration is not None:
+            return self.calibration.apply(self.labels(matrix))
+        assert self.selection is not None
+        each = self._predict_each(matrix, self.selection.choose(select, top_k))
+        return np.asarray(each.mean(axis=0))
+
+    def spreads(self, matrix: FloatArray) -> FloatArray:
+        """Likely sizes of errors, as labels. (N, F) -> (N, C)"""
+        assert self.spread is not None
+        return self.spread.finish(self._spread_bank.total(matrix))
+
+    def _predict_each(self, matrix: FloatArray, nets: Sequence[int]) -> FloatArray:
+        """The prediction of each of these nets, (nets, n, ...)."""
+        # Heads of a bank are divided by the number of nets, so that their sum is the mean.
+        outputs = self._bank(tuple(nets)).outputs(matrix) * len(nets)
+        if isinstance(self.target, NumberTarget):
+            return self.target.restore(outputs)
+        assert self.temperatures is not None
+        temperatures = self.temperatures[list(nets)][:, None, None]
+        return to_probabilities(self.target.to_scores(outputs), temperatures)
+
+    def _bounds(
+        self,
+        matrix: FloatArray,
+        labels: FloatArray,
+        find: Callable[[Conformal, FloatArray, FloatArray], FloatArray],
+    ) -> FloatArray:
+        assert self.spread is not None
+        assert isinstance(self.target, NumberTarget)
+        sizes = self.spreads(matrix)
+        columns = zip(self.spread.conformal, labels.T, sizes.T, strict=True)
+        return self.target.restore_bounds(np.stack([find(*column) for column in columns], axis=1))
+
+    def _warn_few_rows(self, needed: int, request: str) -> None:
+        assert self.spread is not None
+        warn_few_rows(len(self.spread.conformal[0].scores), needed, request)
+
+    def _check_options(self, quantiles: Any, select: Any, top_k: Any) -> None:
+        if quantiles is not None and self.spread is None:
+            raise TypeError(
+                f"quantiles goes with a MuddleRegressor, got quantiles={quantiles!r} for a model "
+                f"of {self.estimator}."
+            )
+        chosen = select is not None or top_k is not None
+        if chosen and (self.selection is None or self.estimator.startswith("MLR")):
+            raise TypeError(
+                f"select and top_k go with ensembles (Bag-MLR, Ens-MLR), got select={select!r} and "
+                f"top_k={top_k!r} for a model of {self.estimator}."
+            )
+
+    # --- nets made ready when they are first needed ----------------------------------------------
+
+    def _bank(self, nets: tuple[int, ...]) -> Bank:
+        """The nets at these positions, whose sum is their mean; the last choice is kept."""
+        last: tuple[tuple[int, ...], Bank] | None = self.__dict__.get("_last_bank")
+        if last is not None and last[0] == nets:  # another thread may choose other nets meanwhile
+            return last[1]
+        refs = [ref for member in self.members for ref in _refs(member, 1 / len(nets))]
+        bank = Bank([refs[net] for net in nets], self.library)
+        self.__dict__["_last_bank"] = nets, bank
+        return bank
+
+    @cached_property
+    def _mixture(self) -> tuple[Bank | None, list[tuple[Bank, FloatArray, NormalScores]]]:
+        """Members that add up, and those whose labels are transformed back first."""
+        straight: list[NetRef] = []
+        transformed = []
+        for member in self.members:
+            if not member.weight:  # it only tells the size of errors
+                continue
+            share = member.weight / member.representation.n_nets
+            if member.normal is None:
+                straight += _refs(member, share)
+            else:
+                bank = Bank(_refs(member, 1.0), self.library, exact=True)
+                shares = np.full(member.representation.n_nets, share)
+                transformed.append((bank, shares, member.normal))
+        return (Bank(straight, self.library) if straight else None), transformed
+
+    @cached_property
+    def _spread_bank(self) -> Bank:
+        assert self.spread is not None
+        nets = self.members[self.spread.member].representation
+        refs = [NetRef(nets, net, head / nets.n_nets) for net, head in enumerate(self.spread.head)]
+        return Bank(refs, self.library)
+
+
+def _refs(member: Member, factor: float) -> list[NetRef]:
+    """The nets of a member with their heads times this factor."""
+    return [
+        NetRef(member.representation, net, factor * head) for net, head in enumerate(member.head)
+    ]

@@ -1,0 +1,112 @@
+"""Intervals and quantiles from errors on rows the nets never saw, relative to a predicted spread.
+
+With n rows and a new one like them, an interval of coverage c holds the new target with a
+probability between c and c + 1/(n + 1), whatever the distribution (split conformal prediction, no
+ties). Cross-fitted nets come close to this: their rows share nets, and a new row is predicted by a
+mean over more nets than a row of the table.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from muddle_runtime.columns import FloatArray
+from muddle_runtime.parameters import check_fraction
+from muddle_runtime.tables import warn
+
+# Ranks such as 0.55 * 100 must not be rounded up because of the last bit.
+ROUNDING = 1e-10
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """A predicted |error| made usable: kept within bounds, and drawn towards its mean."""
+
+    mean: float
+    floor: float  # a prediction at or below 0 would promise a perfect answer
+    ceiling: float  # the largest seen: beyond it no errors vouch for the prediction
+    exponent: float  # 0: the same spread everywhere; 1: as predicted
+
+    def apply(self, raw: FloatArray) -> FloatArray:
+        """raw (N,), any numbers, NaN among them -> spread (N,), above 0"""
+        # Nets that overflow output NaN; the row's prediction is NaN then, and so are its bounds.
+        known = np.where(np.isnan(raw), self.ceiling, raw)
+        bounded = np.clip(known, self.floor, self.ceiling) / self.mean
+        spread: FloatArray = self.mean * bounded**self.exponent
+        return spread
+
+
+@dataclass(frozen=True, eq=False)
+class Conformal:
+    """Errors of one output column in units of their spread."""
+
+    scores: FloatArray  # (N,), ascending: (target - predicted) / spread
+    weights: FloatArray | None  # (N,), of the same rows
+
+    @cached_property
+    def _sizes(self) -> tuple[FloatArray, FloatArray | None]:
+        sizes = np.abs(self.scores)
+        order = np.argsort(sizes, kind="stable")
+        return sizes[order], None if self.weights is None else self.weights[order]
+
+    def half_width(self, coverage: float) -> float:
+        """Spreads to go to either side for this coverage: the ceil((n + 1) coverage)-th smallest
+        |score|, or infinity with fewer than `rows_needed` rows."""
+        check_fraction("coverage", coverage)
+        return _find_rank(*self._sizes, coverage)
+
+    def quantile(self, level: float) -> float:
+        """The score of this level, rounded away from the median; infinite with too few rows."""
+        check_fraction("level", level)
+        upper = _find_rank(self.scores, self.weights, level) if level >= 0.5 else math.nan
+        if level > 0.5:
+            return upper
+        backwards = None if self.weights is None else self.weights[::-1]
+        lower = -_find_rank(-self.scores[::-1], backwards, 1 - level)
+        return lower if level < 0.5 else (lower + upper) / 2
+
+    def interval(self, predicted: FloatArray, spread: FloatArray, coverage: float) -> FloatArray:
+        """Lower and upper bounds (N, 2), from predicted (N,) and spread (N,)."""
+        half = self.half_width(coverage) * spread
+        return np.column_stack([predicted - half, predicted + half])
+
+    def quantiles(
+        self, predicted: FloatArray, spread: FloatArray, levels: Sequence[float]
+    ) -> FloatArray:
+        """One column per level, in the order given; a higher level is never below a lower one."""
+        scores = np.array([self.quantile(level) for level in levels], dtype=np.float64)
+        columns: FloatArray = predicted[:, None] + spread[:, None] * scores
+        return columns
+
+
+def _find_rank(values: FloatArray, weights: FloatArray | None, level: float) -> float:
+    """The first of the ascending values to reach this share of the weight.
+
+    The new row counts too, as one of mean weight: it may lie anywhere, hence at infinity.
+    """
+    n_rows = len(values)
+    reached = np.arange(1.0, n_rows + 1) if weights is None else np.cumsum(weights)
+    total = reached[-1] * (n_rows + 1) / n_rows
+    position = int(np.searchsorted(reached, level * total * (1 - ROUNDING)))
+    return float(values[position]) if position < n_rows else math.inf
+
+
+def rows_needed(coverage: float) -> int:
+    """The rows from which on an interval of this coverage is finite.
+
+    A quantile is finite from `rows_needed(max(level, 1 - level))` rows on.
+    """
+    check_fraction("coverage", coverage)
+    coverage *= 1 - ROUNDING
+    return math.ceil(coverage / (1 - coverage))
+
+
+def warn_few_rows(n_rows: int, needed: int, request: str) -> None:
+    if n_rows < needed:
+        warn(
+            f"{request} needs at least {needed} training rows for finite bounds, got {n_rows}: "
+            "the bounds are infinite. Ask for less, or fit on more rows."
+        )

@@ -1,0 +1,142 @@
+"""From the labels that nets predict to targets, classes and probabilities.
+
+Shapes: N rows, C label columns (two classes share one).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muddle_runtime.columns import FloatArray
+from muddle_runtime.tables import Scale
+
+# exp(-35) is six roundings of 1, so that 1 minus it is still below 1.
+LEAST_LOG_PROBABILITY = -35.0
+# A power nearer to 0 or 2 than this is a logarithm.
+ROUNDING = float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True, eq=False)
+class NumberTarget:
+    """Numbers to predict; labels are standardised."""
+
+    scale: Scale
+    one_output: bool  # y had one axis
+    bounds: FloatArray | None = None  # (2, C) labels that predictions stay within
+
+    def clip(self, labels: FloatArray) -> FloatArray:
+        return labels if self.bounds is None else np.clip(labels, *self.bounds)
+
+    def restore(self, labels: FloatArray) -> FloatArray:
+        """Labels (..., C) in the units of y, with as many axes as y had."""
+        predicted = self.scale.undo(labels)
+        return predicted[..., 0] if self.one_output else predicted
+
+    def restore_bounds(self, bounds: FloatArray) -> FloatArray:
+        """(N, C, Q) -> (N, Q) or (N, C, Q) in the units of y"""
+        scaled: FloatArray = bounds * self.scale.deviation[:, None] + self.scale.mean[:, None]
+        return scaled[:, 0] if self.one_output else scaled
+
+
+@dataclass(frozen=True, eq=False)
+class ClassTarget:
+    """Classes to predict; one label column of ±1 per class, of two classes only for the second."""
+
+    classes: NDArray[Any]  # sorted
+    zero_one: bool  # nets were trained on labels 0 and 1 instead
+
+    def to_scores(self, outputs: FloatArray) -> FloatArray:
+        """Outputs of nets on the scale of ±1 labels."""
+        return 2 * outputs - 1 if self.zero_one else outputs
+
+
+@dataclass(frozen=True, eq=False)
+class NormalScores:
+    """Standardised targets with a long tail, made normal by a power (Yeo-Johnson), and back."""
+
+    powers: FloatArray  # (C,)
+    scale: Scale  # of the targets after the power
+    least: FloatArray  # (C,) after the power: a little below the training targets
+    most: FloatArray  # (C,) and above
+
+    def apply(self, labels: FloatArray) -> FloatArray:
+        return self.scale.apply(raise_to_powers(labels, self.powers))
+
+    def undo(self, outputs: FloatArray) -> FloatArray:
+        """(..., C) -> (..., C)"""
+        # The inverse of a power has poles; nets may point there.
+        within = self.scale.undo(np.clip(outputs, self.least, self.most))
+        flat = within.reshape(-1, within.shape[-1])
+        return undo_powers(flat, self.powers).reshape(outputs.shape)
+
+
+def raise_to_powers(values: FloatArray, powers: FloatArray) -> FloatArray:
+    """The power of Yeo and Johnson, column by column. values (N, C), powers (C,) -> (N, C)
+
+    Written out, because scikit-learn's PowerTransformer can be stored as a pickle only.
+    """
+    found = np.empty_like(values)
+    for output, power in enumerate(powers.tolist()):
+        column = values[:, output]
+        above = np.log1p(np.maximum(column, 0.0))
+        below = np.log1p(np.maximum(-column, 0.0))
+        up = above if abs(power) < ROUNDING else np.expm1(power * above) / power
+        rest = 2 - power
+        down = below if abs(rest) <= ROUNDING else np.expm1(rest * below) / rest
+        found[:, output] = np.where(column >= 0, up, -down)
+    return found
+
+
+def undo_powers(found: FloatArray, powers: FloatArray) -> FloatArray:
+    """The inverse of `raise_to_powers`, (N, C); nan beyond its range."""
+    values = np.empty_like(found)
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        for output, power in enumerate(powers.tolist()):
+            above = np.maximum(found[:, output], 0.0)
+            below = np.maximum(-found[:, output], 0.0)
+            rest = 2 - power
+            up = np.exp(above) if abs(power) < ROUNDING else (above * power + 1) ** (1 / power)
+            down = np.exp(below) if abs(rest) <= ROUNDING else (below * rest + 1) ** (1 / rest)
+            values[:, output] = np.where(found[:, output] >= 0, up - 1, 1 - down)
+    return values
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """softmax(slopes * scores + biases), C classes; the score s of two classes counts as ∓s/2."""
+
+    slopes: FloatArray  # (C,), all above 0; equal for two classes
+    biases: FloatArray  # (C,), their mean is 0
+
+    def apply(self, scores: FloatArray) -> FloatArray:
+        """(N, 1) for two classes or (N, C) -> probabilities (N, C), none of them 0 or 1"""
+        log_p = log_softmax(self.slopes * class_columns(scores) + self.biases)
+        probabilities: FloatArray = np.exp(np.maximum(log_p, LEAST_LOG_PROBABILITY))
+        probabilities /= probabilities.sum(axis=1, keepdims=True)
+        return probabilities
+
+
+def class_columns(scores: FloatArray) -> FloatArray:
+    """One column per class: softmax of ∓s/2 is the sigmoid of s. (N, 1) -> (N, 2), else as it is"""
+    return np.hstack([-scores / 2, scores / 2]) if scores.shape[1] == 1 else scores
+
+
+def to_probabilities(scores: FloatArray, temperature: FloatArray | float) -> FloatArray:
+    """Scores (..., 1) of two classes or (..., C) -> probabilities (..., 2) or (..., C)"""
+    scaled = scores / temperature
+    if scores.shape[-1] > 1:
+        return np.exp(log_softmax(scaled))
+    # Of the two, the smaller one is exact, however small.
+    small = np.exp(-np.abs(scaled))
+    small, large = small / (1.0 + small), 1.0 / (1.0 + small)
+    second = scaled > 0
+    return np.concatenate([np.where(second, small, large), np.where(second, large, small)], axis=-1)
+
+
+def log_softmax(scores: FloatArray) -> FloatArray:
+    """Over the last axis."""
+    shifted = scores - scores.max(axis=-1, keepdims=True)
+    logged: FloatArray = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return logged
