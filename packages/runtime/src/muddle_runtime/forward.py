@@ -147,7 +147,7 @@ class WavesView:
 
     @property
     def n_seen(self) -> int:
-        return self.n_features + self.mixtures.shape[0] * self.mixtures.shape[2]
+        return self.n_features + int(self.mixtures.shape[0] * self.mixtures.shape[2])
 
     @property
     def sources(self) -> NDArray[np.int64]:
@@ -163,7 +163,7 @@ View = PlainView | BinsView | WavesView
 def view_features(view: View, matrix: FloatArray) -> NDArray[np.float32]:
     """The features that nets with this view are trained on. (N, F) -> (N, V)"""
     seen = _ViewStack([view], NUMPY).apply(matrix)[0]
-    return np.clip(seen, -LARGEST_SINGLE, LARGEST_SINGLE).astype(np.float32)
+    return np.asarray(np.clip(seen, -LARGEST_SINGLE, LARGEST_SINGLE), dtype=np.float32)
 
 
 class _ViewStack:
@@ -242,7 +242,7 @@ class Nets:
 
     @property
     def width(self) -> int:
-        return self.weights[-1].shape[2]
+        return int(self.weights[-1].shape[2])
 
     def first_weight(self, net: int) -> FloatArray:
         """Scaling features is scaling the rows of the first weight. (V, H)"""
