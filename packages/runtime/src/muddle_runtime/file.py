@@ -696,7 +696,7 @@ def _store_view(view: View) -> tuple[Header, Arrays]:
     if isinstance(view, PlainView):
         return {"kind": "plain", "n_features": view.n_features}, {}
     if isinstance(view, BinsView):
-        names = ("starts", "widths", "least", "most", "kept")
+        names: tuple[str, ...] = ("starts", "widths", "least", "most", "kept")
         header = {"kind": "bins", "n_numbers": view.n_numbers, "n_features": view.n_features}
     else:
         names = ("frequencies", "phases", "mixtures")
@@ -1037,7 +1037,8 @@ def _restore_training(
     shelf: Shelf,
 ) -> Training:
     estimator, stored = header["estimator"], header["training"]
-    names, values = ("history",), SINGLE_VALUES
+    names: tuple[str, ...] = ("history",)
+    values = SINGLE_VALUES
     if is_flagship(estimator):
         names, values = ("leaderboard",), {}
     elif is_ensemble(estimator):

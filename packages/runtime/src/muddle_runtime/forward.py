@@ -51,6 +51,7 @@ class Library:
     put: Callable[[NDArray[Any]], Array]
     get: Callable[[Array], NDArray[Any]]
     cast: Callable[[Array, str], Array]  # to "float32" or "float64"
+    exact: bool = False  # everything in float64
 
 
 NUMPY = Library(np, np.asarray, np.asarray, lambda array, dtype: array.astype(dtype, copy=False))
@@ -332,6 +333,7 @@ class Bank:
         self, refs: Sequence[NetRef], library: Library = NUMPY, *, exact: bool = False
     ) -> None:
         """exact: all of it in float64."""
+        exact = exact or library.exact
         self._refs, self._library, self._exact = list(refs), library, exact
         groups: dict[Any, list[int]] = {}
         for position, ref in enumerate(self._refs):
