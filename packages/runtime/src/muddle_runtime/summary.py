@@ -1,11 +1,11 @@
-"""Whether a summary of training rows, read from a file, is one; the standard library alone."""
+"""Check a summary of training rows that was read from a file. muddle.tables.summarise makes it."""
 
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
 NUMBERS = ("number", "duration", "date")  # kinds of columns that have quantiles
-LARGEST = 1e300  # beyond it, and NaN, are no numbers of a table
+LARGEST = 1e300  # of a number in a summary; NaN is none either
 
 Summary = dict[str, Any]
 
@@ -13,9 +13,9 @@ Summary = dict[str, Any]
 def check_summary(
     value: Any, *, n_classes: int | None = None, n_outputs: int | None = None
 ) -> Summary:
-    """The summary as it came, or a ValueError that says what is wrong with it.
+    """Return the summary unchanged, or raise a ValueError that names the first error in it.
 
-    n_classes or n_outputs: of the model that it belongs to, where that is known.
+    n_classes or n_outputs: of the model that it belongs to, if known.
     """
     found = _check_dict("the summary", value)
     n_names = _check_count("names", found.get("names"))
@@ -34,7 +34,7 @@ def check_summary(
         _check_target(target)
         for key, n_needed in (("counts", n_classes), ("outputs", n_outputs)):
             if n_needed is not None and len(target.get(key, ())) != n_needed:
-                raise ValueError(f"target must have {n_needed} {key}, one for each of the model.")
+                raise ValueError(f"target must have {n_needed} {key}, as the model does.")
     return dict(found)
 
 
@@ -71,7 +71,7 @@ def _check_target(target: Mapping[str, Any]) -> None:
         return
     outputs = target.get("outputs")
     if not isinstance(outputs, list) or not outputs:
-        raise ValueError("target must have counts of classes, or outputs, one at least.")
+        raise ValueError("target must have counts of classes, or at least one output.")
     for output in outputs:
         _check_numbers("target", _check_dict("each of outputs", output))
 
@@ -80,41 +80,41 @@ def _check_numbers(name: str, entry: Mapping[str, Any]) -> None:
     edges = _check_floats(f"edges of {name!r}", entry.get("edges"))
     below = _check_shares(f"below of {name!r}", entry.get("below"))
     if len(edges) != len(below):
-        raise ValueError(f"edges and below of {name!r} must be equally many.")
+        raise ValueError(f"edges and below of {name!r} must be equally long.")
     if any(a >= b for values in (edges, below) for a, b in pairwise(values)):
-        raise ValueError(f"edges and below of {name!r} must rise.")
+        raise ValueError(f"edges and below of {name!r} must increase.")
 
 
-def _check_dict(what: str, value: Any) -> Mapping[str, Any]:
+def _check_dict(name: str, value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"{what} must be an object, got {type(value).__name__}.")
+        raise ValueError(f"{name} must be an object, got {type(value).__name__}.")
     return value
 
 
-def _check_count(what: str, value: Any) -> int:
+def _check_count(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{what} must be a whole number of 0 at least, got {value!r}.")
+        raise ValueError(f"{name} must be a whole number, at least 0, got {value!r}.")
     return value
 
 
-def _check_texts(what: str, values: Any) -> list[str]:
+def _check_texts(name: str, values: Any) -> list[str]:
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise ValueError(f"{what} must be a list of texts, got {values!r:.80}.")
+        raise ValueError(f"{name} must be a list of texts, got {values!r:.80}.")
     return values
 
 
-def _check_floats(what: str, values: Any) -> list[float]:
+def _check_floats(name: str, values: Any) -> list[float]:
     right = isinstance(values, list) and all(
         isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= LARGEST
         for value in values
     )
     if not right:
-        raise ValueError(f"{what} must be a list of finite numbers, got {values!r:.80}.")
+        raise ValueError(f"{name} must be a list of finite numbers, got {values!r:.80}.")
     return list(values)
 
 
-def _check_shares(what: str, values: Any) -> list[float]:
-    shares = _check_floats(what, values)
+def _check_shares(name: str, values: Any) -> list[float]:
+    shares = _check_floats(name, values)
     if any(not 0 <= share <= 1 for share in shares):
-        raise ValueError(f"{what} must lie in [0, 1], got {values!r:.80}.")
+        raise ValueError(f"{name} must lie in [0, 1], got {values!r:.80}.")
     return shares

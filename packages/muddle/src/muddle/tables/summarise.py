@@ -1,27 +1,28 @@
-"""What the training rows looked like, column by column, in plain JSON: no rows, a few kB.
+"""A summary of the training rows, column by column, in plain JSON: no rows, a few kB.
 
 It is made at the end of a fit and stays with the model, so that new rows can be compared with rows
 that are no longer there (muddle.page.drift).
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from muddle.tables.checks import FloatArray
-from muddle.tables.columns import (
+from muddle_runtime.columns import (
     Column,
+    FloatArray,
+    Kind,
+    Table,
     as_dates,
     as_levels,
     as_numbers,
     is_missing,
     read_column,
 )
-from muddle.tables.plan import TablePlan
-from muddle.tables.summary_checks import Summary
-from muddle.tables.tables import Table
+from muddle_runtime.summary import Summary
+from muddle_runtime.tables import TablePlan
 
 MOST_COLUMNS = 500  # of a wider table, the first ones
 MOST_ROWS = 20_000  # evenly spaced ones of a longer table
@@ -30,23 +31,18 @@ SHARES = np.linspace(0, 1, 21)
 SECONDS_PER_DAY = 86_400
 
 
-def summarise_table(table: Table, plan: TablePlan, missing_values: Iterable[str]) -> Summary:
+def summarise_table(table: Table, plan: TablePlan) -> Summary:
     """Shares of gaps, quantiles of numbers and shares of levels of the columns that are used."""
     some = table
     if table.n_rows > MOST_ROWS:
-        rows = np.zeros(table.n_rows, dtype=bool)
-        rows[np.linspace(0, table.n_rows - 1, MOST_ROWS).astype(np.int64)] = True
-        some = table.take(rows)
+        some = table.keep(np.linspace(0, table.n_rows - 1, MOST_ROWS).astype(np.int64))
     used = [decision for decision in plan.decisions if decision.number or decision.levels]
-    gap_texts = sorted(missing_values)
     columns = []
-    watched = used[:MOST_COLUMNS]
-    positions = table.positions([decision.name for decision in watched])
-    for decision, position in zip(watched, positions, strict=True):
-        column = read_named(some, decision.name, gap_texts)
+    for decision in used[:MOST_COLUMNS]:
+        column = read_named(some, decision.name, plan.missing_values)
         about = {
             "name": decision.name,
-            "position": position,
+            "position": table.names.index(decision.name),
             "missing": decision.n_missing / table.n_rows,
         }
         if decision.number is not None:
@@ -62,13 +58,13 @@ def summarise_table(table: Table, plan: TablePlan, missing_values: Iterable[str]
         "names": len(table.names),
         "named": table.named,
         "not_summarised": len(used) - len(columns),
-        "missing_values": gap_texts,
+        "missing_values": sorted(plan.missing_values),
         "columns": columns,
     }
 
 
 def summarise_numbers(values: FloatArray) -> Summary:
-    """Quantiles, each once, with the share of values that are no larger: {"edges", "below"}"""
+    """Distinct quantiles, and the share of values up to each: {"edges", "below"}."""
     present = np.sort(values[np.isfinite(values)])
     if len(present) == 0:
         return {"edges": [], "below": []}
@@ -78,22 +74,21 @@ def summarise_numbers(values: FloatArray) -> Summary:
 
 
 def summarise_targets(target: NDArray[Any]) -> Summary:
-    """Of numbers to predict, (n,) or (n, outputs)"""
+    """Summary of numbers to predict, (n,) or (n, outputs)."""
     outputs = np.asarray(target, dtype=np.float64).reshape(len(target), -1)
     return {"outputs": [summarise_numbers(values) for values in outputs.T]}
 
 
 def summarise_classes(codes: NDArray[np.int64], n_classes: int) -> Summary:
-    """Of classes to predict: rows of each, in the order of `classes_`."""
+    """Rows per class, in the order of `classes_`."""
     return {"counts": np.bincount(codes, minlength=n_classes).tolist()}
 
 
-def read_named(table: Table, name: str, missing_values: Iterable[str]) -> Column:
-    values = table.values(name)
-    return read_column(name, values, frozenset(missing_values), table.is_category(name))
+def read_named(table: Table, name: str, missing_values: Collection[str]) -> Column:
+    return read_column(name, table.values(name), missing_values)
 
 
-def to_floats(column: Column, kind: Any) -> FloatArray:
+def to_floats(column: Column, kind: Kind) -> FloatArray:
     """Values of a column of numbers, NaN where missing; dates as days since 1970."""
     if kind != "date":
         return as_numbers(column, kind)

@@ -1,9 +1,70 @@
-"""Which rows a net trains on and which it is judged by."""
+"""The target and the weights of the training rows: their checks, scale and validation splits."""
+
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import _check_sample_weight, _check_y, check_consistent_length
+
+from muddle.tables.plan import fit_scale
+from muddle_runtime.columns import FloatArray
+from muddle_runtime.tables import Scale, list_columns
 
 Rows = NDArray[np.int64]
+
+MIN_ROWS = 4  # three rows to train on and one to validate
+
+
+def check_target(y: Any, n_rows: int, owner: str, **options: Any) -> NDArray[Any]:
+    """y as an array of n_rows values, without gaps."""
+    if y is None:
+        raise ValueError(
+            f"{owner} requires y to be passed, but the target y is None. Pass one value per row."
+        )
+    target: NDArray[Any] = _check_y(y, estimator=owner, **options)
+    check_consistent_length(np.empty(n_rows), target)
+    return target
+
+
+def check_weights(
+    sample_weight: ArrayLike | None, n_rows: int, min_rows: int = MIN_ROWS
+) -> FloatArray | None:
+    """Weights of the rows, not negative and not all zero; None if every row counts the same."""
+    if sample_weight is None:
+        return None
+    if not np.any(np.asarray(sample_weight)):
+        raise ValueError(
+            "sample_weight must be above zero for some rows, got only zeros: all rows would be "
+            "left out. Pass sample_weight=None to count every row the same."
+        )
+    weights: FloatArray = _check_sample_weight(
+        sample_weight, np.empty((n_rows, 1)), dtype=np.float64
+    )
+    if (weights < 0).any():
+        raise ValueError(
+            f"sample_weight must not be negative, got {weights.min():g} in row "
+            f"{int(weights.argmin())}. Negative values in data passed as sample_weight have no "
+            "meaning; use 0 to leave a row out."
+        )
+    n_present = np.count_nonzero(weights)
+    if n_present < min_rows:
+        raise ValueError(
+            f"{n_present} row(s) have a weight above 0, at least {min_rows} are needed."
+        )
+    return weights
+
+
+def fit_target_scale(target: FloatArray, weights: FloatArray | None) -> Scale:
+    """Scale of each output, target (N, C); a constant output is an error."""
+    scale, constant = fit_scale(target, weights)
+    if constant.any():
+        bad = [str(i) for i in np.flatnonzero(constant)]
+        where = "" if target.shape[1] == 1 else f" in output {list_columns(bad)}"
+        raise ValueError(
+            f"y must vary, got the same value {target[0, int(bad[0])]:g} in every row{where}: "
+            "there is nothing to learn. sklearn.dummy.DummyRegressor predicts a constant."
+        )
+    return scale
 
 
 def count_validation_rows(n_rows: int, fraction: float) -> int:
