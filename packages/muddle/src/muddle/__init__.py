@@ -11,7 +11,7 @@ if TYPE_CHECKING:
         EnsMLRRegressor,
     )
     from muddle.estimators.single import MLRClassifier, MLRRegressor
-    from muddle.flagship.estimators import MuddleClassifier, MuddleRegressor
+    from muddle.estimators.muddle import MuddleClassifier, MuddleRegressor
     from muddle.model_file.loading import load
     from muddle.tables import TablePreprocessor
 
@@ -38,8 +38,8 @@ _HOMES = {
     "EnsMLRRegressor": "muddle.estimators.ensemble",
     "MLRClassifier": "muddle.estimators.single",
     "MLRRegressor": "muddle.estimators.single",
-    "MuddleClassifier": "muddle.flagship.estimators",
-    "MuddleRegressor": "muddle.flagship.estimators",
+    "MuddleClassifier": "muddle.estimators.muddle",
+    "MuddleRegressor": "muddle.estimators.muddle",
     "TablePreprocessor": "muddle.tables",
     "load": "muddle.model_file.loading",
 }
