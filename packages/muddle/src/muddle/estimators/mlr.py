@@ -18,9 +18,10 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from muddle.core.device import resolve_device
-from muddle.core.loss import Source, Task
+from muddle.training.config import Source
+from muddle.core.loss import Task
 from muddle.core.network import Activation
-from muddle.core.precision import Precision
+from muddle.core.device import Precision
 from muddle.estimators.base import (
     MAX_SEED,
     Estimator,
@@ -42,8 +43,8 @@ from muddle.estimators.problems import (
 from muddle.tables.preprocessor import TablePreprocessor
 from muddle.training.config import DITHER, Head, Ties, TrainConfig, preset_config
 from muddle.training.data import TrainJob
-from muddle.training.results import TrainResult
-from muddle.training.spread import spread_jobs
+from muddle.training.trainer import TrainResult
+from muddle.training.jobs import train_in_parallel as spread_jobs
 from muddle.training.stopping import Deadline
 from muddle_runtime.columns import FloatArray
 from muddle_runtime.fitted import FittedModel, Member, Select, Selection, check_selection

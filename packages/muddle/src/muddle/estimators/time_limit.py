@@ -1,9 +1,11 @@
-"""What training takes on this machine, and what of it fits into a time limit."""
+"""The speed of this machine, and the part of the work that fits into a time limit."""
 
 import time
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from muddle.errors import TimeLimitError
 from muddle.training.config import TrainConfig
@@ -12,27 +14,29 @@ from muddle.training.jobs import choose_score_of
 from muddle.training.schedule import N_CYCLES
 from muddle.training.stopping import Deadline
 from muddle.training.trainer import Trainer
+from muddle_runtime.columns import FloatArray
 
-# Of the limit, for what follows training: weights, calibration, intervals, importances.
+# Share of the limit that is kept for the steps after training: weights, calibration, intervals,
+# importances.
 RESERVE = 0.25
-# Of what is left, a later candidate is started only if it needs no more than this.
+# A later candidate is started only if it needs no more than this share of the time left.
 LATER_SHARE = 0.8
-# Folds, and ends of cycles to choose from, are given up rather than more than this share of steps;
-# but so many are always enough.
+# Folds and snapshots are given up if a fit with them has fewer than this share of its steps, and
+# fewer than ENOUGH_STEPS.
 ENOUGH, ENOUGH_STEPS = 0.5, 200
 FEWEST_FOLDS = 2
 # … then batches become smaller, and rows are left out down to this number.
 SMALL_BATCH = 1024
 FEWEST_ROWS = 10 * SMALL_BATCH
-# Looks at the probe after the first, whose mean counts.
+# Measurements of the probe after the first one; their mean counts.
 N_LOOKS = 2
-# What the heads take in operations of an iteration: float64, and held-out rows twice.
+# Cost of the heads per operation of an iteration: float64, and held-out rows twice.
 PRECISE = 2.5
 
 
 @dataclass(frozen=True)
 class Work:
-    """Nets to train: what their cost depends on."""
+    """Nets to train: the numbers that their cost depends on."""
 
     config: TrainConfig
     n_features: int  # seen by the nets
@@ -47,7 +51,7 @@ class Work:
 
     @property
     def iteration(self) -> float:
-        """Floating-point operations of one iteration, in proportion."""
+        """Floating-point operations of one iteration, up to a factor."""
         width, n_rows = self.config.width, min(self.n_train, self.config.batch_size)
         size = min(n_rows, width)
         per_row = 3 * self._forward + size * width / 2
@@ -55,7 +59,7 @@ class Work:
 
     @property
     def heads(self) -> float:
-        """The same for the heads of all snapshots."""
+        """Floating-point operations for the heads of all snapshots, up to the same factor."""
         n_snapshots = N_CYCLES if self.config.keep == "cycles" else 1
         size = min(self.n_rows, self.config.width)
         per_row = self._forward + size * self.config.width
@@ -69,22 +73,31 @@ class Work:
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds that this machine takes for an operation."""
+    """Seconds that this machine takes per operation."""
 
-    start: float  # nets drawn, first penalty found
+    start: float  # to draw nets and find the first penalty
     step: float
 
     def heads(self, work: Work) -> float:
         return self.step * work.heads
 
     def seconds(self, work: Work) -> float:
-        """Of the whole training."""
+        """Seconds of the whole training."""
         n_steps = work.config.steps
         return (self.start + n_steps * self.step) * work.iteration + self.heads(work)
 
     def steps_within(self, work: Work, seconds: float) -> int:
         left = seconds - self.start * work.iteration - self.heads(work)
         return max(0, int(left / (self.step * work.iteration)))
+
+
+@dataclass(frozen=True)
+class Effort:
+    """The speed of this machine, and how much of the first candidate fits into the time."""
+
+    pace: Pace
+    work: Work
+    cuts: tuple[str, ...]  # parts of the plan that are left out, in words
 
 
 class Started(Deadline):
@@ -95,7 +108,7 @@ class Started(Deadline):
 
 
 def measure_pace(job: TrainJob, device: torch.device, deadline: Deadline) -> Pace:
-    """Run a few looks' worth of iterations and throw them away."""
+    """Time a few iterations, and throw them away."""
     job = choose_score_of(job)
     assert job.score_name is not None
     began = time.perf_counter()
@@ -113,45 +126,74 @@ def measure_pace(job: TrainJob, device: torch.device, deadline: Deadline) -> Pac
         if not trainer.is_done:
             trainer.advance()
             trainer.look()
-    # A training so short that it is over at the first look has nothing else to go by.
+    # A training that is over at the first look has no later iterations.
     measured = trainer.seconds[n_seen:] or trainer.seconds
     work = Work.of(job)
     return Pace(start / work.iteration, sum(measured) / len(measured) / work.iteration)
 
 
 def fit_to_time(work: Work, pace: Pace, seconds: float) -> Work:
-    """The work itself if there is time for it. Else less of it, from what is missed least to what
-    is missed most: snapshots, folds, rows of a batch, rows, steps."""
+    """The work itself if there is time for it. Else less of it; the least useful parts go first:
+    snapshots, folds, rows of a batch, rows, steps."""
     planned = work.config.steps
     if pace.seconds(work) <= seconds:
         return work
-    options = _options(work)
-    for option in options:
+    for option in _list_cheaper(work):
         if pace.steps_within(option, seconds) >= min(ENOUGH * planned, ENOUGH_STEPS):
             break
     n_steps = min(planned, max(1, pace.steps_within(option, seconds)))
     return replace(option, config=replace(option.config, max_iter=n_steps))
 
 
-def _options(work: Work) -> list[Work]:
-    """Cheaper and cheaper."""
+def _list_cheaper(work: Work) -> list[Work]:
+    """Less and less work."""
+
+    def cut(work: Work, n_rows: int, n_nets: int) -> Work:
+        return replace(work, n_rows=n_rows, n_nets=n_nets, n_train=n_rows - -(-n_rows // n_nets))
+
     last = replace(work, config=replace(work.config, keep="last"))
-    few = _cut(last, n_nets=min(FEWEST_FOLDS, work.n_nets))
-    options = [last, few]
+    few = cut(last, work.n_rows, min(FEWEST_FOLDS, work.n_nets))
     small = min(SMALL_BATCH, few.config.batch_size)
-    options += [replace(few, config=replace(few.config, batch_size=small))]
+    options = [last, few, replace(few, config=replace(few.config, batch_size=small))]
     while options[-1].n_rows > FEWEST_ROWS:
-        options += [_cut(options[-1], n_rows=max(FEWEST_ROWS, options[-1].n_rows // 2))]
+        n_rows = max(FEWEST_ROWS, options[-1].n_rows // 2)
+        options += [cut(options[-1], n_rows, few.n_nets)]
     return options
 
 
-def _cut(work: Work, *, n_rows: int | None = None, n_nets: int | None = None) -> Work:
-    n_rows, n_nets = n_rows or work.n_rows, n_nets or work.n_nets
-    return replace(work, n_rows=n_rows, n_nets=n_nets, n_train=n_rows - -(-n_rows // n_nets))
+def describe_cuts(planned: Work, work: Work) -> str:
+    """The difference between the two in words; empty if there is none."""
+    pairs = {
+        "iterations": (work.config.steps, planned.config.steps),
+        "rows": (work.n_rows, planned.n_rows),
+        "folds": (work.n_nets, planned.n_nets),
+    }
+    cuts = [f"{now:,} of {then:,} {name}" for name, (now, then) in pairs.items() if now < then]
+    if work.config.batch_size < min(planned.config.batch_size, planned.n_train):
+        cuts += [f"batches of {work.config.batch_size:,} rows"]
+    if work.config.keep != planned.config.keep:
+        cuts += ["its last snapshot"]
+    return ", ".join(cuts)
+
+
+def choose_rows(strata: FloatArray, n_rows: int, *, of_classes: bool) -> NDArray[np.int64]:
+    """n_rows rows, in order, that follow the distribution of the target.
+
+    of_classes: with at least two rows of each class, which may make them a few more.
+    """
+    rng = np.random.default_rng(0)
+    order = np.lexsort((rng.random(len(strata)), strata))
+    chosen = order[np.linspace(0, len(order) - 1, n_rows).astype(np.int64)]
+    if of_classes:
+        starts = np.flatnonzero(np.diff(strata[order], prepend=-1.0))
+        next_ = np.minimum(starts + 1, len(order) - 1)
+        second = next_[strata[order[next_]] == strata[order[starts]]]
+        chosen = np.concatenate([chosen, order[starts], order[second]])
+    return np.unique(chosen)
 
 
 def time_for_training(deadline: Deadline) -> float:
-    """Seconds that are left for it, not above 0 if there are none."""
+    """Seconds left for training; zero or less if there are none."""
     assert deadline.limit is not None
     return (1 - RESERVE) * deadline.limit - deadline.elapsed()
 
@@ -162,5 +204,5 @@ def has_time(work: Work, pace: Pace, deadline: Deadline) -> bool:
 
 
 def stop_in_time(work: Work, pace: Pace, deadline: Deadline) -> Deadline:
-    """When training must stop, if it is slower than planned, for the heads to be in time."""
+    """The deadline of a training that may be slower than planned, with time left for the heads."""
     return Started(max(0.0, time_for_training(deadline) - pace.heads(work)))

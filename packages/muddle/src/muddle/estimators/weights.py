@@ -1,4 +1,4 @@
-"""How much each member of the pool counts, from what it said out of fold.
+"""Weights of the pool's members, from their out-of-fold predictions.
 
 Shapes: M members, N rows, C label columns.
 """
@@ -6,21 +6,23 @@ Shapes: M members, N rows, C label columns.
 import numpy as np
 from scipy.optimize import nnls
 
-from muddle.tables.checks import FloatArray
+from muddle_runtime.columns import FloatArray
 
-# Equal weights are worth so many rows: with fewer, members can hardly be told apart.
+# Rows that vote for equal weights: with few rows, members can hardly be told apart.
 PRIOR_ROWS = 10.0
-# Members of less weight are dropped, once: each would cost as much to ask as any other.
+# Members of less weight are dropped, once: each costs as much time to predict as any other.
 LEAST_WEIGHT = 0.02
-# Of the constraint that weights sum to 1, in units of the errors.
+# Weight of the constraint that weights sum to 1, in units of the errors.
 STRICTNESS = 1e4
 
 
 def weigh_members(
     predicted: FloatArray, labels: FloatArray, weights: FloatArray | None
 ) -> FloatArray:
-    """Weights from 0 on with the least squared error, shrunk to equal ones. They sum to 1 at most:
-    the rest is for the mean of the labels, which gets nearly all of it if there is only noise.
+    """Non-negative weights with the least squared error, shrunk towards equal ones.
+
+    They sum to 1 at most: the rest goes to the mean of the labels, which gets nearly all of it if
+    there is only noise.
 
     predicted (M, N, C) out of fold, labels (N, C), weights (N,) -> (M,)
     """
