@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
 
-from muddle.estimators.temperature import HIGHEST, LOWEST, fit_temperature, to_probabilities
+from muddle.estimators.temperature import HIGHEST, LOWEST
+from muddle.estimators.calibrate import fit_temperature
+from muddle_runtime.labels import to_probabilities
 
 
 def test_probabilities_by_hand():
