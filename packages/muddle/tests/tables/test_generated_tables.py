@@ -18,11 +18,11 @@ OUR_ERRORS = [
     r"minimum of 2 is required by TablePreprocessor",
     r"X must have a column that varies",
     r"X must hold finite numbers, up to 1e\+150 in size",
-    r"X must have one column of each name",
+    r"X must have one column per name",
     r"must hold levels, got free text",
     r"must hold numbers, text, booleans, dates or durations",
     r"held \w+ in fit and must do so again",
-    r"y must be given where a column has more levels",
+    r"y must be given if a column has more levels",
 ]
 TEXTS = st.one_of(
     st.sampled_from(
@@ -90,28 +90,24 @@ def ours(error, patterns=OUR_ERRORS):
 
 
 @settings(
-    max_examples=300,
+    max_examples=200,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(
     two_tables(),
-    st.sampled_from(["standard", "robust+clip", "quantile", "none"]),
-    st.sampled_from(["none", "piecewise", "periodic"]),
+    st.sampled_from(["standard", "robust+clip", "none"]),
     st.sampled_from(["number", "levels", "both"]),
     st.sampled_from([None, "numbers", "classes"]),
 )
-def test_a_matrix_without_gaps_or_an_error_of_ours(tables, scaling, encoding, few_values, target):
+def test_a_matrix_without_gaps_or_an_error_of_ours(tables, scaling, few_values, target):
     train, new = tables
     y = None
     if target is not None:
         y = np.arange(len(train)) % (50 if target == "numbers" else 3)
+    flags = "0/1" if target is None else "centred"
     preprocessor = TablePreprocessor(
-        scaling=scaling,
-        encoding=encoding,
-        few_values=few_values,
-        max_levels=5,
-        flags="0/1" if target is None else "centred",
+        scaling=scaling, few_values=few_values, max_levels=5, flags=flags
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
