@@ -219,7 +219,10 @@ def _frame_values(nw: Any, series: Any, name: Any) -> Values:
         return Values(series.to_numpy())  # time zones become UTC
     category = dtype in (nw.Categorical, nw.Enum)
     if hasattr(native, "iloc"):  # pandas knows the types of its objects
-        return Values(native.astype(object).to_numpy(), category)
+        if native.dtype == object or len(native) < MANY_ROWS:
+            return Values(native.astype(object).to_numpy(), category)
+        codes, distinct = native.factorize()  # sooner than an object per row
+        return Values(_make_objects([*distinct, None])[codes], category)
     return Values(_make_objects(series.to_list()), category)
 
 
