@@ -103,6 +103,17 @@ def test_types_of_the_frame_libraries(column, holds, missing):
     assert np.isfinite(preprocessor.transform(table)).all()
 
 
+@pytest.mark.parametrize(
+    "convert",
+    [pl.from_pandas, pa.Table.from_pandas, dict, lambda frame: frame.to_dict("records")],
+    ids=["polars", "arrow", "columns", "records"],
+)
+def test_every_kind_of_table_trains_alike(mixed, target, convert):
+    gappy = mixed.assign(colour=mixed["colour"].mask(mixed["rooms"] == 2, None))
+    expected = TablePreprocessor().fit_transform(gappy, target)
+    assert (TablePreprocessor().fit_transform(convert(gappy), target) == expected).all()
+
+
 def test_describe_tells_what_happened_to_each_column(mixed, target):
     table = mixed.assign(site="A", key=[f"k{i}" for i in range(60)], note=1.5)
     expected = (
