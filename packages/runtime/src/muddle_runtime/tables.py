@@ -505,8 +505,8 @@ def _warn_about(novelties: Iterable[Novelty]) -> None:
 
 def warn(text: str) -> None:
     """A warning that points at the first line outside muddle and scikit-learn."""
-    frame: FrameType | None = sys._getframe()
-    level = 1
+    frame: FrameType | None = sys._getframe(1)
+    level = 2
     inside = ("muddle_runtime", "muddle.", "sklearn.")
     while frame is not None and f"{frame.f_globals.get('__name__', '')}.".startswith(inside):
         frame, level = frame.f_back, level + 1

@@ -1,0 +1,333 @@
+"""Cross-fitting: nets trained fold by fold, so that every row is predicted by nets that never saw
+it.
+
+Candidates are trained side by side: on CUDA in one call, on a CPU with one thread per round of a
+candidate. Nets of the pool are narrow: two threads that share one small product wait for each other
+more than they compute, while a thread per round keeps every core busy, and the result does not
+depend on the number of cores.
+
+Shapes: K nets of a member, N rows, F features, V features that a net sees, H hidden units, C label
+columns.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from muddle.core.device import product_precision, torch_threads
+from muddle.core.network import StackedMLP
+from muddle.errors import DivergenceError
+from muddle.tables.target import Rows
+from muddle.training.config import TrainConfig
+from muddle.training.data import TrainingData, TrainJob
+from muddle.training.jobs import Reporter, train_jobs
+from muddle.training.stopping import Deadline
+from muddle.training.trainer import TrainResult, merge_results
+from muddle_runtime import fitted
+from muddle_runtime.columns import FloatArray
+from muddle_runtime.forward import Nets, View, ViewName, view_features
+from muddle_runtime.labels import NormalScores
+
+# Rows that pass through a net at once in float64.
+BLOCK_ROWS = 4096
+
+TargetScale = Literal["plain", "normal"]
+Seen = NDArray[np.float32]  # (N, V) features as a net sees them
+
+
+# --- folds ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Folds:
+    """Every row is held out by one net, a few by two, so that all nets have equally many."""
+
+    train: Rows  # (K, n_train)
+    held_out: Rows  # (K, n_held_out), in random order
+
+    @property
+    def n_nets(self) -> int:
+        return len(self.train)
+
+    def gather(self, outputs: FloatArray, n_rows: int) -> FloatArray:
+        """Each row's mean over the nets that held it out. (K, n_held_out, C) -> (N, C)"""
+        total = np.zeros((n_rows, outputs.shape[2]))
+        count = np.zeros((n_rows, 1))
+        for rows, output in zip(self.held_out, outputs, strict=True):
+            total[rows] += output
+            count[rows] += 1
+        return total / count
+
+
+def draw_folds(strata: FloatArray, n_folds: int, seed: int) -> Folds:
+    """Folds stratified by class codes or by a numeric target.
+
+    Rows in order of the strata, equal ones shuffled, are dealt to the folds in rounds; in each
+    round the folds come in random order. So every fold follows the distribution of the target.
+    """
+    rng = np.random.default_rng(seed)
+    n_rows = len(strata)
+    order = np.lexsort((rng.random(n_rows), strata))
+    n_rounds = -(-n_rows // n_folds)
+    turns = np.stack([rng.permutation(n_folds) for _ in range(n_rounds)]).ravel()[:n_rows]
+    train, held_out = [], []
+    for fold in range(n_folds):
+        mine = turns == fold
+        own, others = rng.permutation(order[mine]), rng.permutation(order[~mine])
+        # Smaller folds hold out a row more, which another net holds out too.
+        n_more = n_rounds - len(own)
+        held_out.append(np.concatenate([own, others[:n_more]]))
+        train.append(np.sort(others[n_more:]))
+    return Folds(np.stack(train), np.stack(held_out))
+
+
+def join_folds(parts: Sequence[Folds]) -> Folds:
+    """The nets of several rounds of cross-fitting."""
+    return Folds(
+        np.concatenate([part.train for part in parts]),
+        np.concatenate([part.held_out for part in parts]),
+    )
+
+
+# --- members -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One configuration of the pool, cross-fitted as a whole."""
+
+    name: str
+    view: ViewName
+    config: TrainConfig
+    target: TargetScale = "plain"
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """The nets of a candidate at the end of one cycle of its training."""
+
+    candidate: Candidate
+    iteration: int
+    views: tuple[View, ...]  # of each net
+    normal: NormalScores | None  # how the labels it learnt were transformed
+    nets: StackedMLP
+    head: Tensor  # (K, H, C) float64, solved on all rows
+    held_out_head: Tensor  # (K, H, C) float64, solved on each net's own training rows
+    penalty: Tensor  # (K,)
+    folds: Folds
+    out_of_fold: FloatArray  # (N, C) predicted labels
+
+    def to_labels(self, outputs: FloatArray) -> FloatArray:
+        """Outputs of heads on the scale of the labels. (..., C)"""
+        return outputs if self.normal is None else self.normal.undo(outputs)
+
+    def hidden_layers(self, matrix: FloatArray, device: torch.device) -> Iterator[Tensor]:
+        """Last hidden layer of each net in float64. (N, F) -> K times (N, H)"""
+        for net, seen in enumerate(view_per_net(self.views, matrix)):
+            own = self.nets.keep([net]).map(lambda tensor: tensor.to(device, torch.float64))
+            blocks = torch.split(torch.from_numpy(seen), BLOCK_ROWS)
+            yield torch.cat([own.hidden(block.to(device, torch.float64))[0] for block in blocks])
+
+
+def view_per_net(views: Sequence[View], matrix: FloatArray) -> Iterator[Seen]:
+    """The features that each net sees; consecutive nets with one view share them."""
+    last: View | None = None
+    for view in views:
+        if view is not last:
+            seen, last = view_features(view, matrix), view
+        yield seen
+
+
+def make_job(
+    candidate: Candidate,
+    seen: Sequence[Seen],
+    labels: FloatArray,
+    weights: FloatArray | None,
+    folds: Folds,
+    seeds: Sequence[int],
+) -> TrainJob:
+    """The training of one candidate. seen: features for each net, or one array for all."""
+    tables = [torch.from_numpy(table) for table in seen]
+    data = TrainingData(
+        features=tables[0] if len(tables) == 1 else torch.stack(tables),
+        labels=torch.from_numpy(labels.astype(np.float32)),
+        weights=None if weights is None else torch.from_numpy(weights.astype(np.float32)),
+        train_rows=torch.from_numpy(folds.train),
+        validation_rows=torch.from_numpy(folds.held_out),
+    )
+    return TrainJob(candidate.config, data, tuple(seeds), "r2")
+
+
+def make_members(
+    candidate: Candidate,
+    views: tuple[View, ...],
+    normal: NormalScores | None,
+    folds: Folds,
+    result: TrainResult,
+    n_rows: int,
+) -> list[Member]:
+    """A member per cycle's end at which all nets are there: without one, rows lack a prediction."""
+    kept = torch.tensor(result.kept)
+    reached = result.best_iteration
+    if candidate.config.keep == "last":
+        # Groups of nets that were stopped by the time limit have not all come equally far.
+        reached = torch.full_like(reached, int(reached.min()))
+    members = []
+    for iteration in sorted(set(reached.tolist())):
+        nets = torch.nonzero(reached == iteration).flatten()
+        if len(nets) < folds.n_nets:
+            continue
+        nets = nets[kept[nets].argsort()]
+        outputs = result.validation_output[nets].numpy()
+        labels = outputs if normal is None else normal.undo(outputs)
+        members.append(
+            Member(
+                candidate=candidate,
+                iteration=iteration,
+                views=views,
+                normal=normal,
+                nets=result.nets.keep(nets.tolist()),
+                head=result.head[nets],
+                held_out_head=result.held_out_head[nets],
+                penalty=result.penalty[nets],
+                folds=folds,
+                out_of_fold=folds.gather(labels, n_rows),
+            )
+        )
+    return members
+
+
+def join_rounds(first: Member, second: Member) -> Member:
+    """One member with the nets of two."""
+    share = first.folds.n_nets / (first.folds.n_nets + second.folds.n_nets)
+    return replace(
+        first,
+        views=first.views + second.views,
+        nets=StackedMLP.join([first.nets, second.nets]),
+        head=torch.cat([first.head, second.head]),
+        held_out_head=torch.cat([first.held_out_head, second.held_out_head]),
+        penalty=torch.cat([first.penalty, second.penalty]),
+        folds=join_folds([first.folds, second.folds]),
+        out_of_fold=share * first.out_of_fold + (1 - share) * second.out_of_fold,
+    )
+
+
+def to_fitted_member(member: Member, weight: float) -> fitted.Member:
+    """The part of a member that predicts new rows, as numpy arrays."""
+    nets = member.nets
+    representation = Nets(
+        activation=nets.activation,
+        weights=tuple(weights.numpy() for weights in nets.weights),
+        biases=tuple(biases.numpy() for biases in nets.biases),
+        scale=None if nets.scale is None else nets.scale.numpy(),
+        views=member.views,
+        rounded=True,
+    )
+    return fitted.Member(representation, member.head.numpy(), weight, member.normal)
+
+
+# --- training side by side -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The result of a job."""
+
+    result: TrainResult | None  # None: no net had a finite loss
+    seconds: float  # of the iterations
+
+    @classmethod
+    def together(cls, result: TrainResult) -> "Trained":
+        """A result whose nets were all trained at the same time."""
+        return cls(result, float(result.history.seconds[:, :1].nansum()))
+
+
+def train_side_by_side(
+    jobs: Sequence[TrainJob],
+    n_rounds: int,
+    *,
+    device: torch.device,
+    deadline: Deadline,
+    reporter: Reporter | None,
+) -> list[Trained]:
+    """Train jobs, each of which holds equally many nets for every round of cross-fitting."""
+    if device.type == "cuda":
+        try:
+            results = train_jobs(jobs, device=device, deadline=deadline, reporter=reporter)
+        except DivergenceError:
+            return [Trained(None, 0.0)] * len(jobs)
+        return [Trained.together(result) for result in results]
+    pieces = [piece for job in jobs for piece in _split_rounds(job, n_rounds)]
+    found = _train_in_threads(pieces, device, deadline, reporter)
+    return [
+        _join_results(found[first : first + n_rounds], len(pieces[first].seeds))
+        for first in range(0, len(pieces), n_rounds)
+    ]
+
+
+def _split_rounds(job: TrainJob, n_rounds: int) -> list[TrainJob]:
+    size = len(job.seeds) // n_rounds
+    return [job.part(start, start + size) for start in range(0, len(job.seeds), size)]
+
+
+def _join_results(results: Sequence[TrainResult | None], n_nets: int) -> Trained:
+    """One result from those of rounds with n_nets nets each."""
+    whole = [result for result in results if result is not None]
+    if len(whole) < len(results):  # rows that a lost round held out would lack a prediction
+        return Trained(None, 0.0)
+    merged = merge_results(whole, [n_nets] * len(whole))
+    return Trained(merged, sum(Trained.together(result).seconds for result in whole))
+
+
+def _train_in_threads(
+    jobs: Sequence[TrainJob], device: torch.device, deadline: Deadline, reporter: Reporter | None
+) -> list[TrainResult | None]:
+    n_workers = min(len(jobs), torch.get_num_threads())
+    shared = None if reporter is None else _SharedReporter(reporter)
+
+    def train(job: TrainJob) -> TrainResult | None:
+        try:
+            (result,) = train_jobs(
+                [job],
+                device=device,
+                deadline=deadline,
+                reporter=shared,
+                memory_share=1 / n_workers,
+            )
+        except DivergenceError:
+            return None
+        return result
+
+    # torch's settings belong to all threads: each would restore what another had changed.
+    with torch_threads(1), product_precision("highest"):
+        if n_workers == 1:
+            return [train(job) for job in jobs]
+        executor = ThreadPoolExecutor(n_workers)
+        try:
+            return list(executor.map(train, jobs))
+        finally:
+            # After an error or Ctrl-C, jobs that have not begun never do.
+            executor.shutdown(wait=True, cancel_futures=True)
+
+
+class _SharedReporter:
+    """A reporter that several threads may call."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+        self._lock = threading.Lock()
+
+    def advance(self, n_net_iterations: int, loss: float, score: float) -> None:
+        with self._lock:
+            self._reporter.advance(n_net_iterations, loss, score)
+
+    def say(self, text: str) -> None:
+        with self._lock:
+            self._reporter.say(text)

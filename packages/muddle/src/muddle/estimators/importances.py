@@ -1,0 +1,169 @@
+"""Permutation importances: the rise of the out-of-fold error when a column is shuffled.
+
+Shapes: n rows that are predicted, h of them held out by a net, F features, V features that a net
+sees, H hidden units, C label columns.
+"""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from muddle.core.network import ACTIVATIONS, StackedMLP
+from muddle.estimators.crossfit import Member, view_per_net
+from muddle_runtime.columns import FloatArray
+
+N_REPEATS = 3
+# Only the members with the highest weights predict, in float32, and not more rows than this.
+MOST_MEMBERS = 3
+LEAST_ROWS, MOST_ROWS = 50, 1000
+# Most predictions: rows times columns of the table, over all repeats.
+MOST_PREDICTIONS = 60_000
+
+Positions = NDArray[np.int64]
+
+
+def permutation_importances(
+    members: Sequence[Member],
+    member_weights: FloatArray,
+    matrix: FloatArray,
+    columns: Sequence[Positions],
+    labels: FloatArray,
+    weights: FloatArray | None,
+    device: torch.device,
+    seed: int,
+    seconds: float = math.inf,
+) -> tuple[FloatArray, FloatArray]:
+    """Rise of the squared error in units of the labels' variance, mean and deviation over repeats.
+
+    columns: the features of each column of the table, none if it is not used. -> (columns,) both;
+    with few seconds from fewer rows and one repeat, with hardly any nan.
+    """
+    rng = np.random.default_rng(seed)
+    chosen = np.argsort(-member_weights, kind="stable")[:MOST_MEMBERS]
+    chosen = chosen[member_weights[chosen] > 0]
+    shares = member_weights[chosen] / member_weights[chosen].sum()
+    weighted = [(members[place], share) for place, share in zip(chosen, shares, strict=True)]
+    used = [column for column, features in enumerate(columns) if len(features)]
+    n_rows = max(LEAST_ROWS, min(MOST_ROWS, MOST_PREDICTIONS // (N_REPEATS * max(1, len(used)))))
+    order = rng.permutation(len(matrix))[:n_rows]
+    n_repeats = max(1, min(N_REPEATS, MOST_PREDICTIONS // (len(order) * max(1, len(used)))))
+    unknown = np.full(len(columns), np.nan), np.full(len(columns), np.nan)
+
+    began = time.perf_counter()
+    rows = np.sort(order)
+    predictor = _Predictor(weighted, matrix, rows, device)
+    base = _mean_square(predictor.predict() - labels[rows], weights, rows)
+    n_in_time = seconds / max(1e-9, time.perf_counter() - began)  # evaluations like this one
+    if n_in_time < n_repeats * len(used):
+        n_repeats = 1
+        rows = np.sort(order[: int(len(rows) * min(1.0, n_in_time / len(used)))])
+        if len(rows) < min(LEAST_ROWS, len(matrix)):
+            return unknown
+        predictor = _Predictor(weighted, matrix, rows, device)
+        base = _mean_square(predictor.predict() - labels[rows], weights, rows)
+
+    mean = np.average(labels, axis=0, weights=weights)
+    variance = float(np.average((labels - mean) ** 2, axis=0, weights=weights).mean())
+    rises = np.zeros((n_repeats, len(columns)))
+    for repeat in range(n_repeats):
+        shuffle = rng.permutation(len(rows))
+        for column in used:
+            if repeat == 0 and time.perf_counter() - began > 2 * seconds:  # slower than planned
+                return unknown
+            predicted = predictor.predict(columns[column], shuffle)
+            error = _mean_square(predicted - labels[rows], weights, rows)
+            rises[repeat, column] = (error - base) / variance
+    return rises.mean(axis=0), rises.std(axis=0)
+
+
+def _mean_square(errors: FloatArray, weights: FloatArray | None, rows: Positions) -> float:
+    row_weights = None if weights is None else weights[rows]
+    return float(np.average((errors**2).mean(axis=1), weights=row_weights))
+
+
+@dataclass(frozen=True)
+class _Net:
+    """A net with the rows that it held out, computed as far as its first layer.
+
+    Every feature seen is made of one feature of the matrix, so that shuffling a column changes the
+    sums of the first layer by a product with a few of its weights: thousands of columns cost
+    little.
+    """
+
+    held_out: Positions  # (h,) positions among the n rows
+    seen: Tensor  # (n, V)
+    sums: Tensor  # (1, h, H) of the first layer, before its activation
+    own: StackedMLP  # of one net
+    head: Tensor  # (H, C)
+
+    def predict(self, changed: Positions, shuffle: Positions) -> FloatArray:
+        """Outputs for the rows held out, with the features at `changed` shuffled. -> (h, C)"""
+        own, layer = self.own, self.sums
+        if len(changed):
+            weight = own.weights[0][0, changed]
+            if own.scale is not None:
+                weight = weight * own.scale[0, changed]
+            seen = self.seen[:, changed]
+            layer = layer + (seen[shuffle[self.held_out]] - seen[self.held_out]) @ weight
+        layer = ACTIVATIONS[own.activation](layer)
+        if len(own.weights) > 1:
+            layer = StackedMLP(own.weights[1:], own.biases[1:], own.activation).hidden(layer)
+        return (layer[0] @ self.head).cpu().numpy().astype(np.float64)
+
+
+class _Predictor:
+    """Out-of-fold predictions of some rows by members with these shares."""
+
+    @torch.inference_mode()
+    def __init__(
+        self,
+        members: Sequence[tuple[Member, float]],
+        matrix: FloatArray,
+        rows: Positions,
+        device: torch.device,
+    ) -> None:
+        self._members, self._n_rows = members, len(rows)
+        self._nets = [_list_nets(member, matrix[rows], rows, device) for member, _ in members]
+
+    @torch.inference_mode()
+    def predict(
+        self, features: Positions | None = None, shuffle: Positions | None = None
+    ) -> FloatArray:
+        """Predicted labels (n, C), with these features shuffled."""
+        none = np.zeros(0, dtype=np.int64)
+        features, shuffle = (none if array is None else array for array in (features, shuffle))
+        predicted: FloatArray = np.zeros((self._n_rows, 1))
+        for (member, share), nets in zip(self._members, self._nets, strict=True):
+            changed = np.flatnonzero(np.isin(member.views[0].sources, features))
+            total = np.zeros((self._n_rows, member.head.shape[2]))
+            count = np.zeros((self._n_rows, 1))
+            for net in nets:
+                total[net.held_out] += member.to_labels(net.predict(changed, shuffle))
+                count[net.held_out] += 1
+            predicted = predicted + share * total / count
+        return predicted
+
+
+def _list_nets(
+    member: Member, matrix: FloatArray, rows: Positions, device: torch.device
+) -> list[_Net]:
+    nets = []
+    for net, features in enumerate(view_per_net(member.views, matrix)):
+        own = _take_net(member.nets, net, device)
+        held_out = np.flatnonzero(np.isin(rows, member.folds.held_out[net]))
+        seen = torch.from_numpy(features).to(device)
+        sums = seen[held_out] @ own.first_weight() + own.biases[0]
+        head = member.held_out_head[net].to(device, torch.float32)
+        nets.append(_Net(held_out, seen, sums, own, head))
+    return nets
+
+
+def _take_net(nets: StackedMLP, net: int, device: torch.device) -> StackedMLP:
+    """One net in float32; on the CPU not a copy, as first layers of wide tables are large."""
+    return nets.map(lambda tensor: tensor[net : net + 1].to(device, torch.float32))

@@ -1,0 +1,587 @@
+"""MuddleRegressor and MuddleClassifier: the estimators without a parameter to tune."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.metrics import roc_auc_score
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from muddle.core.device import resolve_device, torch_threads
+from muddle.core.loss import Task
+from muddle.estimators.base import MAX_SEED
+from muddle.estimators.calibrate import (
+    fit_calibration,
+    fit_normal_scores,
+    fit_spread,
+    sample_rows,
+)
+from muddle.estimators.crossfit import to_fitted_member
+from muddle.estimators.importances import permutation_importances
+from muddle.estimators.pool import (
+    Plan,
+    Pool,
+    Preset,
+    TrainingSet,
+    fit_pool,
+    make_plan,
+    plan_in_time,
+)
+from muddle.estimators.problems import (
+    NumberProblem,
+    Problem,
+    fit_features,
+    read_classes,
+    read_numbers,
+    summarise_problem,
+)
+from muddle.estimators.progress import watch
+from muddle.estimators.time_limit import choose_rows
+from muddle.page import plots
+from muddle.shipping import Shipping
+from muddle.tables import TablePreprocessor
+from muddle.tables.preprocessor import accept_any_table, record_columns
+from muddle.training.jobs import Reporter
+from muddle.training.stopping import Deadline
+from muddle_runtime.columns import FloatArray, read_table
+from muddle_runtime.fitted import FittedModel, SpreadModel
+from muddle_runtime.labels import Calibration, ClassTarget, NormalScores, NumberTarget
+from muddle_runtime.parameters import check_choice, check_number
+from muddle_runtime.tables import Scale, warn
+
+# Predictions stay within the range of the training targets and this share of it beyond.
+BEYOND = 0.1
+# These belong to the training rows, which a model file does not hold.
+OF_TRAINING_ROWS = frozenset({"out_of_fold_", "out_of_fold_details_"})
+
+
+@dataclass(frozen=True, eq=False)
+class OutOfFold:
+    """Rows that `out_of_fold_` can be compared on.
+
+    Those of a regressor are at most 10,000: the rows that the intervals come from.
+    """
+
+    rows: NDArray[np.int64]  # (n,) positions in `out_of_fold_`
+    target: NDArray[Any]  # (n,) or (n, outputs) as given; of classifiers (n,) positions in classes_
+    weights: FloatArray | None  # (n,)
+    spread: FloatArray | None = None  # (n, outputs) predicted sizes of errors, in units of y
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class FlagshipParameters:
+    """Parameters of both constructors."""
+
+    preset: Preset = "default"
+    time_limit: float | None = None
+    preprocessor: TablePreprocessor | None = None
+    device: str = "auto"
+    random_state: int | np.random.RandomState | None = None
+    verbose: bool = False
+
+
+class Flagship(Shipping, BaseEstimator, FlagshipParameters):
+    """A pool of cross-fitted nets that predicts a weighted mean."""
+
+    _task: ClassVar[Task]
+    model_: FittedModel
+
+    @abstractmethod
+    def _score(self, predicted: FloatArray, training: TrainingSet) -> float:
+        """The leaderboard's score of out-of-fold labels. (N, C)"""
+
+    # --- steps of fit ----------------------------------------------------------------------------
+
+    def _start(self) -> Deadline:
+        """The clock of a fit; bad parameters raise here, before any work."""
+        if self.time_limit is not None:
+            check_number("time_limit", self.time_limit, above=0.0)
+        make_plan(self._task, self.preset, 100)
+        return Deadline(self.time_limit)
+
+    def _fit_pool(
+        self, problem: Problem, strata: FloatArray, normal: NormalScores | None, deadline: Deadline
+    ) -> Pool:
+        """Fit the preprocessor, train the pool and rank it; with few seconds on fewer rows."""
+        device = resolve_device(self.device)
+        given = self.preprocessor
+        if given is None:
+            given = TablePreprocessor(scaling="robust+clip")
+        self.preprocessor_, matrix = fit_features(given, problem)
+        named = hasattr(self.preprocessor_, "feature_names_in_")
+        record_columns(self, self.preprocessor_._names, named)
+        n_numbers = len(self.preprocessor_.plan_.block.kept)
+        training = TrainingSet(matrix, n_numbers, problem.labels, strata, problem.weights, normal)
+        plan = make_plan(self._task, self.preset, len(matrix), skewed=normal is not None)
+        seeds = np.random.RandomState(check_random_state(self.random_state).randint(MAX_SEED))
+        effort = None
+        if deadline.limit is not None:
+            effort = plan_in_time(training, plan.candidates[0], device, deadline)
+            if effort.work.n_rows < len(matrix):
+                of_classes = self._task == "classification"
+                rows = choose_rows(strata, effort.work.n_rows, of_classes=of_classes)
+                training = training.take(rows)
+        pool = fit_pool(
+            training,
+            plan,
+            device=device,
+            deadline=deadline,
+            seeds=seeds,
+            watch=self._watch,
+            effort=effort,
+        )
+        self.leaderboard_ = pool.rank(lambda predicted: self._score(predicted, pool.training))
+        # Half of the time that is left is for intervals or calibration.
+        self._measure_importances(pool, device, int(seeds.randint(MAX_SEED)), deadline.left() / 2)
+        self._warn_about(pool)
+        return pool
+
+    def _watch(self, n_net_iterations: int, label: str) -> AbstractContextManager[Reporter | None]:
+        return watch(n_net_iterations, f"{type(self).__name__}: {label}", bool(self.verbose))
+
+    def _measure_importances(
+        self, pool: Pool, device: torch.device, seed: int, seconds: float
+    ) -> None:
+        names = self.preprocessor_._names
+        owned: dict[Any, list[int]] = {name: [] for name in names}
+        for feature, (owner, _) in enumerate(self.preprocessor_.plan_.features):
+            owned[owner].append(feature)
+        columns = [np.array(owned[name], dtype=np.int64) for name in names]
+        training = pool.training
+        with torch_threads(1):  # products are many, and too small to be shared
+            self.feature_importances_, self.feature_importances_std_ = permutation_importances(
+                pool.members,
+                pool.weights,
+                training.matrix,
+                columns,
+                training.labels,
+                training.weights,
+                device,
+                seed,
+                seconds,
+            )
+
+    def _warn_about(self, pool: Pool) -> None:
+        """Warn about configurations that were cut, left out or lost."""
+        late = [trial.candidate.name for trial in pool.trials if trial.outcome == "no time"]
+        lost = [trial.candidate.name for trial in pool.trials if trial.outcome == "diverged"]
+        n_planned = len(pool.trials)
+        cuts = list(pool.cuts)
+        if late:
+            listed = "; ".join(late)
+            cuts += [f"no time for {len(late)} of {n_planned} configurations ({listed})"]
+        if np.isnan(self.feature_importances_).any():
+            cuts += ["no time for feature_importances_, which are nan"]
+        if cuts:
+            warn(
+                f"time_limit={self.time_limit} s: {'; '.join(cuts)}. leaderboard_ lists all "
+                "configurations. Raise time_limit for more."
+            )
+        if lost:
+            warn(
+                f"{len(lost)} of {n_planned} configurations ({'; '.join(lost)}) had nets without a "
+                "finite loss and were left out. Clip or transform extreme feature values."
+            )
+
+    def _make_model(
+        self,
+        pool: Pool,
+        target: NumberTarget | ClassTarget,
+        *,
+        calibration: Calibration | None = None,
+        spread: SpreadModel | None = None,
+    ) -> FittedModel:
+        """The members that predict; spread: of the member with the highest weight."""
+        places = np.flatnonzero(pool.weights).tolist()
+        if spread is not None:
+            main = int(np.argmax(pool.weights))
+            if main not in places:  # all weight is with the mean of the labels
+                places.append(main)
+            spread = replace(spread, member=places.index(main))
+        return FittedModel(
+            estimator=type(self).__name__,
+            table=_OldTable(self.preprocessor_),  # type: ignore[arg-type]
+            target=target,
+            members=tuple(
+                to_fitted_member(pool.members[place], float(pool.weights[place]))
+                for place in places
+            ),
+            offset=pool.offset,
+            calibration=calibration,
+            spread=spread,
+        )
+
+    # --- the fitted model ------------------------------------------------------------------------
+
+    def _model(self) -> FittedModel:
+        check_is_fitted(self)
+        return self.model_
+
+    def _configs(self) -> list[Plan]:
+        """The plan for a small table with a long tail, which records of the benchmark keep."""
+        return [make_plan(self._task, self.preset, 100, skewed=True)]
+
+    def _plot_learning(self, ylabel: str, ax: Any) -> Any:
+        check_is_fitted(self)
+        board = self.leaderboard_.dropna(subset=["iteration"])
+        history = board[["configuration", "iteration", "score"]].assign(kept=board["weight"] > 0)
+        return plots.plot_learning_curves(
+            history.sort_values(["configuration", "iteration"]), ylabel=ylabel, ax=ax
+        )
+
+    def _plot_importances(self, ax: Any) -> Any:
+        check_is_fitted(self)
+        return plots.plot_importances(
+            self.feature_importances_,
+            self.feature_importances_std_,
+            self.preprocessor_._names,
+            ax=ax,
+        )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+    if not TYPE_CHECKING:  # mypy would take any name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            """Called for a missing attribute: explain it if a model file is the reason."""
+            if name in OF_TRAINING_ROWS and "model_" in self.__dict__:
+                text = (
+                    f"{name} is not there, because the model was loaded from a file, which holds "
+                    "no training rows. Use the estimator that was fitted, or pass new rows to "
+                    "predict."
+                )
+            else:
+                text = f"{type(self).__name__!r} object has no attribute {name!r}"
+            raise AttributeError(text, name=name, obj=self)
+
+    def __sklearn_tags__(self) -> Tags:
+        return accept_any_table(super().__sklearn_tags__())
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class MuddleRegressor(RegressorMixin, Flagship):
+    """Regression on any table, nothing to tune: a weighted pool of cross-fitted MLR nets.
+
+    Nets of several configurations are trained fold by fold, so that every row is predicted by nets
+    that have not seen it. These predictions decide the weight of each configuration, at each end
+    of its learning-rate cycles; and they give prediction intervals that hold on new rows. Then each
+    net's output layer is solved again on all rows.
+
+    Takes numbers, text, categories, dates and gaps as they are, one target or several.
+
+    Parameters
+    ----------
+    preset : {"fast", "default", "best"}, default="default"
+        "fast": two configurations in half the steps; "best": more rounds of cross-fitting.
+    time_limit : float or None, default=None
+        Seconds for the whole fit. If they are few, the first configuration is cut to fit (folds,
+        rows, iterations) and others are left out; a warning and `leaderboard_` tell which.
+    preprocessor : TablePreprocessor or None, default=None
+        How the table becomes numbers, unfitted. None: ``TablePreprocessor(scaling="robust+clip")``.
+    device : str, default="auto"
+        "auto" (CUDA if there is a device, else CPU), "cpu", "cuda" or "cuda:1".
+    random_state : int, RandomState or None, default=None
+        Seed of folds, starts and permutations. Same seed, same CPU: same bits.
+    verbose : bool, default=False
+        Show progress (needs tqdm).
+
+    Attributes
+    ----------
+    leaderboard_ : pandas.DataFrame
+        Every member of the pool: configuration, iteration, out-of-fold score (R²), weight, nets,
+        rounds, seconds of its configuration, and its outcome.
+    feature_importances_, feature_importances_std_ : numpy.ndarray
+        Per column of the table: rise of the out-of-fold squared error, in units of the target's
+        variance, when the column is shuffled; mean and deviation over repeats.
+    out_of_fold_ : numpy.ndarray
+        Predictions of the training rows of weight above 0 by nets that had not seen them; nan for
+        rows that `time_limit` left no time for.
+    out_of_fold_details_ : OutOfFold
+        Targets, weights and predicted sizes of errors to compare `out_of_fold_` with.
+    preprocessor_ : TablePreprocessor
+        From tables to features; its `describe()` lists how each column is used.
+    model_ : muddle_runtime.fitted.FittedModel
+        The fitted model as a value: table, members and their weights, spread, target.
+    table_summary_ : dict
+        A summary of the training rows: quantiles, shares of levels and gaps.
+    fit_seconds_ : float
+        Wall time of the fit.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from muddle import MuddleRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = MuddleRegressor(preset="fast", random_state=0).fit(X[:300], y[:300])
+    >>> bool(model.score(X[300:], y[300:]) > 0.4)
+    True
+    >>> model.predict_interval(X[300:], coverage=0.9).shape
+    (142, 2)
+    """
+
+    _task: ClassVar[Task] = "regression"
+
+    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit to the rows of X and their targets y, (n,) or (n, outputs).
+
+        A row of weight w counts like w rows in the loss, the heads, the weights of the pool and
+        the intervals; weight 0 leaves it out.
+        """
+        deadline = self._start()
+        problem = read_numbers(X, y, sample_weight, type(self).__name__)
+        normal = fit_normal_scores(problem.labels)
+        pool = self._fit_pool(problem, problem.labels.mean(axis=1), normal, deadline)
+        scale = Scale(problem.scale.mean, problem.scale.deviation)
+        target = NumberTarget(scale, problem.one_output, _widen_range(problem.labels))
+        predicted = target.clip(pool.out_of_fold)
+        spread, self.out_of_fold_details_ = self._fit_spread(pool, predicted, problem)
+        self.model_ = self._make_model(pool, target, spread=spread)
+        self.out_of_fold_ = target.restore(_scatter(predicted, pool, len(problem.labels)))
+        self.table_summary_ = summarise_problem(problem, self.preprocessor_)
+        self.fit_seconds_ = deadline.elapsed()
+        return self
+
+    def _fit_spread(
+        self, pool: Pool, predicted: FloatArray, problem: NumberProblem
+    ) -> tuple[SpreadModel, OutOfFold]:
+        """Sizes of errors by the member with the highest weight, and the rows they come from."""
+        training = pool.training
+        rows = sample_rows(len(predicted))
+        weights = None if training.weights is None else training.weights[rows]
+        model, spread = fit_spread(
+            pool.members[int(np.argmax(pool.weights))],
+            training.matrix[rows],
+            training.labels[rows],
+            predicted[rows],
+            weights,
+            rows,
+            resolve_device(self.device),
+        )
+        given = rows if training.rows is None else training.rows[rows]
+        spread *= problem.scale.deviation
+        return model, OutOfFold(given, problem.target[given], weights, spread)
+
+    def predict(self, X: Any, quantiles: Sequence[float] | None = None) -> FloatArray:
+        """Predicted targets, (n,) or (n, outputs) as y was.
+
+        quantiles: levels between 0 and 1. The output then has one more axis, of these quantiles in
+        the order given, from the errors of rows that had not been seen, and never crossing.
+        """
+        return self._model().predict(X, quantiles=quantiles)
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> FloatArray:
+        """Lower and upper bounds that hold the target with this probability: (n, 2), or
+        (n, outputs, 2) for several targets, each on its own.
+
+        The bounds are symmetric around `predict` and wider where errors were larger. They are
+        conformal: whatever the distribution, with n training rows about `coverage` of new rows
+        like them are within, given that rows are exchangeable.
+        """
+        bounds: FloatArray = self._model().predict_interval(X, coverage)
+        return bounds
+
+    def plot(
+        self,
+        kind: Literal["predictions", "learning", "importances"] = "predictions",
+        *,
+        coverage: float = 0.9,
+        output: int = 0,
+        ax: Any = None,
+    ) -> Any:
+        """Draw the fit and return the matplotlib axes.
+
+        kind: "predictions", out of fold against actual with intervals; "learning", the score of
+        each configuration by iteration; "importances".
+        """
+        check_choice("kind", kind, ("predictions", "learning", "importances"))
+        if kind == "learning":
+            return self._plot_learning("out-of-fold R²", ax)
+        if kind == "importances":
+            return self._plot_importances(ax)
+        model, details = self._model(), self.out_of_fold_details_
+        assert model.spread is not None
+        assert details.spread is not None
+        n_rows = len(details.rows)
+        predicted = self.out_of_fold_[details.rows].reshape(n_rows, -1)[:, output]
+        target = details.target.reshape(n_rows, -1)[:, output]
+        half = model.spread.conformal[output].half_width(coverage) * details.spread[:, output]
+        return plots.plot_predictions(target, predicted, predicted - half, predicted + half, ax=ax)
+
+    def _score(self, predicted: FloatArray, training: TrainingSet) -> float:
+        """R²"""
+
+        def mean_square(values: FloatArray) -> float:
+            return float(np.average((values**2).mean(axis=1), weights=training.weights))
+
+        return 1.0 - mean_square(predicted - training.labels) / mean_square(training.labels)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.single_output = True
+        tags.target_tags.multi_output = True
+        return tags
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class MuddleClassifier(ClassifierMixin, Flagship):
+    """Classification on any table, nothing to tune: a weighted pool of cross-fitted MLR nets.
+
+    As :class:`MuddleRegressor`, for two classes or more, labels of any type. Probabilities are
+    calibrated on predictions of rows that the nets had not seen.
+
+    Parameters
+    ----------
+    preset, time_limit, preprocessor, device, random_state, verbose
+        As in :class:`MuddleRegressor`.
+    class_weight : dict, "balanced" or None, default=None
+        Weight of each class, multiplied with sample_weight. "balanced": inverse class frequency.
+        Probabilities are then those of the weighted rows.
+
+    Attributes
+    ----------
+    classes_ : numpy.ndarray
+        The labels seen in `fit`, sorted.
+    out_of_fold_ : numpy.ndarray
+        Probabilities of the training rows, (n, classes), by nets that had not seen them.
+    out_of_fold_details_ : OutOfFold
+        Classes and weights to compare `out_of_fold_` with.
+    leaderboard_, feature_importances_, feature_importances_std_, preprocessor_, model_, \
+table_summary_, fit_seconds_, n_features_in_, feature_names_in_
+        As in :class:`MuddleRegressor`; the score is the area under the ROC curve, averaged over
+        classes against the rest.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from muddle import MuddleClassifier
+    >>> X, y = load_wine(return_X_y=True)
+    >>> model = MuddleClassifier(preset="fast", random_state=0).fit(X[::2], y[::2])
+    >>> bool(model.score(X[1::2], y[1::2]) > 0.9)
+    True
+    """
+
+    class_weight: Any = None
+
+    _task: ClassVar[Task] = "classification"
+
+    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit to the rows of X and their labels y, (n,).
+
+        A row of weight w counts like w rows in the loss, the heads, the weights of the pool and
+        the calibration; weight 0 leaves it out.
+        """
+        deadline = self._start()
+        problem = read_classes(
+            X,
+            y,
+            sample_weight,
+            type(self).__name__,
+            class_weight=self.class_weight,
+            criterion="logistic",
+        )
+        pool = self._fit_pool(problem, problem.codes.astype(np.float64), None, deadline)
+        n_rows, training = len(problem.labels), pool.training
+        rows = np.arange(n_rows) if training.rows is None else training.rows
+        codes = problem.codes[rows]
+        calibration = fit_calibration(pool.out_of_fold, codes, training.weights)
+        target = ClassTarget(problem.classes, problem.zero_one)
+        self.model_ = self._make_model(pool, target, calibration=calibration)
+        self.classes_ = problem.classes
+        self.out_of_fold_ = _scatter(calibration.apply(pool.out_of_fold), pool, n_rows)
+        self.out_of_fold_details_ = OutOfFold(rows, codes, training.weights)
+        self.table_summary_ = summarise_problem(problem, self.preprocessor_)
+        self.fit_seconds_ = deadline.elapsed()
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable class of each row."""
+        return self._model().predict(X)
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Probability of each class, (n, classes), in the order of `classes_`."""
+        probabilities: FloatArray = self._model().predict_proba(X)
+        return probabilities
+
+    def decision_function(self, X: Any) -> FloatArray:
+        """Logarithms of the probabilities, (n, classes); of two classes the log-odds of the second,
+        (n,). `predict` takes the largest, or the sign."""
+        scores: FloatArray = self._model().decision_function(X)
+        return scores
+
+    def plot(
+        self,
+        kind: Literal["reliability", "learning", "importances"] = "reliability",
+        *,
+        ax: Any = None,
+    ) -> Any:
+        """Draw the fit and return the matplotlib axes.
+
+        kind: "reliability", out-of-fold probabilities against frequencies; "learning", the score of
+        each configuration by iteration; "importances".
+        """
+        check_choice("kind", kind, ("reliability", "learning", "importances"))
+        if kind == "learning":
+            return self._plot_learning("out-of-fold area under the ROC curve", ax)
+        if kind == "importances":
+            return self._plot_importances(ax)
+        check_is_fitted(self)
+        details = self.out_of_fold_details_
+        return plots.plot_reliability(
+            self.out_of_fold_[details.rows],
+            details.target,
+            self.classes_.tolist(),
+            details.weights,
+            ax=ax,
+        )
+
+    def _score(self, predicted: FloatArray, training: TrainingSet) -> float:
+        """Area under the ROC curve, averaged over classes against the rest."""
+        areas = [
+            roc_auc_score(labels > 0, scores, sample_weight=training.weights)
+            for labels, scores in zip(training.labels.T, predicted.T, strict=True)
+        ]
+        return float(np.mean(areas))
+
+
+def _widen_range(labels: FloatArray) -> FloatArray:
+    """Bounds of predictions, (2, C), from the training labels."""
+    low, high = labels.min(axis=0), labels.max(axis=0)
+    reach = BEYOND * (high - low)
+    return np.stack([low - reach, high + reach])
+
+
+def _scatter(values: FloatArray, pool: Pool, n_rows: int) -> FloatArray:
+    """Values of the pool's rows among n_rows rows, nan where time left a row out."""
+    if pool.training.rows is None:
+        return values
+    everywhere = np.full((n_rows, *values.shape[1:]), np.nan)
+    everywhere[pool.training.rows] = values
+    return everywhere
+
+
+@dataclass(frozen=True)
+class _OldTable:
+    """Until preprocessor_.plan_ is the runtime's TablePlan."""
+
+    preprocessor: TablePreprocessor
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.preprocessor._names)
+
+    @property
+    def named(self) -> bool:
+        return hasattr(self.preprocessor, "feature_names_in_")
+
+    def transform(self, X: Any, owner: str) -> FloatArray:
+        return self.preprocessor._transform_table(read_table(X, owner), owner)

@@ -1,0 +1,495 @@
+"""The pool: which nets are tried on a table, in rounds of cross-fitting, and how they are weighted.
+
+After the first round only candidates with a high weight go on.
+
+Shapes: N rows, F features of which the first P are numbers, C label columns, M members.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from muddle.core.loss import Task
+from muddle.errors import DivergenceError
+from muddle.estimators.base import MAX_SEED
+from muddle.estimators.crossfit import (
+    Candidate,
+    Folds,
+    Member,
+    Trained,
+    draw_folds,
+    join_folds,
+    join_rounds,
+    make_job,
+    make_members,
+    train_side_by_side,
+)
+from muddle.estimators.time_limit import (
+    Effort,
+    Pace,
+    Work,
+    describe_cuts,
+    fit_to_time,
+    has_time,
+    measure_pace,
+    stop_in_time,
+    time_for_training,
+)
+from muddle.estimators.weights import weigh_members
+from muddle.tables.plan import weighted_quantiles
+from muddle.training.config import TrainConfig
+from muddle.training.data import TrainJob
+from muddle.training.jobs import Reporter, train_jobs
+from muddle.training.stopping import Deadline
+from muddle_runtime.columns import FloatArray
+from muddle_runtime.forward import BinsView, PlainView, View, ViewName, WavesView, view_features
+from muddle_runtime.labels import NormalScores
+from muddle_runtime.parameters import check_choice
+from muddle_runtime.tables import fill_bins
+
+Preset = Literal["fast", "default", "best"]
+Outcome = Literal["trained", "shortened", "diverged", "no time"]
+Watch = Callable[[int, str], AbstractContextManager[Reporter | None]]
+
+N_FOLDS = 5
+# Small tables leave time for more rounds of cross-fitting, and gain most from them.
+ROWS_PER_ROUND = 500
+MOST_ROUNDS = 3
+# Further rounds are for this many candidates, those with the highest weights, if they have this
+# share of all weight.
+MOST_FURTHER = 2
+LEAST_SHARE = 0.1
+# A batch is a part of the rows, within bounds: batches that differ keep nets from learning rows by
+# heart, and cost less. More rows need more steps to be seen often enough.
+BATCHES = 4
+FEWEST_IN_BATCH, MOST_IN_BATCH = 256, 2048
+ROWS_PER_STRETCH = 1024
+MOST_STEPS = 1500
+# Classifiers are best after few steps, the fewer the rows: their learning rate grows with the rows.
+RATE_PER_ROW = 1e-6
+LEAST_RATE, MOST_RATE = 1e-3, 1e-2
+# Views: bins per number; smooth curves per number, each a mixture of cosines. Their frequencies are
+# low: over the range of the smooth clip, (-3, 3), most make less than one turn.
+N_BINS = 8
+OUTER_WIDTHS = 100.0  # the outer bins go on straight for this many widths
+N_CURVES, N_COSINES, FREQUENCY = 3, 16, 0.1
+# Tables of more numbers, counted once per net, get one view for all nets.
+MOST_NUMBERS = 2**25
+# Rows of the probe that a time limit is planned by: the largest batch and its fold.
+PROBE_ROWS = 2560
+
+# Modern settings in front of the ridge head: docs/decisions/0016 has the gain from each.
+BASE = TrainConfig(
+    task="regression",  # of ±1 labels too: the squared loss ranks as well as the logistic one
+    depth=3,
+    width=256,
+    activation="selu",
+    loss="paper",
+    n_permutations=4,
+    structured_noise=0.0,
+    max_iter=200,
+    schedule="cycles",
+    second_moment=0.95,
+    scale_rate=6.0,
+    keep="cycles",
+    head="all",
+)
+
+
+# --- the plan ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The candidates to train, and how often."""
+
+    candidates: tuple[Candidate, ...]
+    n_rounds: int  # of cross-fitting; after the first, only for candidates with a high weight
+
+
+def make_plan(task: Task, preset: Preset, n_rows: int, *, skewed: bool = False) -> Plan:
+    """The plan of a preset for a table with n_rows rows; skewed: the target has a long tail."""
+    check_choice("preset", preset, get_args(Preset))
+    n_train = n_rows - n_rows // N_FOLDS
+    batch_size = min(MOST_IN_BATCH, max(FEWEST_IN_BATCH, n_train // BATCHES))
+    stretch = max(1.0, n_train / ROWS_PER_STRETCH) ** (2 / 3)
+    n_steps = min(MOST_STEPS, round(BASE.steps * stretch))
+    if preset == "fast":
+        n_steps //= 2
+    pool = [
+        replace(c, config=replace(c.config, max_iter=n_steps, batch_size=batch_size))
+        for c in _list_candidates(task, n_train)
+    ]
+    if preset == "fast":
+        return Plan(tuple(pool[:2]), 1)
+    if skewed:
+        pool.insert(1, replace(pool[0], name=f"{pool[0].name}, normal scores", target="normal"))
+    n_rounds = max(1, min(MOST_ROUNDS, round(ROWS_PER_ROUND / n_rows)))
+    return Plan(tuple(pool), n_rounds if preset == "default" else 2 * n_rounds + 1)
+
+
+def _list_candidates(task: Task, n_train: int) -> list[Candidate]:
+    """The best one alone comes first; the others have other views or activations."""
+    if task == "regression":
+        base = replace(BASE, learning_rate=MOST_RATE)
+        mish = replace(base, activation="mish")
+        return [
+            Candidate("waves", "waves", base),
+            Candidate("bins", "bins", base),
+            Candidate("plain", "plain", base),
+            Candidate("waves, mish", "waves", mish),
+        ]
+    rate = min(MOST_RATE, max(LEAST_RATE, RATE_PER_ROW * n_train))
+    mish = replace(BASE, activation="mish", learning_rate=rate)
+    quick = replace(mish, learning_rate=min(MOST_RATE, 3 * rate))
+    return [
+        Candidate("bins", "bins", replace(BASE, depth=2, learning_rate=rate)),
+        Candidate("waves, mish", "waves", mish),
+        Candidate("bins, mish", "bins", quick),
+    ]
+
+
+# --- views ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingSet:
+    """The rows that the pool learns from."""
+
+    matrix: FloatArray  # (N, F); numbers come first
+    n_numbers: int
+    labels: FloatArray  # (N, C): standardised numbers, or ±1 per class
+    strata: FloatArray  # (N,) numbers or class codes that folds are balanced by
+    weights: FloatArray | None  # (N,), mean 1
+    normal: NormalScores | None = None  # for a target with a long tail
+    rows: NDArray[np.int64] | None = None  # positions among the rows of `fit`; None: all of them
+
+    def take(self, rows: NDArray[np.int64]) -> "TrainingSet":
+        weights = None if self.weights is None else self.weights[rows]
+        return replace(
+            self,
+            matrix=self.matrix[rows],
+            labels=self.labels[rows],
+            strata=self.strata[rows],
+            weights=None if weights is None else weights / weights.mean(),
+            rows=rows,
+        )
+
+    def choose_labels(self, candidate: Candidate) -> tuple[FloatArray, NormalScores | None]:
+        """The labels that a candidate learns, and how they were transformed."""
+        if candidate.target == "plain" or self.normal is None:
+            return self.labels, None
+        return self.normal.apply(self.labels), self.normal
+
+
+def fit_view(
+    name: ViewName, matrix: FloatArray, n_numbers: int, weights: FloatArray | None, seed: int
+) -> View:
+    """A view of the training rows' matrix; without numbers there is only the plain one."""
+    if name == "plain" or n_numbers == 0:
+        return PlainView(matrix.shape[1])
+    if name == "bins":
+        return _fit_bins(matrix, n_numbers, weights)
+    # Training the frequencies and mixtures, as RealMLP does, changed nothing here
+    # (docs/decisions/0016), so they are drawn once and cost nothing in training.
+    rng = np.random.default_rng(seed)
+    bound = N_COSINES**-0.5
+    return WavesView(
+        rng.normal(0.0, FREQUENCY, (n_numbers, N_COSINES)),
+        rng.uniform(-np.pi, np.pi, (n_numbers, N_COSINES)),
+        rng.uniform(-bound, bound, (n_numbers, N_COSINES, N_CURVES)),
+        matrix.shape[1],
+    )
+
+
+def _fit_bins(matrix: FloatArray, n_numbers: int, weights: FloatArray | None) -> BinsView:
+    """Bins between quantiles, or between the values themselves if these are few; where quantiles
+    coincide there are fewer."""
+    numbers = matrix[:, :n_numbers]
+    starts = np.full((n_numbers, N_BINS), np.inf)
+    widths = np.ones_like(starts)
+    least, most = np.zeros_like(starts), np.ones_like(starts)
+    quantiles = weighted_quantiles(numbers, np.linspace(0, 1, N_BINS + 1), weights)
+    for i, column in enumerate(quantiles.T):
+        values = np.unique(numbers[:, i])
+        edges = values if len(values) <= N_BINS + 1 else np.unique(column)
+        used = len(edges) - 1
+        starts[i, :used] = edges[:-1]
+        widths[i, :used] = np.diff(edges)
+        least[i, 0], most[i, used - 1] = -OUTER_WIDTHS, OUTER_WIDTHS
+    filled = fill_bins(numbers, starts, widths, least, most)
+    kept = np.flatnonzero(np.ptp(filled, axis=0) > 0)
+    return BinsView(starts, widths, least, most, kept, n_numbers, matrix.shape[1])
+
+
+def _draw_views(
+    training: TrainingSet, name: ViewName, n_nets: int, seeds: np.random.RandomState
+) -> tuple[View, ...]:
+    """A view per net: each with waves of its own, unless the table is large."""
+    drawn = seeds.randint(MAX_SEED, size=n_nets).tolist()
+    if name != "waves" or training.matrix.size * n_nets > MOST_NUMBERS:
+        drawn = drawn[:1]
+    views = tuple(
+        fit_view(name, training.matrix, training.n_numbers, training.weights, seed)
+        for seed in drawn
+    )
+    return views if len(views) == n_nets else views * n_nets
+
+
+def build_job(
+    training: TrainingSet, candidate: Candidate, folds: Folds, seeds: np.random.RandomState
+) -> tuple[tuple[View, ...], TrainJob]:
+    """The views of a candidate's nets, and their training."""
+    views = _draw_views(training, candidate.view, folds.n_nets, seeds)
+    seen = [view_features(view, training.matrix) for view in dict.fromkeys(views)]
+    own_seeds = seeds.randint(MAX_SEED, size=folds.n_nets).tolist()
+    labels, _ = training.choose_labels(candidate)
+    return views, make_job(candidate, seen, labels, training.weights, folds, own_seeds)
+
+
+# --- the pool ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A candidate after its rounds."""
+
+    candidate: Candidate
+    members: list[Member]  # one per end of a cycle; none if it diverged or there was no time
+    seconds: float
+    n_rounds: int
+    outcome: Outcome
+
+    def add_round(self, later: "Trial") -> "Trial":
+        """This candidate with further rounds; if they failed, it stays as it is."""
+        if not self.members:
+            return later
+        # A round that was cut short by time has other ends of cycles.
+        if [m.iteration for m in self.members] != [m.iteration for m in later.members]:
+            return self
+        return replace(
+            self,
+            members=[join_rounds(*both) for both in zip(self.members, later.members, strict=True)],
+            seconds=self.seconds + later.seconds,
+            n_rounds=self.n_rounds + later.n_rounds,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Trained members and their weights."""
+
+    training: TrainingSet
+    members: list[Member]
+    weights: FloatArray  # (M,), they sum to 1 at most
+    trials: list[Trial]
+    cuts: tuple[str, ...] = ()  # parts of the plan that there was no time for, in words
+
+    @property
+    def offset(self) -> FloatArray:
+        """The rest of the weight times the mean of the labels. (C,)"""
+        mean = np.average(self.training.labels, axis=0, weights=self.training.weights)
+        return np.asarray((1 - self.weights.sum()) * mean)
+
+    @property
+    def out_of_fold(self) -> FloatArray:
+        """Labels that the pool predicts for rows that it has not seen. (N, C)"""
+        predicted = np.stack([member.out_of_fold for member in self.members])
+        mixed: FloatArray = np.tensordot(self.weights, predicted, axes=1) + self.offset
+        return mixed
+
+    def rank(self, score: Callable[[FloatArray], float]) -> pd.DataFrame:
+        """The leaderboard: one row per member, the best first, then candidates without any.
+
+        score: of out-of-fold labels (N, C).
+        """
+        weight_of = {id(m): w for m, w in zip(self.members, self.weights, strict=True)}
+        rows = []
+        for trial in self.trials:
+            shared = {
+                "configuration": trial.candidate.name,
+                "outcome": trial.outcome,
+                "n_rounds": trial.n_rounds,
+                "seconds": trial.seconds,
+            }
+            for member in trial.members:
+                own = {
+                    "iteration": member.iteration,
+                    "score": score(member.out_of_fold),
+                    "weight": float(weight_of[id(member)]),
+                    "n_nets": member.nets.n_nets,
+                }
+                rows.append(shared | own)
+            if not trial.members:
+                rows.append(shared | {"score": np.nan, "weight": 0.0, "n_nets": 0})
+        columns = [
+            *("configuration", "iteration", "score", "weight", "n_nets"),
+            *("n_rounds", "seconds", "outcome"),
+        ]
+        board = pd.DataFrame(rows, columns=columns).astype({"iteration": "Int64"})
+        return board.sort_values("score", ascending=False, kind="stable", ignore_index=True)
+
+
+def plan_in_time(
+    training: TrainingSet, first: Candidate, device: torch.device, deadline: Deadline
+) -> Effort:
+    """Time a probe of the first candidate, and plan by it."""
+    n_rows = len(training.labels)
+    n_folds = min(N_FOLDS, n_rows)
+    rows = np.linspace(0, n_rows - 1, min(n_rows, PROBE_ROWS)).astype(np.int64)
+    small = training.take(rows)
+    folds = draw_folds(small.strata, n_folds, 0)
+    if len(rows) < n_rows and device.type == "cpu":  # one net is enough
+        folds = Folds(folds.train[:1], folds.held_out[:1])
+    _, job = build_job(small, first, folds, np.random.RandomState(0))
+    pace = measure_pace(job, device, deadline)
+    n_train = n_rows - -(-n_rows // n_folds)
+    whole = Work(first.config, job.data.n_features, n_rows, n_train, n_folds)
+    work = fit_to_time(whole, pace, time_for_training(deadline))
+    cuts = describe_cuts(whole, work)
+    return Effort(pace, work, (f"{first.name!r} was cut to {cuts}",) if cuts else ())
+
+
+def fit_pool(
+    training: TrainingSet,
+    plan: Plan,
+    *,
+    device: torch.device,
+    deadline: Deadline,
+    seeds: np.random.RandomState,
+    watch: Watch,
+    effort: Effort | None = None,
+) -> Pool:
+    """Train the plan's candidates, weigh them, and give those with high weights more rounds.
+
+    effort: the part of the first candidate that there is time for; None: no time limit.
+    """
+    trials = {c.name: Trial(c, [], 0.0, 0, "no time") for c in plan.candidates}
+    running = list(plan.candidates)
+    n_folds = min(N_FOLDS, len(training.labels))
+    cuts: list[str] = []
+    if effort is not None:
+        n_folds = effort.work.n_nets
+        cuts += effort.cuts
+        if effort.cuts:  # no time is left for others
+            running = [replace(running[0], config=effort.work.config)]
+    pace = None if effort is None else effort.pace
+    rounds = _Rounds(training, device, deadline, pace, seeds, watch)
+    # The nets of all further rounds are trained side by side.
+    for n_rounds, label in ((1, "first round"), (plan.n_rounds - 1, "further rounds")):
+        if n_rounds == 0 or not running:  # all weight may be with the mean of the labels
+            break
+        drawn = [
+            draw_folds(training.strata, n_folds, int(seeds.randint(MAX_SEED)))
+            for _ in range(n_rounds)
+        ]
+        found = rounds.train(running, drawn, label)
+        n_late = sum(trial.outcome == "no time" for trial in found)
+        if n_late and label == "further rounds":
+            cuts += [f"no time for further rounds of {n_late} configurations"]
+        for trial in found:
+            trials[trial.candidate.name] = trials[trial.candidate.name].add_round(trial)
+        members = [member for trial in trials.values() for member in trial.members]
+        if not members:
+            raise DivergenceError(
+                f"none of {len(plan.candidates)} configurations had nets with a finite loss. Clip "
+                "or transform extreme feature values."
+            )
+        predicted = np.stack([member.out_of_fold for member in members])
+        weights = weigh_members(predicted, training.labels, training.weights)
+        shares = Counter[str]()
+        for member, weight in zip(members, weights, strict=True):
+            shares[member.candidate.name] += weight
+        least = LEAST_SHARE * weights.sum()
+        running = [candidate for candidate in running if shares[candidate.name] > least]
+        running = sorted(running, key=lambda candidate: -shares[candidate.name])[:MOST_FURTHER]
+    if effort is not None and effort.cuts:
+        name = plan.candidates[0].name
+        trials[name] = replace(trials[name], outcome="shortened")
+    return Pool(training, members, weights, list(trials.values()), tuple(cuts))
+
+
+@dataclass(frozen=True)
+class _Rounds:
+    """Rounds of cross-fitting on one training set."""
+
+    training: TrainingSet
+    device: torch.device
+    deadline: Deadline
+    pace: Pace | None  # None: there is no time limit
+    seeds: np.random.RandomState
+    watch: Watch
+
+    def train(
+        self, candidates: Sequence[Candidate], drawn: Sequence[Folds], label: str
+    ) -> list[Trial]:
+        """Train each candidate on the folds of these rounds."""
+        folds, n_rounds = join_folds(drawn), len(drawn)
+        n_net_iterations = sum(folds.n_nets * (c.config.steps + 1) for c in candidates)
+        with self.watch(n_net_iterations, label) as reporter:
+            if self.pace is not None:
+                first = candidates[0] if label == "first round" else None  # trained in any case
+                return [
+                    self._train_in_time(self.pace, c, folds, n_rounds, reporter, must=c is first)
+                    for c in candidates
+                ]
+            built = [build_job(self.training, c, folds, self.seeds) for c in candidates]
+            trained = train_side_by_side(
+                [job for _, job in built],
+                n_rounds,
+                device=self.device,
+                deadline=self.deadline,
+                reporter=reporter,
+            )
+            return [
+                self._make_trial(candidate, views, one, folds, n_rounds)
+                for candidate, (views, _), one in zip(candidates, built, trained, strict=True)
+            ]
+
+    def _train_in_time(
+        self,
+        pace: Pace,
+        candidate: Candidate,
+        folds: Folds,
+        n_rounds: int,
+        reporter: Reporter | None,
+        *,
+        must: bool,
+    ) -> Trial:
+        """Train a candidate as planned, or not at all."""
+        late = Trial(candidate, [], 0.0, 0, "no time")
+        # Views take time to compute, too.
+        if not must and time_for_training(self.deadline) <= 0:
+            return late
+        views, job = build_job(self.training, candidate, folds, self.seeds)
+        work = Work.of(job)
+        if not must and not has_time(work, pace, self.deadline):
+            return late
+        deadline = stop_in_time(work, pace, self.deadline)
+        try:
+            (result,) = train_jobs([job], device=self.device, deadline=deadline, reporter=reporter)
+        except DivergenceError:  # other candidates may not diverge
+            return replace(late, outcome="diverged")
+        return self._make_trial(candidate, views, Trained.together(result), folds, n_rounds)
+
+    def _make_trial(
+        self,
+        candidate: Candidate,
+        views: tuple[View, ...],
+        trained: Trained,
+        folds: Folds,
+        n_rounds: int,
+    ) -> Trial:
+        if trained.result is None:
+            return Trial(candidate, [], 0.0, 0, "diverged")
+        labels, normal = self.training.choose_labels(candidate)
+        members = make_members(candidate, views, normal, folds, trained.result, len(labels))
+        outcome: Outcome = "trained" if members else "diverged"
+        return Trial(candidate, members, trained.seconds, n_rounds, outcome)
