@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.metrics import roc_auc_score
@@ -24,7 +23,7 @@ from muddle.estimators.calibrate import (
     sample_rows,
 )
 from muddle.estimators.crossfit import to_fitted_member
-from muddle.estimators.importances import permutation_importances
+from muddle.estimators.importances import measure_importances
 from muddle.estimators.pool import (
     Plan,
     Pool,
@@ -77,8 +76,8 @@ class OutOfFold:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class FlagshipParameters:
-    """Parameters of both constructors."""
+class Flagship(Shipping, BaseEstimator):
+    """A pool of cross-fitted nets that predicts a weighted mean."""
 
     preset: Preset = "default"
     time_limit: float | None = None
@@ -87,12 +86,7 @@ class FlagshipParameters:
     random_state: int | np.random.RandomState | None = None
     verbose: bool = False
 
-
-class Flagship(Shipping, BaseEstimator, FlagshipParameters):
-    """A pool of cross-fitted nets that predicts a weighted mean."""
-
     _task: ClassVar[Task]
-    model_: FittedModel
 
     @abstractmethod
     def _score(self, predicted: FloatArray, training: TrainingSet) -> float:
@@ -140,34 +134,23 @@ class Flagship(Shipping, BaseEstimator, FlagshipParameters):
         )
         self.leaderboard_ = pool.rank(lambda predicted: self._score(predicted, pool.training))
         # Half of the time that is left is for intervals or calibration.
-        self._measure_importances(pool, device, int(seeds.randint(MAX_SEED)), deadline.left() / 2)
+        seed, seconds = int(seeds.randint(MAX_SEED)), deadline.left() / 2
+        with torch_threads(1):  # products are many, and too small to be shared
+            self.feature_importances_, self.feature_importances_std_ = measure_importances(
+                pool, self._list_features(), device, seed, seconds
+            )
         self._warn_about(pool)
         return pool
 
     def _watch(self, n_net_iterations: int, label: str) -> AbstractContextManager[Reporter | None]:
         return watch(n_net_iterations, f"{type(self).__name__}: {label}", bool(self.verbose))
 
-    def _measure_importances(
-        self, pool: Pool, device: torch.device, seed: int, seconds: float
-    ) -> None:
-        names = self.preprocessor_._names
-        owned: dict[Any, list[int]] = {name: [] for name in names}
+    def _list_features(self) -> list[NDArray[np.int64]]:
+        """Positions of the features of each column of the table."""
+        owned: dict[Any, list[int]] = {name: [] for name in self.preprocessor_._names}
         for feature, (owner, _) in enumerate(self.preprocessor_.plan_.features):
             owned[owner].append(feature)
-        columns = [np.array(owned[name], dtype=np.int64) for name in names]
-        training = pool.training
-        with torch_threads(1):  # products are many, and too small to be shared
-            self.feature_importances_, self.feature_importances_std_ = permutation_importances(
-                pool.members,
-                pool.weights,
-                training.matrix,
-                columns,
-                training.labels,
-                training.weights,
-                device,
-                seed,
-                seconds,
-            )
+        return [np.array(features, dtype=np.int64) for features in owned.values()]
 
     def _warn_about(self, pool: Pool) -> None:
         """Warn about configurations that were cut, left out or lost."""
@@ -191,22 +174,22 @@ class Flagship(Shipping, BaseEstimator, FlagshipParameters):
                 "finite loss and were left out. Clip or transform extreme feature values."
             )
 
-    def _make_model(
+    def _set_model(
         self,
         pool: Pool,
         target: NumberTarget | ClassTarget,
         *,
         calibration: Calibration | None = None,
         spread: SpreadModel | None = None,
-    ) -> FittedModel:
-        """The members that predict; spread: of the member with the highest weight."""
+    ) -> None:
+        """Keep the members that predict; spread: of the member with the highest weight."""
         places = np.flatnonzero(pool.weights).tolist()
         if spread is not None:
             main = int(np.argmax(pool.weights))
             if main not in places:  # all weight is with the mean of the labels
                 places.append(main)
             spread = replace(spread, member=places.index(main))
-        return FittedModel(
+        self.model_: FittedModel = FittedModel(
             estimator=type(self).__name__,
             table=_OldTable(self.preprocessor_),  # type: ignore[arg-type]
             target=target,
@@ -229,22 +212,15 @@ class Flagship(Shipping, BaseEstimator, FlagshipParameters):
         """The plan for a small table with a long tail, which records of the benchmark keep."""
         return [make_plan(self._task, self.preset, 100, skewed=True)]
 
-    def _plot_learning(self, ylabel: str, ax: Any) -> Any:
+    def _plot_fit(self, kind: Literal["learning", "importances"], score: str, ax: Any) -> Any:
         check_is_fitted(self)
+        if kind == "importances":
+            means, deviations = self.feature_importances_, self.feature_importances_std_
+            return plots.plot_importances(means, deviations, self.preprocessor_._names, ax=ax)
         board = self.leaderboard_.dropna(subset=["iteration"])
         history = board[["configuration", "iteration", "score"]].assign(kept=board["weight"] > 0)
-        return plots.plot_learning_curves(
-            history.sort_values(["configuration", "iteration"]), ylabel=ylabel, ax=ax
-        )
-
-    def _plot_importances(self, ax: Any) -> Any:
-        check_is_fitted(self)
-        return plots.plot_importances(
-            self.feature_importances_,
-            self.feature_importances_std_,
-            self.preprocessor_._names,
-            ax=ax,
-        )
+        history = history.sort_values(["configuration", "iteration"])
+        return plots.plot_learning_curves(history, ylabel=f"out-of-fold {score}", ax=ax)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
@@ -346,7 +322,7 @@ class MuddleRegressor(RegressorMixin, Flagship):
         target = NumberTarget(scale, problem.one_output, _widen_range(problem.labels))
         predicted = target.clip(pool.out_of_fold)
         spread, self.out_of_fold_details_ = self._fit_spread(pool, predicted, problem)
-        self.model_ = self._make_model(pool, target, spread=spread)
+        self._set_model(pool, target, spread=spread)
         self.out_of_fold_ = target.restore(_scatter(predicted, pool, len(problem.labels)))
         self.table_summary_ = summarise_problem(problem, self.preprocessor_)
         self.fit_seconds_ = deadline.elapsed()
@@ -405,10 +381,8 @@ class MuddleRegressor(RegressorMixin, Flagship):
         each configuration by iteration; "importances".
         """
         check_choice("kind", kind, ("predictions", "learning", "importances"))
-        if kind == "learning":
-            return self._plot_learning("out-of-fold R²", ax)
-        if kind == "importances":
-            return self._plot_importances(ax)
+        if kind != "predictions":
+            return self._plot_fit(kind, "R²", ax)
         model, details = self._model(), self.out_of_fold_details_
         assert model.spread is not None
         assert details.spread is not None
@@ -496,7 +470,7 @@ table_summary_, fit_seconds_, n_features_in_, feature_names_in_
         codes = problem.codes[rows]
         calibration = fit_calibration(pool.out_of_fold, codes, training.weights)
         target = ClassTarget(problem.classes, problem.zero_one)
-        self.model_ = self._make_model(pool, target, calibration=calibration)
+        self._set_model(pool, target, calibration=calibration)
         self.classes_ = problem.classes
         self.out_of_fold_ = _scatter(calibration.apply(pool.out_of_fold), pool, n_rows)
         self.out_of_fold_details_ = OutOfFold(rows, codes, training.weights)
@@ -531,10 +505,8 @@ table_summary_, fit_seconds_, n_features_in_, feature_names_in_
         each configuration by iteration; "importances".
         """
         check_choice("kind", kind, ("reliability", "learning", "importances"))
-        if kind == "learning":
-            return self._plot_learning("out-of-fold area under the ROC curve", ax)
-        if kind == "importances":
-            return self._plot_importances(ax)
+        if kind != "reliability":
+            return self._plot_fit(kind, "area under the ROC curve", ax)
         check_is_fitted(self)
         details = self.out_of_fold_details_
         return plots.plot_reliability(

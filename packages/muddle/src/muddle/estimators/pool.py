@@ -229,29 +229,23 @@ def _fit_bins(matrix: FloatArray, n_numbers: int, weights: FloatArray | None) ->
     return BinsView(starts, widths, least, most, kept, n_numbers, matrix.shape[1])
 
 
-def _draw_views(
-    training: TrainingSet, name: ViewName, n_nets: int, seeds: np.random.RandomState
-) -> tuple[View, ...]:
-    """A view per net: each with waves of its own, unless the table is large."""
-    drawn = seeds.randint(MAX_SEED, size=n_nets).tolist()
-    if name != "waves" or training.matrix.size * n_nets > MOST_NUMBERS:
-        drawn = drawn[:1]
-    views = tuple(
-        fit_view(name, training.matrix, training.n_numbers, training.weights, seed)
-        for seed in drawn
-    )
-    return views if len(views) == n_nets else views * n_nets
-
-
 def build_job(
     training: TrainingSet, candidate: Candidate, folds: Folds, seeds: np.random.RandomState
 ) -> tuple[tuple[View, ...], TrainJob]:
-    """The views of a candidate's nets, and their training."""
-    views = _draw_views(training, candidate.view, folds.n_nets, seeds)
-    seen = [view_features(view, training.matrix) for view in dict.fromkeys(views)]
-    own_seeds = seeds.randint(MAX_SEED, size=folds.n_nets).tolist()
+    """The view of each of a candidate's nets, and their training."""
+    matrix, n_nets = training.matrix, folds.n_nets
+    drawn = seeds.randint(MAX_SEED, size=n_nets).tolist()
+    if candidate.view != "waves" or matrix.size * n_nets > MOST_NUMBERS:
+        drawn = drawn[:1]  # one view for all nets; else each net has waves of its own
+    views = [
+        fit_view(candidate.view, matrix, training.n_numbers, training.weights, seed)
+        for seed in drawn
+    ]
+    seen = [view_features(view, matrix) for view in views]
+    own_seeds = seeds.randint(MAX_SEED, size=n_nets).tolist()
     labels, _ = training.choose_labels(candidate)
-    return views, make_job(candidate, seen, labels, training.weights, folds, own_seeds)
+    job = make_job(candidate, seen, labels, training.weights, folds, own_seeds)
+    return tuple(views * (n_nets // len(views))), job
 
 
 # --- the pool ------------------------------------------------------------------------------------
