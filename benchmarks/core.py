@@ -50,7 +50,7 @@ def our_iterations(
     model = MLRRegressor(
         depth=depth,
         width=width,
-        loss="paper",
+        loss="root_mean_square",
         learning_rate=1e-3,
         max_iter=n_iterations,
         batch_size=len(X),

@@ -1,19 +1,21 @@
 """Learn from a small table: nets with a closed-form ridge output that refuse permuted labels."""
 
 import importlib
+import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from muddle.estimators.ensemble import (
+    from muddle.estimators.base import load_model
+    from muddle.estimators.mlr import (
         BagMLRClassifier,
         BagMLRRegressor,
         EnsMLRClassifier,
         EnsMLRRegressor,
+        MLRClassifier,
+        MLRRegressor,
     )
-    from muddle.estimators.single import MLRClassifier, MLRRegressor
     from muddle.estimators.muddle import MuddleClassifier, MuddleRegressor
-    from muddle.model_file.loading import load
-    from muddle.tables import TablePreprocessor
+    from muddle.tables.preprocessor import TablePreprocessor
 
 __version__ = "0.1.0"
 __all__ = [
@@ -27,25 +29,24 @@ __all__ = [
     "MuddleRegressor",
     "TablePreprocessor",
     "__version__",
-    "load",
+    "load_model",
 ]
 
 # Imported when first used: data sets and the command line must not wait for torch.
 _HOMES = {
-    "BagMLRClassifier": "muddle.estimators.ensemble",
-    "BagMLRRegressor": "muddle.estimators.ensemble",
-    "EnsMLRClassifier": "muddle.estimators.ensemble",
-    "EnsMLRRegressor": "muddle.estimators.ensemble",
-    "MLRClassifier": "muddle.estimators.single",
-    "MLRRegressor": "muddle.estimators.single",
-    "MuddleClassifier": "muddle.estimators.muddle",
-    "MuddleRegressor": "muddle.estimators.muddle",
-    "TablePreprocessor": "muddle.tables",
-    "load": "muddle.model_file.loading",
+    **dict.fromkeys(("MuddleClassifier", "MuddleRegressor"), "muddle.estimators.muddle"),
+    **dict.fromkeys(("MLRClassifier", "MLRRegressor"), "muddle.estimators.mlr"),
+    **dict.fromkeys(("BagMLRClassifier", "BagMLRRegressor"), "muddle.estimators.mlr"),
+    **dict.fromkeys(("EnsMLRClassifier", "EnsMLRRegressor"), "muddle.estimators.mlr"),
+    "TablePreprocessor": "muddle.tables.preprocessor",
+    "load_model": "muddle.estimators.base",
 }
 
 
 def __getattr__(name: str) -> Any:
+    if name == "load":
+        warnings.warn("muddle.load is now muddle.load_model.", FutureWarning, stacklevel=2)
+        name = "load_model"
     if name not in _HOMES:
         raise AttributeError(f"module 'muddle' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

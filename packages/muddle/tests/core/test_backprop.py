@@ -4,67 +4,62 @@ import pytest
 import torch
 
 from muddle.core.backprop import Pass, ReducedWeights
-from muddle.core.network import ACTIVATIONS, draw_nets
+from muddle.core.network import ACTIVATIONS
 
 
-def make_nets(depth, activation="relu", width=7, n_nets=3):
-    generators = [torch.Generator().manual_seed(seed) for seed in range(n_nets)]
-    return draw_nets(
-        5, depth=depth, width=width, activation=activation, gain=1.0, generators=generators
-    )
-
-
-def draw(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-def autograd(nets, features, gradient):
+def compute_by_autograd(nets, features, gradient):
     leaves = nets.map(lambda tensor: tensor.clone().requires_grad_())
     leaves.hidden(features).backward(gradient)
     return [leaf.grad for leaf in leaves.parameters()]
 
 
-def gradients_of(one, nets, features, gradient):
+def compute_gradients(one, nets, features, gradient):
     one.forward(nets, features)
     one.gradient_buffer().copy_(gradient)
     one.backward(nets, features)
-    return [*one.weight_gradients, *one.bias_gradients]
+    return [tensor.clone() for tensor in one.gradients()]
 
 
+@pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("activation", list(ACTIVATIONS))
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
-def test_gradients_equal_autograd(activation, depth):
-    nets = make_nets(depth, activation)
-    features, gradient = draw(3, 11, 5), draw(3, 11, 7, seed=1)
+def test_gradients_equal_autograd(activation, depth, scaled, make_nets, draw):
+    nets = make_nets(depth, activation, scaled=scaled).map(torch.Tensor.double)
+    for bias in nets.biases:
+        bias.copy_(draw(*bias.shape, seed=2))
+    features, gradient = draw(3, 11, 5).double(), draw(3, 11, 7, seed=1).double()
     one = Pass(nets, 11, "float32", backward=True)
-    assert torch.equal(one.forward(nets, features), nets.hidden(features))
+    torch.testing.assert_close(one.forward(nets, features), nets.hidden(features))
     for _ in range(2):  # the second time in the same memory
-        ours = gradients_of(one, nets, features, gradient)
-        for mine, theirs in zip(ours, autograd(nets, features, gradient), strict=True):
-            torch.testing.assert_close(mine, theirs)
+        ours = compute_gradients(one, nets, features, gradient)
+        for mine, theirs in zip(ours, compute_by_autograd(nets, features, gradient), strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
-def test_a_shorter_block_of_rows_is_right_too(depth):
+def test_a_shorter_block_of_rows_is_right_too(depth, make_nets, draw):
     nets = make_nets(depth)
     features = draw(3, 11, 5)
     one = Pass(nets, 11, "float32", backward=False)
-    one.forward(nets, features)
+    assert torch.equal(one.forward(nets, features), nets.hidden(features))
     torch.testing.assert_close(one.forward(nets, features[:, :4]), nets.hidden(features[:, :4]))
 
 
-def test_no_memory_is_taken_by_a_second_pass():
-    nets = make_nets(2)
+def test_a_second_pass_takes_no_memory_and_follows_a_changed_scale(make_nets, draw):
+    nets = make_nets(scaled=True)
     one = Pass(nets, 11, "float32", backward=True)
     places = []
     for seed in range(2):
-        hidden = one.forward(nets, draw(3, 11, 5, seed=seed))
-        places.append([hidden.data_ptr(), *(g.data_ptr() for g in one.weight_gradients)])
+        features = draw(3, 11, 5, seed=seed)
+        hidden = one.forward(nets, features)
+        torch.testing.assert_close(hidden, nets.hidden(features))
+        places.append([hidden.data_ptr(), *(g.data_ptr() for g in one.gradients())])
+        nets.scale.mul_(0.5)
     assert places[0] == places[1]
 
 
 @pytest.mark.parametrize("depth", [2, 3])
-def test_reduced_precision_is_near_and_not_equal(depth):
+def test_reduced_precision_is_near_and_not_equal(depth, make_nets, draw):
     nets = make_nets(depth, "tanh", width=64)  # ReLU could change its mind near 0
     features, gradient = draw(3, 11, 5), draw(3, 11, 64, seed=1)
     reduced = ReducedWeights(nets)
@@ -73,19 +68,20 @@ def test_reduced_precision_is_near_and_not_equal(depth):
     hidden, full = one.forward(nets, features), nets.hidden(features)
     assert not torch.equal(hidden, full)
     assert float((hidden - full).norm() / full.norm()) < 0.02
-    ours = gradients_of(one, nets, features, gradient)
-    for mine, theirs in zip(ours, autograd(nets, features, gradient), strict=True):
+    ours = compute_gradients(one, nets, features, gradient)
+    for mine, theirs in zip(ours, compute_by_autograd(nets, features, gradient), strict=True):
         assert float((mine - theirs).norm() / theirs.norm()) < 0.03
 
 
-def test_the_first_product_is_never_reduced():
-    nets = make_nets(1, width=64)
+@pytest.mark.parametrize("scaled", [False, True])
+def test_the_first_product_is_never_reduced(scaled, make_nets, draw):
+    nets = make_nets(1, width=64, scaled=scaled)
     features = 1e3 + draw(3, 11, 5)  # bfloat16 has three digits
     one = Pass(nets, 11, "reduced", backward=False, reduced=ReducedWeights(nets))
     assert torch.equal(one.forward(nets, features), nets.hidden(features))
 
 
-def test_copies_follow_the_weights():
+def test_reduced_copies_follow_the_weights(make_nets):
     nets = make_nets(2)
     reduced = ReducedWeights(nets)
     reduced.refresh(nets)

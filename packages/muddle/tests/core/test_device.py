@@ -4,8 +4,7 @@ import sys
 import pytest
 import torch
 
-from muddle.core.device import _left_in_group, available_memory, resolve_device
-from muddle.core.precision import product_precision
+from muddle.core.device import _left_in_group, available_memory, product_precision, resolve_device
 from muddle.errors import DeviceError
 
 without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
@@ -78,7 +77,7 @@ def test_precision_set_per_backend_is_set_aside_and_put_back():
     # In a process of its own: torch does not forget that this way of setting it was used.
     code = """
 import torch
-from muddle.core.precision import product_precision
+from muddle.core.device import product_precision
 cuda, cpu = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
 cuda.fp32_precision, cpu.fp32_precision = "tf32", "bf16"
 with product_precision("highest"):

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from muddle.core.loss import combine, make_loss
-from muddle.core.ridge import factor_with_recovery, gram_matrix, ridge_residual
+from muddle.core.ridge import apply_ridge, factor_with_recovery, gram_matrix
 
 ONES = torch.ones(1, 4)
+ROOT, SQUARE = "root_mean_square", "mean_square"
 
 
 def column_stack(*columns):
@@ -25,7 +26,7 @@ def terms_of(loss, stack, structured=None, weights=ONES):
     penalty = torch.tensor([4.0], dtype=torch.float64)
     mixed = loss.mix(stack, structured)
     factor = factor_with_recovery(gram_matrix(hidden), penalty)
-    residual = ridge_residual(hidden, mixed.flatten(2), penalty, factor)[0].reshape(mixed.shape)
+    residual = apply_ridge(hidden, mixed.flatten(2), factor)[0].reshape(mixed.shape)
     baseline = loss.baseline(stack[:, :, 0], weights)
     terms = combine(loss.errors(residual, stack, weights), baseline)
     return float(terms.fit), float(terms.permutation)
@@ -39,8 +40,8 @@ NUMBERS = column_stack([2, 0, 1, 1], [1, 2, 0, 1])
 NOISE = column_stack([1, 1, -1, -1], [1, 1, -1, -1])
 
 
-def test_paper_regression_loss_by_hand():
-    loss = make_loss("regression", "paper", structured_noise=True)
+def test_root_mean_square_loss_by_hand():
+    loss = make_loss("regression", ROOT, structured_noise=True)
     fit, gap = terms_of(loss, NUMBERS)
     assert fit == pytest.approx(math.sqrt(3 / 4))
     assert gap == pytest.approx(abs(math.sqrt(1 / 2) - math.sqrt(3 / 4)))
@@ -49,12 +50,12 @@ def test_paper_regression_loss_by_hand():
     assert gap == pytest.approx(abs(math.sqrt(1 / 2) - math.sqrt(11 / 4)))
 
 
-def test_released_regression_loss_by_hand():
-    noisy = make_loss("regression", "released", structured_noise=True)
+def test_mean_square_loss_by_hand():
+    noisy = make_loss("regression", SQUARE, structured_noise=True)
     fit, gap = terms_of(noisy, NUMBERS, NOISE)
     assert fit == pytest.approx(7 / 16)
     assert gap == pytest.approx(abs(1 / 2 - 11 / 16))
-    plain = make_loss("regression", "released", structured_noise=False)
+    plain = make_loss("regression", SQUARE, structured_noise=False)
     fit, gap = terms_of(plain, NUMBERS)
     assert fit == pytest.approx(3 / 4)
     assert gap == pytest.approx(1 / 4)
@@ -74,19 +75,19 @@ def cross_entropy(logits, targets):
 
 # M of NOISE is NOISE, as it sums to zero.
 @pytest.mark.parametrize(
-    ("source", "noise", "logits", "permuted_logits", "baseline_logit"),
+    ("name", "noise", "logits", "permuted_logits", "baseline_logit"),
     [
         # Y* + Mξ + HY*
-        ("paper", None, [1.25, 1.25, 1.25, -0.75], [-0.75, 1.25, 1.25, 1.25], 0.75),
-        ("paper", NOISE, [2.25, 2.25, 0.25, -1.75], [0.25, 2.25, 0.25, 0.25], 0.75),
+        (ROOT, None, [1.25, 1.25, 1.25, -0.75], [-0.75, 1.25, 1.25, 1.25], 0.75),
+        (ROOT, NOISE, [2.25, 2.25, 0.25, -1.75], [0.25, 2.25, 0.25, 0.25], 0.75),
         # HY*
-        ("released", None, [0.25] * 4, [0.25] * 4, 0.5),
+        (SQUARE, None, [0.25] * 4, [0.25] * 4, 0.5),
         # (HY* + Y)/2 + Mξ
-        ("released", NOISE, [1.625, 1.625, -0.375, -0.875], [1.125, 1.625, -0.375, -0.375], 0.5),
+        (SQUARE, NOISE, [1.625, 1.625, -0.375, -0.875], [1.125, 1.625, -0.375, -0.375], 0.5),
     ],
 )
-def test_classification_loss_by_hand(source, noise, logits, permuted_logits, baseline_logit):
-    loss = make_loss("classification", source, structured_noise=noise is not None)
+def test_classification_loss_by_hand(name, noise, logits, permuted_logits, baseline_logit):
+    loss = make_loss("classification", name, structured_noise=noise is not None)
     fit, gap = terms_of(loss, LABELS, noise)
     expected = cross_entropy(logits, [1, 1, 1, 0])
     permuted = cross_entropy(permuted_logits, [0, 1, 1, 1])
@@ -95,19 +96,19 @@ def test_classification_loss_by_hand(source, noise, logits, permuted_logits, bas
     assert gap == pytest.approx(abs(baseline - permuted))
 
 
-@pytest.mark.parametrize("source", ["paper", "released"])
+@pytest.mark.parametrize("name", [ROOT, SQUARE])
 @pytest.mark.parametrize(("task", "stack"), [("regression", NUMBERS), ("classification", LABELS)])
-def test_without_permutations_only_the_fit_term_is_left(source, task, stack):
-    loss = make_loss(task, source, structured_noise=False)
+def test_without_permutations_only_the_fit_term_is_left(name, task, stack):
+    loss = make_loss(task, name, structured_noise=False)
     fit, gap = terms_of(loss, stack[:, :, :1])
     assert fit == terms_of(loss, stack)[0]
     assert gap == 0.0
 
 
-@pytest.mark.parametrize("source", ["paper", "released"])
+@pytest.mark.parametrize("name", [ROOT, SQUARE])
 @pytest.mark.parametrize(("task", "stack"), [("regression", NUMBERS), ("classification", LABELS)])
-def test_a_row_of_weight_zero_does_not_count_in_errors_and_baseline(source, task, stack):
-    loss = make_loss(task, source, structured_noise=False)
+def test_a_row_of_weight_zero_does_not_count_in_errors_and_baseline(name, task, stack):
+    loss = make_loss(task, name, structured_noise=False)
     residual = torch.linspace(-1, 1, 8, dtype=torch.float64).reshape(1, 4, 2, 1)
     weights = torch.tensor([[0.0, 1.0, 2.0, 0.5]], dtype=torch.float64)
     all_rows = loss.errors(residual, stack, weights)
@@ -120,7 +121,7 @@ def test_a_row_of_weight_zero_does_not_count_in_errors_and_baseline(source, task
 
 
 def test_several_outputs_are_averaged():
-    loss = make_loss("regression", "paper", structured_noise=False)
+    loss = make_loss("regression", ROOT, structured_noise=False)
     doubled = torch.cat([NUMBERS, 3 * NUMBERS], dim=-1)
     fit, gap = terms_of(loss, doubled)
     single_fit, single_gap = terms_of(loss, NUMBERS)
@@ -130,6 +131,6 @@ def test_several_outputs_are_averaged():
 
 def test_a_perfect_fit_has_a_finite_gradient():
     residual = torch.zeros(1, 4, 1, 1, requires_grad=True)
-    loss = make_loss("regression", "paper", structured_noise=False)
+    loss = make_loss("regression", ROOT, structured_noise=False)
     loss.errors(residual, NUMBERS[:, :, :1], ONES).sum().backward()
     assert residual.grad.isfinite().all()

@@ -2,14 +2,13 @@ import pytest
 import torch
 
 from muddle.core.penalty import first_penalty, penalty_grid, residuals_on_grid, steepest_penalty
-from muddle.core.ridge import factor_with_recovery, gram_matrix, ridge_residual
+from muddle.core.ridge import apply_ridge, factor_with_recovery, gram_matrix
 
 
 def test_grids_span_five_decades():
-    assert len(penalty_grid("paper")) == 12
-    assert len(penalty_grid("released")) == 11
-    for source in ("paper", "released"):
-        grid = penalty_grid(source)
+    for name, n_points in (("grid12", 12), ("grid11", 11)):
+        grid = penalty_grid(name)
+        assert len(grid) == n_points
         assert float(grid[0]) == pytest.approx(0.1)
         assert float(grid[-1]) == pytest.approx(1e4)
 
@@ -19,11 +18,11 @@ def test_residuals_on_the_grid_equal_a_solve_per_penalty(n_rows, width):
     generator = torch.Generator().manual_seed(0)
     hidden = torch.randn(3, n_rows, width, generator=generator, dtype=torch.float64)
     targets = torch.randn(3, n_rows, 5, generator=generator, dtype=torch.float64)
-    grid = penalty_grid("paper")
+    grid = penalty_grid("grid12")
     for penalty, residual in zip(grid, residuals_on_grid(hidden, targets, grid), strict=True):
         each = penalty.expand(3)
         factor = factor_with_recovery(gram_matrix(hidden), each)
-        direct, _ = ridge_residual(hidden, targets, each, factor)
+        direct, _ = apply_ridge(hidden, targets, factor)
         torch.testing.assert_close(residual, direct, rtol=0, atol=1e-10)
 
 
@@ -32,16 +31,16 @@ def test_the_steepest_rise_is_chosen_per_net():
     losses[0, 4:] = 1.0  # rises from point 3 to point 4
     losses[1, 9:] = 1.0
     losses[1, 2] = 0.5
-    grid = penalty_grid("paper")
+    grid = penalty_grid("grid12")
     expected = torch.stack([(grid[3] * grid[4]).sqrt(), (grid[8] * grid[9]).sqrt()])
-    torch.testing.assert_close(steepest_penalty(losses, "paper"), expected)
+    torch.testing.assert_close(steepest_penalty(losses, "grid12"), expected)
 
 
 def test_the_released_grid_gives_the_printed_values():
     losses = torch.zeros(2, 11)
     losses[0, 7:] = 1.0
     losses[1, 8:] = 1.0
-    assert steepest_penalty(losses, "released").tolist() == pytest.approx(
+    assert steepest_penalty(losses, "grid11").tolist() == pytest.approx(
         [215.443, 774.264], abs=1e-3
     )
 
@@ -50,12 +49,12 @@ def test_a_net_that_overflowed_does_not_stop_the_others():
     hidden = torch.rand(2, 5, 3, generator=torch.Generator().manual_seed(0))
     targets = torch.rand(2, 5, 2, generator=torch.Generator().manual_seed(1))
 
-    def loss_of(residual):
+    def compute_loss(residual):
         return residual.square().mean((1, 2))
 
-    alone = first_penalty(hidden[1:], targets[1:], loss_of, "paper")
+    alone = first_penalty(hidden[1:], targets[1:], compute_loss, "grid12")
     hidden[0] *= 1e30
-    together = first_penalty(hidden, targets, loss_of, "paper")
+    together = first_penalty(hidden, targets, compute_loss, "grid12")
     assert together.isfinite().all()
     assert together[1] == alone[0]
 
@@ -67,5 +66,5 @@ def test_a_gram_matrix_that_float32_cannot_factor_does_not_blow_up_the_residual(
     rows = torch.rand(1, 40, 1, generator=generator)
     hidden = 3e3 * rows * torch.rand(1, 1, 60, generator=generator)
     targets = torch.randn(1, 40, 3, generator=generator)
-    for residual in residuals_on_grid(hidden, targets, penalty_grid("paper")):
+    for residual in residuals_on_grid(hidden, targets, penalty_grid("grid12")):
         assert float(residual.norm()) <= 1.05 * float(targets.norm())

@@ -1,8 +1,15 @@
 import math
+import warnings
+from dataclasses import replace
+from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from muddle.training.config import TrainConfig, preset_config
+from muddle.training.config import N_CYCLES, TrainConfig, cycle_ends, preset_config, rate_factors
+
+CYCLES = {"keep": "cycles", "schedule": "cycles"}
 
 
 @pytest.mark.parametrize(
@@ -10,7 +17,6 @@ from muddle.training.config import TrainConfig, preset_config
     [
         ({"depth": 0}, "depth must be at least 1, got depth=0"),
         ({"depth": 1.5}, "depth must be a whole number, got depth=1.5"),
-        ({"width": 0}, "width must be at least 1, got width=0"),
         ({"width": -3}, "width must be at least 1, got width=-3"),
         ({"batch_size": 0}, "batch_size must be at least 1"),
         ({"n_permutations": -1}, "n_permutations must be at least 0"),
@@ -19,8 +25,9 @@ from muddle.training.config import TrainConfig, preset_config
         ({"dither": math.nan}, "dither must be finite"),
         ({"init_gain": 0}, "init_gain must be above 0"),
         ({"penalty": 0}, "penalty must be above 0, got penalty=0"),
-        ({"penalty": "relased"}, "Did you mean 'released'"),
-        ({"loss": "rmse"}, "loss must be one of 'paper', 'released', got loss='rmse'"),
+        ({"penalty": "grid"}, "one of 'grid12', 'grid11' or a number above 0, got penalty='grid'"),
+        ({"penalty": 3.0, "head": "linear"}, "head='linear' has none, got penalty=3.0"),
+        ({"loss": "rmse"}, "one of 'root_mean_square', 'mean_square', got loss='rmse'"),
         ({"activation": "relU"}, "Did you mean 'relu'"),
         ({"head": "none"}, "head must be one of 'all', 'train', 'batch'"),
         ({"learning_rate": 0.0}, "learning_rate must be above 0"),
@@ -33,11 +40,9 @@ from muddle.training.config import TrainConfig, preset_config
         ({"schedule": "cycle"}, "Did you mean 'cycles'"),
         ({"keep": "all"}, "keep must be one of 'best', 'cycles'"),
         ({"keep": "cycles"}, "keep='cycles' needs schedule='cycles', got schedule='constant'"),
-        ({"keep": "cycles", "schedule": "cycles", "patience": 5}, "patience=None and head='all'"),
-        (
-            {"keep": "cycles", "schedule": "cycles", "head": "batch"},
-            "got patience=None and head='b",
-        ),
+        (CYCLES | {"patience": 5}, "patience=None and head='all'"),
+        (CYCLES | {"head": "batch"}, "got patience=None and head='batch'"),
+        (CYCLES | {"keep": "last", "head": "linear"}, "got patience=None and head='linear'"),
         ({"scale_rate": -1.0}, "scale_rate must be at least 0, got scale_rate=-1.0"),
         ({"scale_rate": math.inf}, "scale_rate must be finite"),
         ({"second_moment": 1.0}, r"second_moment must lie in \(0, 1\), got second_moment=1.0"),
@@ -49,22 +54,42 @@ def test_bad_values_say_what_must_hold_and_what_came(parameters, message):
         TrainConfig(**parameters)
 
 
+@pytest.mark.parametrize(
+    ("field", "old", "new"),
+    [
+        ("loss", "paper", "root_mean_square"),
+        ("loss", "released", "mean_square"),
+        ("penalty", "paper", "grid12"),
+        ("penalty", "released", "grid11"),
+    ],
+)
+def test_old_names_are_replaced_with_a_warning_that_says_the_new_one(field, old, new):
+    with pytest.warns(FutureWarning, match=f"{field}='{old}' is now called {field}='{new}'") as got:
+        config = TrainConfig(**{field: old})
+    assert got[0].filename == __file__
+    assert config == TrainConfig(**{field: new})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert getattr(replace(config, depth=1), field) == new
+
+
 def test_learning_rate_and_iterations_follow_depth():
     rates = [TrainConfig(depth=depth).rate for depth in (1, 2, 3, 4, 5)]
     assert rates == pytest.approx([1e-2, 1e-3, 10**-3.5, 1e-4, 1e-4])
     assert [TrainConfig(depth=depth).steps for depth in (1, 2, 3, 4, 5)] == [200, 200] + [400] * 3
-    assert TrainConfig(learning_rate=0.5, max_iter=7).rate == 0.5
+    assert TrainConfig(learning_rate=0.5).rate == 0.5
     assert TrainConfig(max_iter=7).steps == 7
 
 
 def test_presets_spell_out_paper_and_released_settings():
     paper = preset_config("mlr-3", "paper", "regression")
-    assert (paper.depth, paper.width, paper.loss, paper.penalty) == (3, 1024, "paper", "paper")
+    assert (paper.depth, paper.width, paper.head) == (3, 1024, "train")
+    assert (paper.loss, paper.penalty) == ("root_mean_square", "grid12")
     assert (paper.learning_rate, paper.max_iter) == (pytest.approx(10**-3.5), 400)
     assert (paper.dither, paper.structured_noise, paper.n_permutations) == (0.03, 1.0, 16)
-    assert (paper.batch_size, paper.head, paper.init_gain) == (1024, "train", 1.0)
+    assert (paper.batch_size, paper.init_gain) == (1024, 1.0)
     released = preset_config("mlr-3", "released", "regression")
-    assert (released.loss, released.penalty, released.head) == ("released", "released", "batch")
+    assert (released.loss, released.penalty, released.head) == ("mean_square", "grid11", "batch")
     assert released.learning_rate == pytest.approx(1e-3 / 3)
     assert released.init_gain == pytest.approx(math.sqrt(2))
     assert (released.batch_size, released.max_loss, released.ties) == (4096, 1.0, "first")
@@ -78,3 +103,45 @@ def test_unknown_presets_are_named_with_a_suggestion():
         preset_config("mlr2", "paper", "regression")
     with pytest.raises(ValueError, match="settings must be one of 'paper', 'released'"):
         preset_config("mlr-2", "code", "regression")
+
+
+# ---------------------------------------------------------------------------- schedule
+
+
+def test_factors_of_a_short_training_by_hand():
+    assert rate_factors("constant", 3) == [1.0, 1.0, 1.0]
+    # 15 steps are cycles of 1, 2, 4 and 8; each factor is that of the middle of its step.
+    expected = [math.sin(math.pi * math.log2(0.5 + step)) ** 2 for step in range(1, 16)]
+    assert rate_factors("cycles", 15) == pytest.approx(expected)
+
+
+def test_each_cycle_is_twice_as_long_as_the_one_before():
+    assert cycle_ends(150) == [10, 30, 70, 150]
+    config = TrainConfig(max_iter=15, **CYCLES)
+    assert config.snapshot_iterations == cycle_ends(15) == [1, 3, 7, 15]
+    assert replace(config, keep="last").snapshot_iterations == [15]
+    assert replace(config, keep="best").snapshot_iterations == []
+
+
+def test_rates_rise_and_settle_once_in_every_cycle():
+    factors = rate_factors("cycles", 1500)
+    starts = [0, *cycle_ends(1500)]
+    assert len(starts) == N_CYCLES + 1
+    for start, end in pairwise(starts):
+        own = factors[start:end]
+        top = own.index(max(own))
+        assert own[top] > 0.999
+        assert own[: top + 1] == sorted(own[: top + 1])
+        assert own[top:] == sorted(own[top:], reverse=True)
+        assert max(own[0], own[-1]) < 0.01
+
+
+@given(st.integers(1, 3000))
+def test_every_step_has_a_factor_and_the_last_cycle_ends_with_the_training(n_steps):
+    factors, ends = rate_factors("cycles", n_steps), cycle_ends(n_steps)
+    assert len(factors) == n_steps
+    assert all(0.0 < factor <= 1.0 for factor in factors)
+    assert ends == sorted(set(ends))
+    assert ends[0] >= 1
+    assert ends[-1] == n_steps
+    assert len(ends) == N_CYCLES or n_steps < 15

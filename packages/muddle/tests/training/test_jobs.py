@@ -1,113 +1,98 @@
-"""Many nets in one call: groups, memory, time, patience, precision, CUDA."""
+"""Many nets in one call: groups, memory, workers, CUDA."""
 
 import gc
 import math
+import pickle
 import warnings
+import weakref
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 
+import joblib
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from muddle.errors import DivergenceError, NotEnoughMemoryError
+from muddle.errors import DivergenceError, NotEnoughMemoryError, TimeLimitError, WorkerError
 from muddle.training import jobs as jobs_module
-from muddle.training import planning, ridge_output
-from muddle.training.config import TrainConfig
-from muddle.training.data import TrainingData, TrainJob
-from muddle.training.jobs import is_out_of_memory, train_jobs
-from muddle.training.planning import (
+from muddle.training.jobs import (
+    CPU_WORKSPACE,
+    USABLE,
     Share,
     bytes_per_net,
+    count_weights,
+    divide_jobs,
+    fix_score,
     halve,
+    is_out_of_memory,
     net_cost,
     plan_waves,
+    run_worker,
     shared_bytes,
+    train_in_parallel,
 )
-from muddle.training.results import merge_results
-from muddle.training.stopping import Deadline, NetStatus
-from muddle.training.trainer import Trainer, iterations_ahead
+from muddle.training.stopping import Deadline
+from muddle.training.trainer import Trainer, iterations_ahead, merge_results
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda")
-SMALL = TrainConfig(depth=2, width=24, max_iter=8, n_permutations=3, dither=0.03)
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
-def make_job(config=SMALL, n_nets=6, n_rows=40, weights=None):
-    generator = torch.Generator().manual_seed(5)
-    features = torch.randn(n_rows, 4, generator=generator)
-    labels = features[:, :1] + 0.3 * torch.randn(n_rows, 1, generator=generator)
-    if config.task == "classification":
-        labels = torch.where(labels > 0, 1.0, -1.0)
-    orders = torch.stack([torch.randperm(n_rows, generator=generator) for _ in range(n_nets)])
-    n_validation = n_rows // 5
-    data = TrainingData(
-        features, labels, weights, orders[:, n_validation:], orders[:, :n_validation]
-    )
-    return TrainJob(config, data, tuple(range(n_nets)))
-
-
-def fit(*jobs, device=CPU, limit=None, **options):
-    return train_jobs(jobs, device=device, deadline=Deadline(limit), **options)
-
-
-def assert_same(ours, theirs, atol=1e-5):
+def assert_same(ours, theirs, rtol=1e-4, atol=1e-5):
     assert ours.kept == theirs.kept
     assert torch.equal(ours.best_iteration, theirs.best_iteration)
     assert torch.equal(ours.n_iterations, theirs.n_iterations)
+    near = {"rtol": rtol, "atol": atol, "equal_nan": True}
     for name in ("head", "validation_output", "score", "penalty"):
-        torch.testing.assert_close(getattr(ours, name), getattr(theirs, name), rtol=1e-4, atol=atol)
+        torch.testing.assert_close(getattr(ours, name), getattr(theirs, name), **near)
     for name in ("loss", "score", "penalty"):
-        torch.testing.assert_close(
-            getattr(ours.history, name),
-            getattr(theirs.history, name),
-            rtol=1e-4,
-            atol=atol,
-            equal_nan=True,
-        )
+        mine, other = getattr(ours.history, name), getattr(theirs.history, name)
+        torch.testing.assert_close(mine, other, **near)
 
 
 class Watcher:
+    """A reporter that remembers."""
+
     def __init__(self):
-        self.n_net_iterations, self.said, self.scores = 0, [], []
+        self.steps, self.said = [], []
 
     def advance(self, n_net_iterations, loss, score):
         assert math.isfinite(loss)
-        self.n_net_iterations += n_net_iterations
-        self.scores.append(score)
+        assert math.isfinite(score)
+        self.steps.append(n_net_iterations)
 
     def say(self, text):
         self.said.append(text)
 
 
-@pytest.mark.parametrize("batch_size", [4096, 10])
-@pytest.mark.parametrize("size", [1, 2, 4])
-def test_any_grouping_gives_the_same_nets(size, batch_size, monkeypatch):
-    job = make_job(replace(SMALL, batch_size=batch_size))
-    (together,) = fit(job)
-    monkeypatch.setattr(planning, "MOST_ON_CPU", shared_bytes(job, CPU) + size * one(job))
+# ---------------------------------------------------------------------------- groups
+
+
+@pytest.mark.parametrize("change", [{}, {"batch_size": 10}, {"head": "linear"}], ids=str)
+@pytest.mark.parametrize(("size", "largest"), [(1, 1), (2, 2), (4, 3)])
+def test_any_grouping_gives_the_same_nets(
+    change, size, largest, make_job, small, train, limit_group
+):
+    job = make_job(replace(small, **change), n_nets=6)
+    (together,) = train(job)
+    limit_group(job, size)
     watcher = Watcher()
-    (grouped,) = fit(job, reporter=watcher)
-    assert f"in groups of {max_group(6, size)}," in watcher.said[0]
-    assert watcher.n_net_iterations == 6 * 9
+    (grouped,) = train(job, reporter=watcher)
+    assert f"in groups of {largest}," in watcher.said[0]
+    assert sum(watcher.steps) == 6 * 9
     assert_same(grouped, together)
 
 
-def one(job):
-    return bytes_per_net(job, CPU)
+def test_jobs_side_by_side_equal_each_alone(make_job, small, train):
+    jobs = [make_job(small), make_job(replace(small, depth=1, max_iter=12), n_nets=2)]
+    for beside, job in zip(train(*jobs), jobs, strict=True):
+        assert_same(beside, train(job)[0])
 
 
-def max_group(n_nets, size):
-    return math.ceil(n_nets / math.ceil(n_nets / size))
-
-
-def test_jobs_side_by_side_equal_each_alone():
-    jobs = [make_job(), make_job(replace(SMALL, depth=1, max_iter=12), n_nets=3)]
-    for beside, job in zip(fit(*jobs), jobs, strict=True):
-        assert_same(beside, fit(job)[0])
-
-
-def test_groups_of_unequal_length_are_merged_with_gaps():
-    long, short = (fit(make_job(replace(SMALL, max_iter=n), n_nets=2))[0] for n in (8, 3))
+def test_groups_of_unequal_length_are_merged_with_gaps(make_job, small, train):
+    jobs = [make_job(replace(small, max_iter=n), n_nets=2) for n in (3, 8)]
+    short, long = train(*jobs)
     merged = merge_results([short, long], [2, 2])
     assert merged.kept == [0, 1, 2, 3]
     assert merged.history.loss.shape == (9, 4)
@@ -115,95 +100,180 @@ def test_groups_of_unequal_length_are_merged_with_gaps():
     assert torch.equal(merged.history.loss[:, 2:], long.history.loss)
     assert torch.equal(merged.nets.weights[1][:2], short.nets.weights[1])
     assert merged.n_iterations.tolist() == [3, 3, 8, 8]
+    gone = [replace(short, kept=[0, 2]), replace(long, kept=[1, 3])]
+    assert merge_results(gone, [3, 4]).kept == [0, 2, 4, 6]
 
 
-def test_a_net_that_is_lost_in_one_group_leaves_the_others_their_places(monkeypatch):
-    job = make_job(replace(SMALL, head="train"), n_nets=4)
-    data = job.data
-    features = torch.cat([data.features, torch.full((1, 4), 1e25)])
-    labels = torch.cat([data.labels, torch.zeros(1, 1)])
-    train_rows = data.train_rows.clone()
-    train_rows[0, 0] = 40  # the poisoned row, in no other net
-    data = replace(data, features=features, labels=labels, train_rows=train_rows)
-    monkeypatch.setattr(planning, "MOST_ON_CPU", shared_bytes(job, CPU) + 2 * one(job))
-    (result,) = fit(replace(job, data=data))
+def test_a_net_that_is_lost_in_one_group_leaves_the_others_their_places(
+    make_job, small, train, limit_group, poison
+):
+    job = make_job(replace(small, head="train"), n_nets=4)
+    limit_group(job, 2)
+    (result,) = train(replace(job, data=poison(job.data, 0)))
     assert result.kept == [1, 2, 3]
 
 
-def test_merged_nets_are_named_by_their_place_among_all_that_were_asked_for():
-    (result,) = fit(make_job(n_nets=2))
-    merged = merge_results([replace(result, kept=[0, 2]), replace(result, kept=[1, 3])], [3, 4])
-    assert merged.kept == [0, 2, 4, 6]
+def test_every_net_in_vain_is_one_error_over_all_jobs(make_job, small, train):
+    job = make_job(small)
+    broken = replace(job, data=replace(job.data, features=job.data.features * 1e25))
+    with pytest.raises(DivergenceError, match="none of 6 net"):
+        train(broken, broken)
+    kept, lost = train(job, broken)
+    assert (kept.n_nets, lost.n_nets, lost.history.loss.shape[1]) == (3, 0, 0)
+
+
+def test_nets_without_a_roc_curve_give_all_nets_another_score(make_job, small, train):
+    config = replace(small, task="classification", dither=0.0)
+    job, other = make_job(config), make_job(config)
+    labels = job.data.labels.clone()
+    labels[job.data.validation_rows[0]] = 1.0  # net 0 has no ROC curve, the others may have one
+    job = fix_score(replace(job, data=replace(job.data, labels=labels)))
+    assert job.score_name == job.part(1, 2).score_name == "minus squared error"
+    assert fix_score(job) is job
+    assert fix_score(other).score_name == "auc"
+    assert [result.score_name for result in train(job, other)] == ["minus squared error"] * 2
+
+
+def test_the_time_of_later_groups_is_kept_for_them(make_job, small, train, limit_group):
+    train(make_job(small))  # loads everything
+    job = make_job(replace(small, max_iter=10**5), n_nets=6)
+    limit_group(job, 3)
+    (result,) = train(job, deadline=Deadline(1.0))
+    steps = result.n_iterations
+    assert result.n_nets == 6
+    assert steps.min() > 0.2 * steps.max()
+
+
+def test_time_is_divided_by_iterations_and_depth(make_job, small):
+    cost = net_cost(make_job(small))
+    assert net_cost(make_job(replace(small, max_iter=16))) == pytest.approx(2 * cost)
+    assert net_cost(make_job(replace(small, depth=4))) > 1.5 * cost
 
 
 # ---------------------------------------------------------------------------- memory
 
 
-def test_the_plan_knows_every_size_that_matters():
-    base = bytes_per_net(make_job(n_rows=400), CPU)
-    for larger in (
-        replace(SMALL, width=240),
-        replace(SMALL, depth=4),
-        replace(SMALL, n_permutations=300),
-        replace(SMALL, activation="mish"),
-        replace(SMALL, precision="reduced"),
-    ):
-        assert bytes_per_net(make_job(larger, n_rows=400), CPU) > base
-    assert bytes_per_net(make_job(n_rows=4000), CPU) > 2 * base
-    assert bytes_per_net(make_job(n_rows=400, weights=torch.ones(400)), CPU) > base
-    batched = make_job(replace(SMALL, batch_size=100), n_rows=400)
-    assert bytes_per_net(batched, CPU) < base
+@pytest.fixture
+def give_memory(monkeypatch):
+    def give(n_bytes):
+        monkeypatch.setattr(jobs_module, "available_memory", lambda _: n_bytes)
+
+    return give
 
 
 @pytest.mark.parametrize(("n_fit", "sizes"), [(6, [6]), (5, [3, 3]), (4, [3, 3]), (2, [2, 2, 2])])
-def test_nets_are_divided_evenly_among_as_few_groups_as_fit(n_fit, sizes, monkeypatch):
-    job = make_job()
-    budget = shared_bytes(job, CPU) + n_fit * one(job)
-    monkeypatch.setattr(planning, "available_memory", lambda _: math.ceil(budget / planning.USABLE))
-    waves = plan_waves([job], CPU)
-    assert [share.n_nets for (share,) in waves] == sizes
-    assert [share.start for (share,) in waves] == [sum(sizes[:i]) for i in range(len(sizes))]
-
-
-def test_a_share_of_the_memory_holds_fewer_nets(monkeypatch):
-    job = make_job()
-    budget = 2 * (shared_bytes(job, CPU) + 3 * one(job))
-    monkeypatch.setattr(planning, "available_memory", lambda _: math.ceil(budget / planning.USABLE))
+def test_nets_are_divided_evenly_among_as_few_groups_as_fit(
+    n_fit, sizes, make_job, small, give_memory
+):
+    job = make_job(small, n_nets=6)
+    budget = shared_bytes(job, CPU) + n_fit * bytes_per_net(job, CPU)
+    for share in (1.0, 0.5):
+        give_memory(math.ceil(budget / USABLE / share))
+        waves = plan_waves([job], CPU, share)
+        assert [share.n_nets for (share,) in waves] == sizes
+        assert [share.start for (share,) in waves] == [sum(sizes[:i]) for i in range(len(sizes))]
+    give_memory(None)
     assert len(plan_waves([job], CPU)) == 1
-    assert len(plan_waves([job], CPU, memory_share=0.5)) == 2
-
-
-def test_where_memory_is_unknown_nothing_is_refused(monkeypatch):
-    monkeypatch.setattr(planning, "available_memory", lambda _: None)
-    assert len(plan_waves([make_job()], CPU)) == 1
 
 
 @pytest.mark.parametrize(
-    ("change", "parameters"),
+    ("change", "message"),
     [
-        ({"width": 4096}, "Lower width or batch_size"),
+        ({"width": 4096}, r"rows at a time needs .* GiB of memory on cpu.*Lower width or batch_s"),
         ({"n_permutations": 4096, "width": 8}, "Lower n_permutations or"),
     ],
 )
 def test_a_net_that_can_never_fit_is_refused_with_sizes_and_parameter(
-    change, parameters, monkeypatch
+    change, message, make_job, small, train, give_memory
 ):
-    monkeypatch.setattr(planning, "available_memory", lambda _: 2**20)
-    job = make_job(replace(SMALL, **change), n_rows=600)
-    with pytest.raises(NotEnoughMemoryError, match=r"rows at a time needs .* GiB of memory on cpu"):
-        fit(job)
-    with pytest.raises(NotEnoughMemoryError, match=parameters):
-        fit(job)
+    give_memory(2**20)
+    with pytest.raises(NotEnoughMemoryError, match=message):
+        train(make_job(replace(small, **change), n_rows=600))
 
 
-def test_cuda_runs_jobs_side_by_side_if_they_fit(monkeypatch):
-    jobs = [make_job(), make_job(replace(SMALL, depth=1))]
-    monkeypatch.setattr(planning, "available_memory", lambda _: 2**40)
-    assert plan_waves(jobs, CUDA) == [(Share(0, 0, 6), Share(1, 0, 6))]
-    assert plan_waves(jobs, CPU) == [(Share(0, 0, 6),), (Share(1, 0, 6),)]
-    need = sum(shared_bytes(job, CUDA) + 6 * bytes_per_net(job, CUDA) for job in jobs)
-    monkeypatch.setattr(planning, "available_memory", lambda _: need)
+def test_cuda_runs_jobs_side_by_side_if_they_fit(make_job, small, give_memory):
+    jobs = [make_job(small), make_job(replace(small, depth=1))]
+    give_memory(2**40)
+    assert plan_waves(jobs, CUDA) == [(Share(0, 0, 3), Share(1, 0, 3))]
+    assert plan_waves(jobs, CPU) == [(Share(0, 0, 3),), (Share(1, 0, 3),)]
+    give_memory(sum(shared_bytes(job, CUDA) + 3 * bytes_per_net(job, CUDA) for job in jobs))
     assert all(len(wave) == 1 for wave in plan_waves(jobs, CUDA))
+
+
+class Storages(TorchDispatchMode):
+    """Counts the bytes of all tensors that are alive, and the most that ever were."""
+
+    def __init__(self):
+        super().__init__()
+        self.alive, self.most, self._known = 0, 0, set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for tensor in out if isinstance(out, tuple | list) else [out]:
+            if isinstance(tensor, torch.Tensor):
+                self._count(tensor.untyped_storage())
+        return out
+
+    def _count(self, storage):
+        key, size = storage._cdata, storage.nbytes()
+        if key not in self._known:
+            self._known.add(key)
+            self.alive += size
+            self.most = max(self.most, self.alive)
+            weakref.finalize(storage, self._forget, key, size)
+
+    def _forget(self, key, size):
+        self._known.discard(key)
+        self.alive -= size
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"scale_rate": 0.0},
+        {"keep": "best"},
+        {"keep": "last"},
+        {"activation": "mish"},
+        {"depth": 1},
+        {"depth": 3, "width": 64},
+        {"batch_size": 50},
+        {"keep": "best", "head": "linear"},
+        {"precision": "reduced"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"n_rows": 200, "weighted": True},
+        {"n_rows": 200, "n_features": 60, "own_tables": True},
+        {"n_rows": 800, "n_features": 100},
+    ],
+    ids=str,
+)
+def test_no_more_memory_is_used_than_planned(change, table, make_job, cycles, train):
+    job = make_job(replace(cycles, **{"max_iter": 5, "width": 48} | change), n_nets=6, **table)
+    with Storages() as storages:
+        train(job)
+    # Libraries' workspaces are not tensors, and far larger than these nets.
+    planned = shared_bytes(job, CPU) - CPU_WORKSPACE + 6 * bytes_per_net(job, CPU)
+    assert planned / 5 < storages.most <= planned  # the count sees what there is
+
+
+def test_the_plan_counts_trained_output_weights_and_no_ridge_without_one(
+    make_job, make_trainer, small
+):
+    job = make_job(replace(small, head="linear", width=512, n_permutations=100), n_rows=1000)
+    trainer = make_trainer(job.data, job.config)
+    trained = [*trainer.nets.parameters(), *trainer.output.parameters()]
+    assert count_weights(job) == sum(tensor[0].numel() for tensor in trained)
+    ridge = replace(job, config=replace(job.config, head="all"))
+    gram = 4 * 512**2
+    for device in (CPU, CUDA):
+        assert bytes_per_net(ridge, device) > bytes_per_net(job, device) + 2 * gram
+        assert shared_bytes(ridge, device) > shared_bytes(job, device) + 2 * gram
+    assert net_cost(ridge) > net_cost(job) + job.config.steps * 512**3 / 3
 
 
 def test_waves_are_halved_down_to_one_net():
@@ -214,7 +284,7 @@ def test_waves_are_halved_down_to_one_net():
 
 @pytest.fixture
 def short_of_memory(monkeypatch):
-    """Trainers of more than so many nets fail at their third iteration, as a device would."""
+    """Trainers of more than this many nets fail at their third iteration, as a device would."""
 
     def limit(most, error):
         original = Trainer.advance
@@ -229,206 +299,214 @@ def short_of_memory(monkeypatch):
     return limit
 
 
-OUT_OF_MEMORY = [
-    RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"),
-    MemoryError(),
-    torch.cuda.OutOfMemoryError("CUDA out of memory."),
-]
-
-
-@pytest.mark.parametrize("error", OUT_OF_MEMORY, ids=lambda error: type(error).__name__)
-def test_running_out_of_memory_halves_the_group_and_changes_nothing(error, short_of_memory):
-    job = make_job()
-    (free,) = fit(job)
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"),
+        MemoryError(),
+        torch.cuda.OutOfMemoryError("CUDA out of memory."),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_running_out_of_memory_halves_the_group_and_changes_nothing(
+    error, make_job, small, train, short_of_memory
+):
+    job = make_job(small, n_nets=6)
+    (free,) = train(job)
     short_of_memory(2, error)
     watcher = Watcher()
-    (halved,) = fit(job, reporter=watcher)
+    (halved,) = train(job, reporter=watcher)
     assert_same(halved, free)
     assert len(watcher.said) == 3  # six nets, then twice three of them
-    assert "ran out with 6 nets side by side" in watcher.said[0]
+    assert "cpu ran out of memory with 6 nets side by side" in watcher.said[0]
 
 
-def test_nets_keep_their_order_when_an_early_group_is_halved(short_of_memory, monkeypatch):
-    job = make_job(n_nets=7)
-    (free,) = fit(job)
-    monkeypatch.setattr(planning, "MOST_ON_CPU", shared_bytes(job, CPU) + 4 * one(job))
+def test_nets_keep_their_order_when_an_early_group_is_halved(
+    make_job, small, train, short_of_memory, limit_group
+):
+    job = make_job(small, n_nets=7)
+    (free,) = train(job)
+    limit_group(job, 4)
     short_of_memory(3, MemoryError())  # the first group has four nets, the second three
-    (halved,) = fit(job)
-    assert_same(halved, free)
+    assert_same(train(job)[0], free)
 
 
-def test_one_net_that_runs_out_of_memory_is_an_error(short_of_memory):
-    short_of_memory(0, MemoryError())
-    with pytest.raises(NotEnoughMemoryError, match="one net of depth 2 and width 24"):
-        fit(make_job())
-
-
-def test_other_errors_are_not_taken_for_lack_of_memory(short_of_memory):
-    short_of_memory(0, RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
-    with pytest.raises(RuntimeError, match="shapes"):
-        fit(make_job())
+@pytest.mark.parametrize(
+    ("error", "expected", "message"),
+    [
+        (MemoryError(), NotEnoughMemoryError, "one net of depth 2 and width 24"),
+        (RuntimeError("mat1 and mat2 shapes"), RuntimeError, "shapes"),
+    ],
+)
+def test_one_net_without_memory_and_other_errors_are_errors(
+    error, expected, message, make_job, small, train, short_of_memory
+):
+    short_of_memory(0, error)
+    with pytest.raises(expected, match=message):
+        train(make_job(small))
     assert not is_out_of_memory(NotEnoughMemoryError("refused by the plan"))
 
 
-def test_nothing_of_a_fit_stays_in_memory():
-    fit(make_job())
-    gc.collect()
-    before = sum(1 for kept in gc.get_objects() if type(kept) is Trainer)
-    fit(make_job())
-    gc.collect()
-    assert sum(1 for kept in gc.get_objects() if type(kept) is Trainer) == before
+def test_nothing_of_a_fit_stays_in_memory(make_job, small, train):
+    counts = []
+    for _ in range(2):
+        train(make_job(small))
+        gc.collect()
+        counts.append(sum(1 for kept in gc.get_objects() if type(kept) is Trainer))
+    assert counts[0] == counts[1]
 
 
-# ---------------------------------------------------------------------------- stopping
+# ---------------------------------------------------------------------------- workers
 
 
-@pytest.mark.parametrize("batch_size", [4096, 10])
-def test_patience_stops_each_net_on_its_own_and_keeps_its_best(batch_size):
-    config = replace(SMALL, max_iter=60, learning_rate=0.05, batch_size=batch_size)
-    (free,) = fit(make_job(config))
-    (patient,) = fit(make_job(replace(config, patience=4)))
-    assert len(set(patient.n_iterations.tolist())) > 1
-    for net in range(6):
-        # The first iteration after which four others brought nothing better.
-        scores = free.history.score[:, net].tolist()
-        best, stop = 0, 60
-        for iteration, score in enumerate(scores):
-            if score > scores[best]:
-                best = iteration
-            elif iteration - best == 4:
-                stop = iteration
-                break
-        assert int(patient.n_iterations[net]) == stop
-        assert int(patient.best_iteration[net]) == best
-        # Whoever left before it, a net goes on as it would have.
-        torch.testing.assert_close(
-            patient.history.loss[: stop + 1, net],
-            free.history.loss[: stop + 1, net],
-            rtol=1e-3,
-            atol=1e-4,
-        )
-    assert not patient.diverged.any()
-    assert len(patient.history.loss) == int(patient.n_iterations.max()) + 1
+@pytest.fixture
+def train_parallel():
+    def run(jobs, n_jobs=2, deadline=None, reporter=None):
+        options = {"n_jobs": n_jobs, "device": CPU, "deadline": deadline or Deadline(None)}
+        with joblib.parallel_config(backend="threading"):
+            return train_in_parallel(jobs, reporter=reporter, **options)
+
+    return run
 
 
-def test_patience_longer_than_training_changes_nothing():
-    assert_same(fit(make_job(replace(SMALL, patience=50)))[0], fit(make_job())[0], atol=0)
+@pytest.mark.parametrize("n_workers", range(1, 9))
+@pytest.mark.parametrize("sizes", [(10,), (10, 10), (1, 1), (3, 1, 2), (5, 4)])
+def test_every_net_goes_to_one_worker_and_no_worker_has_two_more_than_another(
+    sizes, n_workers, make_job, small
+):
+    jobs = [make_job(small, n_nets=size) for size in sizes]
+    shares = divide_jobs(jobs, min(n_workers, sum(sizes)))
+    for index, job in enumerate(jobs):
+        parts = [share.take(jobs).seeds for own in shares for share in own if share.job == index]
+        assert sum(parts, ()) == job.seeds
+        assert max(map(len, parts)) - min(map(len, parts)) <= 1
+    loads = [sum(share.n_nets for share in own) for own in shares]
+    assert 1 <= max(loads) <= min(loads) + 1
 
 
-def test_every_net_in_vain_is_one_error_over_all_jobs():
-    job = make_job()
-    broken = replace(job, data=replace(job.data, features=job.data.features * 1e25))
-    with pytest.raises(DivergenceError, match="none of 12 net"):
-        fit(broken, broken)
-    kept, lost = fit(job, broken)
-    assert kept.n_nets == 6
-    assert lost.n_nets == 0
-    assert lost.history.loss.shape[1] == 0
+@pytest.mark.parametrize("n_jobs", [2, 3, 7])
+def test_nets_of_workers_are_those_of_one_process_in_the_same_order(
+    n_jobs, make_job, small, train, train_parallel
+):
+    jobs = [make_job(small, n_nets=4), make_job(replace(small, depth=1))]
+    watcher = Watcher()
+    results = train_parallel(jobs, n_jobs, reporter=watcher)
+    for one, other in zip(results, train(*jobs), strict=True):
+        assert_same(one, other)
+    assert len(watcher.steps) == n_jobs
+    assert sum(watcher.steps) == 7 * 9  # nets times iterations
+    assert watcher.said == [f"7 nets are trained by {n_jobs} workers in parallel."]
 
 
-def test_a_net_that_cannot_be_factored_sits_out_and_comes_back():
-    config = replace(SMALL, penalty=1.0, width=200, max_iter=6)
-    job = make_job(config, n_nets=2)
-    trainer = Trainer(job.data, config, job.seeds, "r2", CPU)
-    trainer.advance()
-    trainer.look()
-    trainer.nets.biases[-1][0] = 1e4  # one direction, beside which float32 sees nothing else
-    trainer.output.log_penalty[0] = math.log(1e-8)
-    while not trainer.is_done:
-        trainer.advance()
-        trainer.look()
-    result = trainer.result()
-    assert int(result.n_recoveries[0]) > 0
-    assert int(result.n_recoveries[1]) == 0
-    assert not result.diverged.any()
-    scores = result.history.score[:, 0]
-    assert scores.isnan().any()
-    assert scores[-1].isfinite()
-    assert float(result.history.penalty[-1, 0]) > 1.0
+def test_one_worker_needs_no_pool_and_a_parallel_config_sets_the_number(
+    make_job, small, monkeypatch, train_parallel
+):
+    asked = []
+
+    class Refused(joblib.Parallel):
+        def __init__(self, n_jobs, **options):
+            asked.append(n_jobs)
+            raise InterruptedError
+
+    monkeypatch.setattr(joblib, "Parallel", Refused)
+    options = {"n_jobs": None, "device": CPU, "deadline": Deadline(None)}
+    assert train_in_parallel([make_job(small)], **options)[0].n_nets == 3
+    assert train_parallel([make_job(small)], 1)[0].n_nets == 3
+    assert train_parallel([make_job(small, n_nets=1)], 8)[0].n_nets == 1
+    with pytest.raises(InterruptedError), joblib.parallel_config("threading", n_jobs=3):
+        train_in_parallel([make_job(small, n_nets=4)], **options)
+    assert asked == [3]
 
 
-def test_a_net_beyond_help_is_given_up_after_eight_raises(monkeypatch):
-    factor_gram = ridge_output.factor_gram
-
-    def never_for_net_0(gram, penalty, out=None):
-        factor = factor_gram(gram, penalty, out)
-        failed = factor.failed.clone()
-        failed[0] |= len(failed) == 2
-        return replace(factor, failed=failed)
-
-    monkeypatch.setattr(ridge_output, "factor_gram", never_for_net_0)
-    (result,) = fit(make_job(replace(SMALL, max_iter=20), n_nets=2))
-    assert result.diverged.tolist() == [True, False]
-    assert result.n_iterations.tolist() == [9, 20]  # the ninth failure is the last
-    assert result.history.score[1:10, 0].isnan().all()
-    assert int(result.best_iteration[0]) == 0
+def test_a_task_and_its_results_travel_by_pickle(make_job, small):
+    task = (1, [fix_score(make_job(small))], "cpu", Deadline(50.0), 2)
+    worker, (result,) = pickle.loads(pickle.dumps(run_worker(*pickle.loads(pickle.dumps(task)))))
+    assert (worker, result.n_nets) == (1, 3)
 
 
-def test_raises_are_counted_in_all_and_in_a_row():
-    status = NetStatus.start(2, CPU)
-    places = torch.arange(2)
-    for n_raises in range(1, 4):
-        in_a_row = status.count_raises(places, torch.tensor([1, 0]))
-        assert in_a_row.tolist() == [n_raises, 0]
-    assert status.count_raises(places, torch.tensor([0, 1])).tolist() == [0, 1]
-    assert status.n_recoveries.tolist() == [3, 1]
+def test_threads_and_memory_are_divided_among_workers_and_given_back(monkeypatch):
+    seen = []
 
+    def note(_jobs, _device, _deadline, _reporter, memory_share):
+        seen.append((torch.get_num_threads(), memory_share))
+        torch.set_num_threads(3)
+        return []
 
-def test_the_time_of_later_groups_is_kept_for_them(monkeypatch):
-    job = make_job(replace(SMALL, max_iter=10**6))
-    monkeypatch.setattr(planning, "MOST_ON_CPU", shared_bytes(job, CPU) + 3 * one(job))
-    (result,) = fit(job, limit=1.0)
-    steps = result.n_iterations
-    assert result.n_nets == 6
-    assert steps.min() > 0.2 * steps.max()
-    assert Deadline(None).part(0.5).limit is None
-    assert 4.9 < Deadline(10.0).part(0.5).limit <= 5.0
-    later = Deadline(10.0)
-    later.start -= 4.0
-    assert 2.9 < later.part(0.5).limit <= 3.0  # of what is left, not of all
-    later.start -= 100.0
-    assert later.part(0.5).limit == 0.0
-
-
-def test_time_is_shared_out_by_iterations_and_depth():
-    cost = net_cost(make_job())
-    assert net_cost(make_job(replace(SMALL, max_iter=16))) == pytest.approx(2 * cost)
-    assert net_cost(make_job(replace(SMALL, depth=4))) > 1.5 * cost
-
-
-def test_one_score_for_all_nets_also_when_they_are_divided():
-    config = replace(SMALL, task="classification", dither=0.0, loss="released")
-    job = make_job(config, n_nets=2)
-    labels = job.data.labels.clone()
-    labels[job.data.validation_rows[0]] = 1.0  # net 0 has no ROC curve, net 1 may have one
-    job = replace(job, data=replace(job.data, labels=labels))
-    chosen = jobs_module.choose_score_of(job)
-    assert chosen.score_name == "minus squared error"
-    assert chosen.part(1, 2).score_name == "minus squared error"
-    assert jobs_module.choose_score_of(chosen) is chosen
-
-
-# ---------------------------------------------------------------------------- precision, CUDA
-
-
-def test_reduced_precision_trains_nearly_the_same_nets():
-    config = replace(SMALL, width=64, max_iter=20)
-    (full,), (reduced,) = fit(make_job(config)), fit(make_job(replace(config, precision="reduced")))
-    assert not torch.equal(full.history.loss, reduced.history.loss)
-    torch.testing.assert_close(full.history.loss, reduced.history.loss, rtol=0.05, atol=0.05)
-    assert float((full.score - reduced.score).abs().max()) < 0.1
-
-
-def test_the_precision_of_the_process_is_set_aside_and_put_back():
-    (plain,) = fit(make_job())
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("medium")
+    monkeypatch.setattr(jobs_module, "_train", note)
+    monkeypatch.setattr(joblib, "cpu_count", lambda: 8)
+    before = torch.get_num_threads()
     try:
-        (same,) = fit(make_job())
-        assert torch.get_float32_matmul_precision() == "medium"
+        for n_own, n_workers in ((6, 4), (1, 4), (6, 50)):
+            torch.set_num_threads(n_own)
+            run_worker(0, [], "cpu", Deadline(None), n_workers)
+            assert torch.get_num_threads() == n_own
     finally:
-        torch.set_float32_matmul_precision(before)
-    assert_same(same, plain, atol=0)
+        torch.set_num_threads(before)
+    # Two of eight cores each; never more than the process was given; at least one.
+    assert seen == [(2, 0.25), (1, 0.25), (1, 0.02)]
+
+
+def test_the_time_limit_holds_in_workers(make_job, small, train, train_parallel):
+    train(make_job(small))  # loads everything
+    jobs = [make_job(replace(small, depth=d, max_iter=10**5), n_nets=2) for d in (1, 2)]
+    results = train_parallel(jobs, deadline=Deadline(1.0))
+    assert [result.n_nets for result in results] == [2, 2]
+    assert all((result.n_iterations < 10**5).all() for result in results)
+    late = Deadline(5.0)
+    late.start -= 100.0
+    with pytest.raises(TimeLimitError, match=r"time_limit=5\.0 s was over"):
+        train_parallel(jobs, deadline=late)
+
+
+def test_nets_of_other_workers_survive_a_share_that_diverged(
+    make_job, small, train, train_parallel, poison
+):
+    config = replace(small, head="train")
+    jobs = [make_job(config, n_nets=4), make_job(replace(config, depth=1), n_nets=1)]
+    assert [len(own) for own in divide_jobs(jobs, 2)] == [2, 1]
+    (whole,) = train(jobs[0])
+    data = poison(poison(jobs[0].data, 0), 1)
+    lost = replace(jobs[1], data=poison(jobs[1].data, 0))
+    first, second = train_parallel([replace(jobs[0], data=data), lost], reporter=None)
+    assert first.kept == [2, 3]
+    torch.testing.assert_close(first.head, whole.head[2:], atol=1e-5, rtol=1e-4)
+    assert (second.kept, second.nets.n_nets, second.head.shape) == ([], 0, (0, 24, 1))
+    with pytest.raises(DivergenceError, match="none of 2 net"):
+        train_parallel([lost, lost])
+
+
+class KilledWorker(Exception):
+    """As Dask's is called."""
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "message"),
+    [
+        (BrokenProcessPool("gone"), WorkerError, r"one of 2 workers ended.*Lower n_jobs"),
+        (KilledWorker("gone"), WorkerError, r"one of 2 workers ended.*Lower n_jobs"),
+        (ZeroDivisionError("mine"), ZeroDivisionError, "mine"),
+        (KeyboardInterrupt("stop"), KeyboardInterrupt, "stop"),
+    ],
+)
+def test_a_lost_worker_is_explained_and_other_errors_stay(
+    error, expected, message, make_job, small, train_parallel, monkeypatch
+):
+    def fail(*_args):
+        torch.set_num_threads(1)
+        raise error
+
+    monkeypatch.setattr(jobs_module, "run_worker", fail)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(expected, match=message):
+            train_parallel([make_job(small)])
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+# ---------------------------------------------------------------------------- CUDA
 
 
 def test_noise_is_drawn_ahead_only_on_cuda_and_by_the_size_of_one_net():
@@ -455,11 +533,10 @@ def test_noise_is_drawn_ahead_only_on_cuda_and_by_the_size_of_one_net():
     ids=str,
 )
 @pytest.mark.parametrize("weighted", [False, True])
-def test_cuda_computes_what_the_cpu_computes(change, weighted):
-    config = replace(SMALL, **{"max_iter": 25, "dither": 0.0, "structured_noise": 0.0} | change)
-    weights = torch.linspace(0.2, 3.0, 400) if weighted else None
-    job = make_job(config, n_nets=3, n_rows=400, weights=weights)
-    (cpu,), (cuda,) = fit(job), fit(job, device=CUDA)
+def test_cuda_computes_what_the_cpu_computes(change, weighted, make_job, small, train):
+    config = replace(small, **{"max_iter": 25, "dither": 0.0, "structured_noise": 0.0} | change)
+    job = make_job(config, n_rows=400, weighted=weighted)
+    (cpu,), (cuda,) = train(job), train(job, device=CUDA)
     torch.testing.assert_close(cuda.history.loss, cpu.history.loss, rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(
         cuda.history.penalty, cpu.history.penalty, rtol=1e-2, atol=1e-3, equal_nan=True
@@ -469,34 +546,29 @@ def test_cuda_computes_what_the_cpu_computes(change, weighted):
 @needs_cuda
 @pytest.mark.parametrize("head", ["all", "linear"])
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_cuda_gives_the_same_nets_in_any_grouping(size, head):
-    job = make_job(replace(SMALL, max_iter=45, width=64, head=head))
-    (together,) = fit(job, device=CUDA)
+def test_cuda_gives_the_same_nets_in_any_grouping(size, head, make_job, small, train):
+    job = make_job(replace(small, max_iter=45, width=64, head=head), n_nets=6)
+    (together,) = train(job, device=CUDA)
     for start in range(0, 6, size):
-        (part,) = fit(job.part(start, start + size), device=CUDA)
-        torch.testing.assert_close(
-            part.validation_output,
-            together.validation_output[start : start + size],
-            rtol=1e-3,
-            atol=1e-4,
-        )
+        (part,) = train(job.part(start, start + size), device=CUDA)
+        expected = together.validation_output[start : start + size]
+        torch.testing.assert_close(part.validation_output, expected, rtol=1e-3, atol=1e-4)
 
 
 @needs_cuda
 @pytest.mark.parametrize("head", ["all", "linear"])
-def test_cuda_stops_nets_as_the_cpu_does(head):
-    config = replace(SMALL, max_iter=100, dither=0.0, structured_noise=0.0, learning_rate=0.05)
-    job = make_job(replace(config, patience=4, head=head))
-    (cpu,), (cuda,) = fit(job), fit(job, device=CUDA)
+def test_cuda_stops_nets_as_the_cpu_does(head, make_job, small, train):
+    config = replace(small, max_iter=100, dither=0.0, structured_noise=0.0, learning_rate=0.05)
+    job = make_job(replace(config, patience=4, head=head), n_nets=6)
+    (cpu,), (cuda,) = train(job), train(job, device=CUDA)
     assert cuda.n_iterations.tolist() == cpu.n_iterations.tolist()
     assert cuda.best_iteration.tolist() == cpu.best_iteration.tolist()
 
 
 @needs_cuda
 @pytest.mark.parametrize("head", ["all", "linear"])
-def test_a_recorded_iteration_never_waits_for_the_device(head):
-    job = make_job(replace(SMALL, max_iter=60, head=head))
-    trainer = Trainer(job.data, job.config, job.seeds, "r2", CUDA)
+def test_a_recorded_iteration_never_waits_for_the_device(head, make_data, make_trainer, small):
+    trainer = make_trainer(make_data(), replace(small, max_iter=60, head=head), CUDA)
     trainer.advance()
     trainer.look()
     with warnings.catch_warnings():
@@ -512,26 +584,26 @@ def test_a_recorded_iteration_never_waits_for_the_device(head):
 
 @needs_cuda
 @pytest.mark.parametrize("head", ["all", "linear"])
-def test_cuda_memory_goes_back_and_stays_within_the_plan(head):
-    job = make_job(replace(SMALL, width=512, head=head), n_rows=600)
-    fit(job, device=CUDA)
+def test_cuda_memory_goes_back_and_stays_within_the_plan(head, make_job, small, train):
+    job = make_job(replace(small, width=512, head=head), n_nets=6, n_rows=600)
+    train(job, device=CUDA)
     gc.collect()
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
-    fit(job, device=CUDA)
+    train(job, device=CUDA)
     gc.collect()
     assert torch.cuda.memory_allocated() <= before
     reserved = torch.cuda.memory_reserved()
-    fit(job, device=CUDA)
+    train(job, device=CUDA)
     assert torch.cuda.memory_reserved() <= reserved
     planned = shared_bytes(job, CUDA) + 6 * bytes_per_net(job, CUDA)
     assert torch.cuda.max_memory_allocated() - before <= planned
 
 
 @needs_cuda
-def test_cuda_that_runs_out_of_memory_halves_the_group():
-    job = make_job(replace(SMALL, width=1024, max_iter=25), n_rows=600)
-    (free,) = fit(job, device=CUDA)
+def test_cuda_that_runs_out_of_memory_halves_the_group(make_job, small, train):
+    job = make_job(replace(small, width=1024, max_iter=25), n_nets=6, n_rows=600)
+    (free,) = train(job, device=CUDA)
     gc.collect()
     torch.cuda.empty_cache()
     _, total = torch.cuda.mem_get_info()
@@ -539,10 +611,9 @@ def test_cuda_that_runs_out_of_memory_halves_the_group():
     torch.cuda.set_per_process_memory_fraction(most / total)
     watcher = Watcher()
     try:
-        (halved,) = fit(job, device=CUDA, reporter=watcher)
+        (halved,) = train(job, device=CUDA, reporter=watcher)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert any("ran out" in said for said in watcher.said)
-    torch.testing.assert_close(
-        halved.validation_output, free.validation_output, rtol=1e-3, atol=1e-4
-    )
+    near = {"rtol": 1e-3, "atol": 1e-4}
+    torch.testing.assert_close(halved.validation_output, free.validation_output, **near)

@@ -37,6 +37,7 @@ ISO_DATE = re.compile(
     r"(?:[T ](\d{2}):(\d{2})(?::(\d{2})(?:\.(\d+))?)?(?: ?(?:(Z)|([+-])(\d{2}):?(\d{2})))?)?",
     re.ASCII,
 )
+REAL: tuple[type[Any], ...] = (numbers.Real, Decimal)
 NO_DATE = np.datetime64("NaT", "us")
 BOOLEANS = {"0": "False", "1": "True"}  # levels of numbers, where `fit` saw booleans
 KIND_NAMES = {
@@ -324,7 +325,7 @@ def _factorize(values: NDArray[Any]) -> tuple[Codes, list[Any]]:
     pandas = sys.modules.get("pandas")
     if pandas is not None and len(values) >= MANY_ROWS:
         codes, found = pandas.factorize(values)
-        return codes, list(found)
+        return codes, found.tolist()
     seen: dict[Any, int] = {}
     each = [-1 if _is_gap(v) else seen.setdefault(v, len(seen)) for v in values.tolist()]
     return np.array(each, dtype=np.intp), list(seen)
@@ -361,7 +362,7 @@ def _read_distinct(
         return Column(name, "empty", codes=codes)
     if hold(bool, np.bool_):
         return Column(name, "boolean", codes=codes, keys=tuple(str(bool(v)) for v in distinct))
-    if hold(numbers.Real, Decimal):
+    if hold(*REAL):
         return Column(name, "number", numbers=gather([_to_float(value) for value in distinct]))
     if hold(datetime.timedelta):
         return Column(name, "duration", numbers=gather([v.total_seconds() for v in distinct]))
@@ -394,7 +395,7 @@ def level_key(value: Any) -> str:
     pandas read it as floats."""
     if isinstance(value, bytes):
         return value.decode("utf-8", errors="replace")
-    if isinstance(value, (numbers.Real, Decimal)) and not isinstance(value, bool):
+    if isinstance(value, REAL) and not isinstance(value, bool):
         number = _to_float(value)
         return str(int(value)) if math.isfinite(number) and number == int(value) else repr(number)
     return str(value)
@@ -446,12 +447,8 @@ def as_levels(column: Column, boolean: bool = False) -> tuple[Codes, tuple[str, 
     numbers 0 and 1 are False and True."""
     if column.codes is not None:
         return column.codes, column.keys
-    missing = is_missing(column)
-    values: NDArray[Any] = _numbers_or_dates(column)
-    distinct, found = np.unique(values[~missing], return_inverse=True)
-    codes = np.full(len(values), -1, dtype=np.intp)
-    codes[~missing] = found.reshape(-1)
-    keys = tuple(level_key(value) for value in distinct.tolist())
+    codes, distinct = _factorize(_number_of(column) if column.dates is None else column.dates)
+    keys = tuple(level_key(value) for value in distinct)
     if boolean:
         keys = tuple(BOOLEANS.get(key, key) for key in keys)
     return codes, keys
@@ -467,10 +464,6 @@ def is_missing(column: Column) -> NDArray[np.bool_]:
 def _number_of(column: Column) -> FloatArray:
     assert column.numbers is not None
     return column.numbers
-
-
-def _numbers_or_dates(column: Column) -> NDArray[Any]:
-    return _number_of(column) if column.dates is None else column.dates
 
 
 def _require_gaps(column: Column, fitted: Kind) -> int:

@@ -261,8 +261,9 @@ class FittedModel:
         return f"FittedModel({self.estimator}, {self.n_features_in_} columns, {self.n_nets} nets)"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is made when it is first needed."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+        """Without nets made ready for prediction; a copy computes with numpy."""
+        names = set(self.__dataclass_fields__) - {"library"}
+        return {name: getattr(self, name) for name in names}
 
     # --- predictions -----------------------------------------------------------------------------
 

@@ -51,6 +51,7 @@ class Library:
     put: Callable[[NDArray[Any]], Array]
     get: Callable[[Array], NDArray[Any]]
     cast: Callable[[Array, str], Array]  # to "float32" or "float64"
+    exact: bool = False  # everything in float64
 
 
 NUMPY = Library(np, np.asarray, np.asarray, lambda array, dtype: array.astype(dtype, copy=False))
@@ -147,7 +148,7 @@ class WavesView:
 
     @property
     def n_seen(self) -> int:
-        return self.n_features + self.mixtures.shape[0] * self.mixtures.shape[2]
+        return self.n_features + int(self.mixtures.shape[0] * self.mixtures.shape[2])
 
     @property
     def sources(self) -> NDArray[np.int64]:
@@ -163,7 +164,7 @@ View = PlainView | BinsView | WavesView
 def view_features(view: View, matrix: FloatArray) -> NDArray[np.float32]:
     """The features that nets with this view are trained on. (N, F) -> (N, V)"""
     seen = _ViewStack([view], NUMPY).apply(matrix)[0]
-    return np.clip(seen, -LARGEST_SINGLE, LARGEST_SINGLE).astype(np.float32)
+    return np.asarray(np.clip(seen, -LARGEST_SINGLE, LARGEST_SINGLE), dtype=np.float32)
 
 
 class _ViewStack:
@@ -242,7 +243,7 @@ class Nets:
 
     @property
     def width(self) -> int:
-        return self.weights[-1].shape[2]
+        return int(self.weights[-1].shape[2])
 
     def first_weight(self, net: int) -> FloatArray:
         """Scaling features is scaling the rows of the first weight. (V, H)"""
@@ -332,6 +333,7 @@ class Bank:
         self, refs: Sequence[NetRef], library: Library = NUMPY, *, exact: bool = False
     ) -> None:
         """exact: all of it in float64."""
+        exact = exact or library.exact
         self._refs, self._library, self._exact = list(refs), library, exact
         groups: dict[Any, list[int]] = {}
         for position, ref in enumerate(self._refs):

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import FrameType
 from typing import Any, Literal
 
 import numpy as np
@@ -504,7 +505,8 @@ def _warn_about(novelties: Iterable[Novelty]) -> None:
 
 def warn(text: str) -> None:
     """A warning that points at the first line outside muddle and scikit-learn."""
-    frame, level = sys._getframe(1), 1
+    frame: FrameType | None = sys._getframe(1)
+    level = 2
     inside = ("muddle_runtime", "muddle.", "sklearn.")
     while frame is not None and f"{frame.f_globals.get('__name__', '')}.".startswith(inside):
         frame, level = frame.f_back, level + 1

@@ -1,1 +1,1 @@
-"""Tensors in, tensors out: nothing here reads files, prints, picks a device or draws globally."""
+"""Tensors in, tensors out. These modules read no files, print nothing, draw nothing globally."""

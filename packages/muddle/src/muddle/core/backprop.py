@@ -9,58 +9,43 @@ Shapes: K nets, N rows, F features, H hidden units.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
+from muddle.core.device import Precision, ProductSetting, product_precision
 from muddle.core.network import Activation, StackedMLP
-from muddle.core.precision import Precision, product_precision
 
 aten = torch.ops.aten
-
-
-@dataclass(frozen=True)
-class _Slope:
-    """An activation in place, and its backward: gradient *= slope, at what it kept."""
-
-    apply: Callable[[Tensor], Tensor]  # in place on the layer, which then holds the output
-    backward: Callable[[Tensor, Tensor], Tensor]  # (gradient, kept) -> gradient, in place
-    keeps_input: bool = False  # whether backward wants the input of the activation, not its output
-
-
-def _relu_backward(gradient: Tensor, output: Tensor) -> Tensor:
-    aten.threshold_backward.grad_input(gradient, output, 0, grad_input=gradient)
-    return gradient
-
-
-def _tanh_backward(gradient: Tensor, output: Tensor) -> Tensor:
-    aten.tanh_backward.grad_input(gradient, output, grad_input=gradient)
-    return gradient
 
 
 # The constants of torch.selu.
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 
 
-def _selu_backward(gradient: Tensor, output: Tensor) -> Tensor:
-    aten.elu_backward.grad_input(
-        gradient, SELU_ALPHA, SELU_SCALE, 1, True, output, grad_input=gradient
-    )
-    return gradient
+@dataclass(frozen=True)
+class _Slope:
+    """An activation in place, and its backward: gradient *= slope, also in place."""
 
-
-def _mish_backward(gradient: Tensor, entered: Tensor) -> Tensor:
-    return gradient.copy_(aten.mish_backward(gradient, entered))
+    apply: Callable[[Tensor], Tensor]  # the layer then holds the output
+    backward: Callable[[Tensor, Tensor], object]  # takes the gradient, and the output or input
+    keeps_input: bool = False  # whether backward needs the input of the activation
 
 
 _SLOPES: dict[Activation, _Slope] = {
-    "relu": _Slope(torch.relu_, _relu_backward),
-    "selu": _Slope(torch.selu_, _selu_backward),
-    "tanh": _Slope(torch.tanh_, _tanh_backward),
+    "relu": _Slope(
+        torch.relu_, lambda d, out: aten.threshold_backward.grad_input(d, out, 0, grad_input=d)
+    ),
+    "selu": _Slope(
+        torch.selu_,
+        lambda d, out: aten.elu_backward.grad_input(
+            d, SELU_ALPHA, SELU_SCALE, 1, True, out, grad_input=d
+        ),
+    ),
+    "tanh": _Slope(torch.tanh_, lambda d, out: aten.tanh_backward.grad_input(d, out, grad_input=d)),
     "mish": _Slope(
         lambda layer: torch.nn.functional.mish(layer, inplace=True),
-        _mish_backward,
+        lambda d, entered: d.copy_(aten.mish_backward(d, entered)),
         keeps_input=True,
     ),
 }
@@ -80,7 +65,7 @@ class ReducedWeights:
 
 
 class Pass:
-    """One way through the hidden layers and back, for up to `n_rows` rows at a time.
+    """Forward through the hidden layers and back, for up to `n_rows` rows at a time.
 
     precision "reduced" multiplies hidden layers by weights with TF32 operands on CUDA and, given
     `reduced` copies of the weights, with bfloat16 operands on the CPU; the first product, of the
@@ -98,7 +83,7 @@ class Pass:
     ) -> None:
         like = nets.biases[0]
         self._slope = _SLOPES[nets.activation]
-        self._setting: Literal["highest", "high"] = "high" if precision == "reduced" else "highest"
+        self._setting: ProductSetting = "high" if precision == "reduced" else "highest"
         self._reduced = reduced
         shapes = [(nets.n_nets, n_rows, weight.shape[-1]) for weight in nets.weights]
         depth = len(shapes)
@@ -132,29 +117,29 @@ class Pass:
         layer = features
         weights = (nets.first_weight(out=self._scaled), *nets.weights[1:])
         for index, (weight, bias) in enumerate(zip(weights, nets.biases, strict=True)):
-            out = _rows_of(self._layers[index], n_rows)
+            out = _first_rows(self._layers[index], n_rows)
             if index == 0:
                 torch.baddbmm(bias, layer, weight, out=out)
             elif self._reduced is None:
                 with product_precision(self._setting):
                     torch.baddbmm(bias, layer, weight, out=out)
             else:
-                entering = _rows_of(self._inputs[index - 1], n_rows).copy_(layer)
-                product = _rows_of(self._product, n_rows)
+                entering = _first_rows(self._inputs[index - 1], n_rows).copy_(layer)
+                product = _first_rows(self._product, n_rows)
                 torch.bmm(entering, self._reduced.copies[index - 1], out=product)
                 torch.add(product, bias, out=out)
             if self._entered:
-                _rows_of(self._entered[index], n_rows).copy_(out)
+                _first_rows(self._entered[index], n_rows).copy_(out)
             layer = self._slope.apply(out)
         return layer
 
     def gradients(self) -> list[Tensor]:
-        """Where `backward` leaves the gradients, in the order of the nets' parameters."""
+        """Gradients that `backward` fills in, in the order of the nets' parameters."""
         scale = [] if self._scale_gradient is None else [self._scale_gradient]
         return [*self.weight_gradients, *self.bias_gradients, *scale]
 
     def gradient_buffer(self) -> Tensor:
-        """Where the gradient of the last hidden layer goes, for all rows. (K, N, H)"""
+        """Memory for the gradient of the last hidden layer, for all rows. (K, N, H)"""
         return self._gradients[-1]
 
     def backward(self, nets: StackedMLP, features: Tensor) -> None:
@@ -165,18 +150,18 @@ class Pass:
         gradient = self._gradients[-1]
         for index in reversed(range(len(nets.weights))):
             kept = self._entered[index] if self._entered else self._layers[index]
-            gradient = self._slope.backward(gradient, kept)
+            self._slope.backward(gradient, kept)
             torch.sum(gradient, dim=1, keepdim=True, out=self.bias_gradients[index])
             if index == 0:
                 _multiply_transposed(features, gradient, self.weight_gradients[0])
-                self._share_with_scale(nets)
+                self._split_scale_gradient(nets)
                 return
             before = self._gradients[0] if gradient is self._gradients[-1] else self._gradients[-1]
             self._multiply_back(index, nets.weights[index], gradient, before)
             gradient = before
 
-    def _share_with_scale(self, nets: StackedMLP) -> None:
-        """From the gradient of scaled first weights to those of the weights and of the scale."""
+    def _split_scale_gradient(self, nets: StackedMLP) -> None:
+        """Turn the gradient of the scaled first weights into those of the weights and the scale."""
         if nets.scale is None or self._scaled is None or self._scale_gradient is None:
             return
         scaled = self.weight_gradients[0]
@@ -199,8 +184,8 @@ class Pass:
         before.copy_(self._product)
 
 
-def _rows_of(buffer: Tensor, n_rows: int) -> Tensor:
-    """A shorter last block takes the front of the memory, so that it is contiguous."""
+def _first_rows(buffer: Tensor, n_rows: int) -> Tensor:
+    """The front of the memory, contiguous, for a last block that is shorter."""
     if buffer.shape[1] == n_rows:
         return buffer
     shape = (buffer.shape[0], n_rows, buffer.shape[2])

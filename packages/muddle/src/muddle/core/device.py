@@ -1,16 +1,21 @@
-"""Which device to compute on."""
+"""Which device to compute on, how much memory it has left, and how torch computes on it."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Literal
 
 import torch
 
 from muddle.errors import DeviceError
 
+Precision = Literal["float32", "reduced"]
+ProductSetting = Literal["highest", "high"]
+
 
 def resolve_device(device: str) -> torch.device:
-    """ "auto" is the first CUDA device when there is one, else the CPU; other names are taken as
-    torch takes them, and must be usable."""
+    """The usable device with this torch name; "auto" is CUDA if there is any, else the CPU."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -39,10 +44,10 @@ def resolve_device(device: str) -> torch.device:
 
 
 def available_memory(device: torch.device) -> int | None:
-    """Bytes that can still be allocated; None where the system does not say."""
+    """Bytes that can still be allocated, or None if the system does not tell."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-        # What torch holds and does not use can be used again.
+        # Memory that torch has reserved and does not use can be used again.
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return free + cached
     known = [bytes_ for bytes_ in (_free_memory(), _left_in_group()) if bytes_ is not None]
@@ -65,7 +70,7 @@ def _free_memory() -> int | None:
 
 
 def _left_in_group(root: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """What the control group of a container leaves, files it caches not counted."""
+    """Memory left by the limit of a container's control group; cached files count as free."""
     try:
         limit = (root / "memory.max").read_text().strip()
         if limit == "max":
@@ -75,3 +80,51 @@ def _left_in_group(root: Path = Path("/sys/fs/cgroup")) -> int | None:
         return int(limit) - used + int(stat.get("inactive_file", 0))
     except (OSError, ValueError):
         return None
+
+
+@contextmanager
+def product_precision(setting: ProductSetting) -> Iterator[None]:
+    """Multiply float32 matrices with this precision, whatever the process has set globally.
+
+    "highest": float32, as every Gram matrix and solve needs. "high": TF32 operands on CUDA.
+    """
+    try:
+        before = torch.get_float32_matmul_precision()
+    except RuntimeError:
+        # The process has set precisions per backend, and torch refuses to mix the two ways.
+        with _backend_precision(setting):
+            yield
+        return
+    torch.set_float32_matmul_precision(setting)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@contextmanager
+def _backend_precision(setting: ProductSetting) -> Iterator[None]:
+    wanted = "ieee" if setting == "highest" else "tf32"
+    settings: list[tuple[Any, str]] = [
+        (torch.backends.cuda.matmul, wanted),
+        (torch.backends.mkldnn.matmul, "ieee"),  # type: ignore[attr-defined]
+    ]
+    before = [backend.fp32_precision for backend, _ in settings]
+    for backend, value in settings:
+        backend.fp32_precision = value
+    try:
+        yield
+    finally:
+        for (backend, _), value in zip(settings, before, strict=True):
+            backend.fp32_precision = value
+
+
+@contextmanager
+def torch_threads(n_threads: int) -> Iterator[None]:
+    """Compute with this many threads, and restore the number afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(n_threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

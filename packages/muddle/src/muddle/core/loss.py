@@ -1,8 +1,8 @@
 """The MLR loss, in the paper's definition and in the variant of the authors' released code.
 
-Both tasks need one application of M = I - H. A loss says which matrix Z the operator is applied
-to (`mix`), turns R = M Z into one error per column (`errors`), and gives the error of a model that
-does not look at the rows (`baseline`). `combine` adds them up:
+Both tasks apply M = I - H once. A loss chooses the matrix Z that M is applied to (`mix`), turns
+R = M Z into one error per column (`errors`), and gives the error of a model that ignores the
+features (`baseline`). `combine` adds them up:
 
     loss = error of the labels + mean over permutations |baseline - error of the permuted labels|
 
@@ -16,8 +16,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits as logistic_loss
 
-Source = Literal["paper", "released"]
 Task = Literal["regression", "classification"]
+# The paper's loss, and that of the released code. They are named after what they are in regression;
+# for classes, both are logistic and differ in how logits are made from labels and noise.
+LossName = Literal["root_mean_square", "mean_square"]
 
 
 class MuddledLoss(Protocol):
@@ -62,13 +64,10 @@ def _root(mean_square: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class SquaredLoss:
-    """Regression. `averaged`: the released code halves the residual when there is structured noise.
-
-    Labels are numbers; Z is labels (with dither) plus structured noise.
-    """
+    """Regression. Labels are numbers; Z is labels (with dither) plus structured noise."""
 
     root: bool
-    averaged: bool
+    halved: bool  # halve the residual, as the released code does with structured noise
 
     def mix(self, stack: Tensor, structured: Tensor | None) -> Tensor:
         return stack if structured is None else stack + structured
@@ -78,7 +77,7 @@ class SquaredLoss:
         # PAPER: root of the mean square; the released code meant to take it and never did.
         if self.root:
             return _root(mean_square)
-        return 0.25 * mean_square if self.averaged else mean_square
+        return 0.25 * mean_square if self.halved else mean_square
 
     def baseline(self, labels: Tensor, weights: Tensor) -> Tensor:
         centred = labels - weighted_mean(labels, weights)[:, None]
@@ -120,26 +119,16 @@ class LogisticLoss:
         return weighted_mean(losses, weights)
 
 
-def make_loss(task: Task, source: Source, *, structured_noise: bool) -> MuddledLoss:
+def make_loss(task: Task, name: LossName, *, structured_noise: bool) -> MuddledLoss:
     """The loss of a task as the paper defines it or as the released code computes it."""
+    is_paper = name == "root_mean_square"
     if task == "regression":
-        if source == "paper":
-            return SquaredLoss(root=True, averaged=False)
-        return SquaredLoss(root=False, averaged=structured_noise)
-    if source == "paper":
+        return SquaredLoss(root=is_paper, halved=structured_noise and not is_paper)
+    if is_paper:
         return LogisticLoss(1.0, 2.0, 0.0, "mean of 0/1")
     if structured_noise:
         return LogisticLoss(0.5, 0.75, 0.25, "mean of ±1")
     return LogisticLoss(1.0, 1.0, 0.0, "mean of ±1")
-
-
-def make_plain_loss(task: Task, source: Source) -> MuddledLoss:
-    """The loss of a trained output layer, whose residual is output minus labels: mean square or its
-    root, as the source has it, and the logistic loss of the output itself."""
-    if task == "regression":
-        return make_loss(task, source, structured_noise=False)
-    # Logits are Y* + (output - Y*). The paper's have Y* twice, which would show the labels.
-    return make_loss(task, "released", structured_noise=False)
 
 
 def loss_gradient(
@@ -151,7 +140,7 @@ def loss_gradient(
     root_weights: Tensor | None,  # (K, N, 1)
     healthy: Tensor,  # (K,) bool
 ) -> tuple[LossTerms, Tensor, Tensor]:
-    """Loss, which healthy nets have a finite one, and its gradient by the residual, else 0."""
+    """Loss, healthy nets with a finite loss, and its gradient by the residual (0 for others)."""
     with torch.enable_grad():
         leaf = residual.detach().requires_grad_()
         plain = leaf if root_weights is None else leaf / root_weights

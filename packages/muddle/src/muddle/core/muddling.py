@@ -1,4 +1,4 @@
-"""What muddles the labels: permutations drawn once, noise drawn at every iteration.
+"""Permutations of the labels, drawn once, and noise, drawn at every iteration.
 
 Shapes: K nets, N rows, P permutations, C label columns (outputs or classes). A "column stack" is
 (K, N, 1 + P, C): entry 0 holds the labels, entries 1 ... P the permuted labels.

@@ -24,9 +24,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class StackedMLP:
     """K nets: weights[l] (K, in, out), biases[l] (K, 1, out), one activation after every layer.
 
-    scale (K, F, 1), if any, multiplies the features before the first layer. It is a parameter of
-    its own because it is trained at a higher rate than the weights, which makes it a soft choice
-    of features.
+    scale (K, F, 1), if any, multiplies the features before the first layer. It is trained at a
+    higher rate than the weights, which makes it a soft choice of features.
     """
 
     weights: tuple[Tensor, ...]
@@ -46,7 +45,7 @@ class StackedMLP:
         return self.weights + self.biases + (() if self.scale is None else (self.scale,))
 
     def first_weight(self, out: Tensor | None = None) -> Tensor:
-        """What the features are multiplied by: scaling features is scaling its rows. (K, F, H)"""
+        """Weights of the first layer with the scale of the features in its rows. (K, F, H)"""
         if self.scale is None:
             return self.weights[0]
         return torch.mul(self.weights[0], self.scale, out=out)
@@ -61,7 +60,7 @@ class StackedMLP:
         return layer
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "StackedMLP":
-        """The same nets with every tensor changed, e.g. moved, cast or copied."""
+        """These nets with every tensor changed, e.g. moved, cast or copied."""
         return StackedMLP(
             tuple(change(weight) for weight in self.weights),
             tuple(change(bias) for bias in self.biases),
@@ -76,7 +75,7 @@ class StackedMLP:
 
     @staticmethod
     def join(stacks: Sequence["StackedMLP"]) -> "StackedMLP":
-        """The nets of several stacks of one shape as one."""
+        """One stack from several stacks of the same shape."""
         first = stacks[0]
         scales = [stack.scale for stack in stacks if stack.scale is not None]
         return StackedMLP(
@@ -98,10 +97,10 @@ def draw_nets(
     scaled: bool = False,
     device: torch.device | None = None,
 ) -> StackedMLP:
-    """One net per generator with Glorot-uniform weights, U(±gain·√(6/(in+out))), and zero biases;
-    scaled: with factors of the features, ones at the start.
+    """One net per generator with Glorot-uniform weights and zero biases.
 
-    Each net draws from its own generator, so it starts the same alone and in any company.
+    scaled: with a scale of the features, ones at the start. A net draws from its own generator, so
+    it starts the same whichever nets are beside it.
     """
     sizes = [n_features] + [width] * depth
     weights, biases = [], []

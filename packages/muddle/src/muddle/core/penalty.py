@@ -4,20 +4,21 @@ Shapes: K nets, N rows, H hidden units, T target columns, G grid points.
 """
 
 from collections.abc import Callable, Iterator
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from muddle.core.loss import Source
-from muddle.core.ridge import gram_matrix, project, uses_dual
+from muddle.core.ridge import gram_matrix, project, solve_lower, uses_dual
 
-# Nets are taken a few at a time so that their float64 hidden layers stay below this many numbers.
+PenaltyGrid = Literal["grid12", "grid11"]
+# A few nets at a time, so that their float64 hidden layers stay below this many numbers.
 MAX_NUMBERS = 2**24
 
 
-def penalty_grid(source: Source) -> Tensor:
+def penalty_grid(grid: PenaltyGrid) -> Tensor:
     """Grid points, float64. PAPER: 12 points from 10⁻¹ to 10⁴; the released code has 11."""
-    return torch.logspace(-1, 4, 12 if source == "paper" else 11, dtype=torch.float64)
+    return torch.logspace(-1, 4, 12 if grid == "grid12" else 11, dtype=torch.float64)
 
 
 def residuals_on_grid(hidden: Tensor, targets: Tensor, grid: Tensor) -> Iterator[Tensor]:
@@ -45,33 +46,30 @@ def _solve(gram: Tensor, right: Tensor, penalty: float) -> Tensor:
     shifted = gram.clone()
     shifted.diagonal(dim1=-2, dim2=-1).add_(penalty)
     lower, _ = torch.linalg.cholesky_ex(shifted)
-    half = torch.linalg.solve_triangular(lower, right, upper=False)
-    solved: Tensor = torch.linalg.solve_triangular(lower.mT, half, upper=True)
-    return solved
+    return solve_lower(lower, right)
 
 
-def steepest_penalty(losses: Tensor, source: Source) -> Tensor:
-    """Where the loss rises most from one grid point to the next. losses (K, G) -> (K,)"""
-    grid = penalty_grid(source).to(losses.device)
+def steepest_penalty(losses: Tensor, grid: PenaltyGrid) -> Tensor:
+    """Penalty where the loss rises most from one grid point to the next. losses (K, G) -> (K,)"""
     steepest = losses.diff(dim=1).argmax(1)
-    if source == "paper":
-        return (grid[steepest] * grid[steepest + 1]).sqrt()
+    if grid == "grid12":
+        points = penalty_grid(grid).to(losses.device)
+        return (points[steepest] * points[steepest + 1]).sqrt()
     # PAPER: geometric mean of the steepest pair; the released code looks its index up in a grid
-    # of one point less over the same range, which is where 215.4, 774.3 and 2782.6 come from.
+    # of ten points over the same range, which gives its 215.4, 774.3 and 2782.6.
     return torch.logspace(-1, 4, 10, dtype=torch.float64, device=losses.device)[steepest]
 
 
 def first_penalty(
     hidden: Tensor,
     targets: Tensor,
-    loss_of: Callable[[Tensor], Tensor],
-    source: Source,
+    compute_loss: Callable[[Tensor], Tensor],  # M Z (K, N, T) -> loss of each net (K,)
+    grid: PenaltyGrid,
 ) -> Tensor:
-    """Penalty to start from. `loss_of` turns M Z (K, N, T) into the loss of each net (K,)."""
+    """Penalty to start from. hidden (K, N, H), targets Z (K, N, T) -> (K,)"""
     # A net that overflowed gets a hidden layer of zeros here; training will find that its loss is
     # not finite.
     overflowed = ~hidden.square().sum((-2, -1)).isfinite()
     hidden = hidden.masked_fill(overflowed[:, None, None], 0.0)
-    residuals = residuals_on_grid(hidden, targets, penalty_grid(source))
-    losses = [loss_of(residual) for residual in residuals]
-    return steepest_penalty(torch.stack(losses, dim=1), source).to(hidden.dtype)
+    losses = [compute_loss(r) for r in residuals_on_grid(hidden, targets, penalty_grid(grid))]
+    return steepest_penalty(torch.stack(losses, dim=1), grid).to(hidden.dtype)

@@ -10,18 +10,19 @@ always the first axis.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from muddle.core.inverse_factor import inverse_factor
-
 PENALTY_RAISE = 10.0
 MAX_RAISES = 8
-# Larger Gram matrices are computed in blocks up to the diagonal, as what is above is never read: in
-# two on CUDA, which saves a quarter of the product, in blocks of 256 on the CPU.
+# Larger Gram matrices are computed in blocks up to the diagonal, as the rest is never read: in two
+# on CUDA, which saves a quarter of the product, in blocks of 256 on the CPU.
 GRAM_BLOCK = 256
+# On CUDA, larger matrices are factored by halves, and factors are inverted from blocks of 64.
+WHOLE_FACTOR = 512
+INVERSE_LEAF = 64
 
 
 def uses_dual(n_rows: int, width: int) -> bool:
@@ -66,34 +67,38 @@ class Factor:
     matrix: Tensor  # (K, S, S)
     inverted: bool
     penalty: Tensor  # (K,) it was made with
-    failed: Tensor  # (K,) bool: not positive definite; the matrix of such a net means nothing
-    n_raises: Tensor  # (K,) how often the penalty of the net had to be raised to get there
+    failed: Tensor  # (K,) bool: not positive definite; do not use the matrix of such a net
+    n_raises: Tensor  # (K,) how often the penalty was raised until the matrix could be factored
 
     def solve(self, columns: Tensor) -> Tensor:
         """(gram + penalty I)^-1 columns. (K, S, T) -> (K, S, T)"""
         if self.inverted:
             return self.matrix.mT @ (self.matrix @ columns)
-        half = torch.linalg.solve_triangular(self.matrix, columns, upper=False)
-        solved: Tensor = torch.linalg.solve_triangular(self.matrix.mT, half, upper=True)
-        return solved
+        return solve_lower(self.matrix, columns)
 
     def harmless(self) -> "Factor":
-        """The same with unit matrices for nets that failed: their gradient becomes 0, not nan."""
+        """A copy with unit matrices for nets that failed, so that their gradient is 0, not nan."""
         if not self.matrix.is_cuda and not bool(self.failed.any()):
             return self
         eye = torch.eye(self.matrix.shape[-1], dtype=self.matrix.dtype, device=self.matrix.device)
         return replace(self, matrix=torch.where(self.failed[:, None, None], eye, self.matrix))
 
 
-def factor_gram(gram: Tensor, penalty: Tensor, out: Tensor | None = None) -> Factor:
-    """Factor gram + penalty * I of each net and say which nets failed. `gram` is overwritten.
+def solve_lower(lower: Tensor, columns: Tensor) -> Tensor:
+    """(L L')^-1 columns. (K, S, S), (K, S, T) -> (K, S, T)"""
+    half = torch.linalg.solve_triangular(lower, columns, upper=False)
+    solved: Tensor = torch.linalg.solve_triangular(lower.mT, half, upper=True)
+    return solved
 
-    gram (K, S, S), penalty (K,); out: where a CPU may put the triangular factor
+
+def factor_gram(gram: Tensor, penalty: Tensor, out: Tensor | None = None) -> Factor:
+    """Factor gram + penalty * I of each net; `failed` marks nets that failed. Overwrites `gram`.
+
+    gram (K, S, S), penalty (K,); out: memory for the triangular factor on a CPU
     """
     gram.diagonal(dim1=-2, dim2=-1).add_(penalty[:, None])
     n_raises = torch.zeros_like(penalty, dtype=torch.long)
     if gram.is_cuda:
-        # Triangular solves of a batch are slow there; with the inverse they are products.
         matrix, failed = inverse_factor(gram)
         return Factor(matrix, True, penalty, failed, n_raises)
     # cholesky would raise for one bad net and lose the healthy ones trained beside it.
@@ -105,21 +110,93 @@ def factor_gram(gram: Tensor, penalty: Tensor, out: Tensor | None = None) -> Fac
     return Factor(matrix, False, penalty, info > 0, n_raises)
 
 
+def inverse_factor(gram: Tensor) -> tuple[Tensor, Tensor]:
+    """Inverse of the Cholesky factor, and which nets failed. (K, S, S) -> (K, S, S), (K,) bool
+
+    For CUDA, where the triangular solves of a batch are slow: with the inverse, a solve is two
+    products. Large matrices are factored by halves, so that most of the work is products, and the
+    factor is inverted for all nets and all diagonal blocks at once.
+    """
+    inverse, info = _factor_by_halves(gram)
+    # cuSOLVER may let a nan pass.
+    finite = inverse.diagonal(dim1=-2, dim2=-1).sum(-1).isfinite()
+    return inverse, (info > 0) | ~finite
+
+
+def _factor_by_halves(gram: Tensor) -> tuple[Tensor, Tensor]:
+    size = gram.shape[-1]
+    if size <= WHOLE_FACTOR:
+        lower, info = torch.linalg.cholesky_ex(gram)
+        return invert_lower(lower), info
+    half = (size // 2 + INVERSE_LEAF - 1) // INVERSE_LEAF * INVERSE_LEAF
+    first, first_info = _factor_by_halves(gram[:, :half, :half])
+    below = gram[:, half:, :half] @ first.mT
+    rest = torch.baddbmm(gram[:, half:, half:], below, below.mT, alpha=-1)
+    second, second_info = _factor_by_halves(rest)
+    inverse = _join_inverses(first, below, second)
+    return inverse, torch.maximum(first_info, second_info)
+
+
+def _join_inverses(first: Tensor, below: Tensor, second: Tensor) -> Tensor:
+    """Inverse of [[L1, 0], [below, L2]] from those of L1 and L2."""
+    n_first, n_second = first.shape[-1], second.shape[-1]
+    size = n_first + n_second
+    inverse = first.new_zeros(len(first), size, size)
+    inverse[:, :n_first, :n_first] = first
+    inverse[:, n_first:, n_first:] = second
+    inverse[:, n_first:, :n_first] = second @ (below @ first).neg_()
+    return inverse
+
+
+def invert_lower(lower: Tensor) -> Tensor:
+    """Inverse of a lower triangular matrix: small diagonal blocks first, then pairs of blocks.
+
+    (K, S, S) -> (K, S, S)
+    """
+    n_nets, size, _ = lower.shape
+    padded_size = INVERSE_LEAF
+    while padded_size < size:
+        padded_size *= 2
+    if padded_size > size:  # with ones on the diagonal, which invert to themselves
+        padded = lower.new_zeros(n_nets, padded_size, padded_size)
+        padded[:, :size, :size] = lower
+        padded.diagonal(dim1=-2, dim2=-1)[:, size:] = 1.0
+        lower = padded
+    blocks = _diagonal_blocks(lower, INVERSE_LEAF)
+    eye = torch.eye(INVERSE_LEAF, dtype=lower.dtype, device=lower.device)
+    inverse: Tensor = torch.linalg.solve_triangular(blocks, eye.expand_as(blocks), upper=False)
+    length = INVERSE_LEAF
+    while length < padded_size:
+        below = _diagonal_blocks(lower, 2 * length)[:, length:, :length]
+        pairs = inverse.view(-1, 2, length, length)
+        inverse = _join_inverses(pairs[:, 0], below, pairs[:, 1])
+        length *= 2
+    return inverse[:, :size, :size]
+
+
+def _diagonal_blocks(matrix: Tensor, length: int) -> Tensor:
+    """(K, S, S) -> (K * S / length, length, length)"""
+    n_nets, size, _ = matrix.shape
+    n_blocks = size // length
+    view = matrix.reshape(n_nets, n_blocks, length, n_blocks, length)
+    return view.diagonal(dim1=1, dim2=3).permute(0, 3, 1, 2).reshape(-1, length, length)
+
+
 def visible_penalty(gram: Tensor) -> Tensor:
-    """The least penalty that the precision can see beside the mean diagonal. (K, S, S) -> (K,)"""
+    """Smallest penalty that changes the mean diagonal in this precision. (K, S, S) -> (K,)"""
     return torch.finfo(gram.dtype).eps * gram.diagonal(dim1=-2, dim2=-1).mean(-1)
 
 
 def raise_penalty(penalty: Tensor, visible: Tensor) -> Tensor:
-    """The next penalty to try where a factorisation failed: tenfold, and visible. (K,) -> (K,)"""
+    """Next penalty to try after a failed factorisation: tenfold, and visible. (K,) -> (K,)"""
     return torch.maximum(penalty * PENALTY_RAISE, visible)
 
 
 def factor_with_recovery(gram: Tensor, penalty: Tensor) -> Factor:
-    """Factor every net; one that fails gets a larger penalty and another try, up to 8 times.
+    """Factor every net; retry one that fails with a larger penalty, up to 8 times.
 
-    The raised penalty is part of the answer: whoever trains the penalty must adopt it, count it and
-    report it. Nets that succeed at once are not touched, nor is `gram`.
+    The result holds the raised penalty: the caller must adopt it, count it and report it. Nets that
+    succeed at once are not touched, nor is `gram`.
     """
     penalty = penalty.clone()
     visible = visible_penalty(gram)
@@ -136,10 +213,7 @@ def factor_with_recovery(gram: Tensor, penalty: Tensor) -> Factor:
 
 
 def project(hidden: Tensor, columns: Tensor) -> Tensor:
-    """A' times a few columns, in the order of factors that is fast: (Z'A)'. (K, N, T) -> (K, H, T)
-
-    For one column A'z takes 25 times as long on a CPU.
-    """
+    """A'Z, computed as (Z'A)': for one column, A'z is 25 times slower on a CPU. -> (K, H, T)"""
     return (columns.mT @ hidden).mT
 
 
@@ -163,8 +237,8 @@ def ridge_gradients(
     residual: Tensor,
     grad: Tensor,
     out: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of hidden, targets and penalty from that of R: docs/method.md. Cost O(NHT).
+) -> tuple[Tensor, Tensor]:
+    """Gradients of hidden and penalty from that of R: docs/method.md. Cost O(NHT).
 
     The gradient of hidden has rank 2T: one thin product on each side, never an N x N matrix. It is
     written to `out` (K, N, H) if given.
@@ -182,41 +256,7 @@ def ridge_gradients(
         right = torch.cat([q, -solved], dim=-1).mT
         d_penalty = -(q * solved).sum((-2, -1))
     d_hidden = left @ right if out is None else torch.bmm(left, right, out=out)
-    return d_hidden, d_targets, d_penalty
-
-
-class _RidgeResidual(torch.autograd.Function):
-    """apply_ridge with its closed-form backward, for use inside autograd."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, hidden: Tensor, targets: Tensor, penalty: Tensor, factor: Factor
-    ) -> tuple[Tensor, Tensor]:
-        residual, solved = apply_ridge(hidden, targets, factor)
-        ctx.factor = factor
-        ctx.save_for_backward(hidden, solved, residual)
-        ctx.mark_non_differentiable(solved)
-        return residual, solved
-
-    @staticmethod
-    def backward(
-        ctx: Any, grad: Tensor, _grad_solved: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, None]:
-        hidden, solved, residual = ctx.saved_tensors
-        return *ridge_gradients(hidden, ctx.factor, solved, residual, grad), None
-
-
-def ridge_residual(
-    hidden: Tensor, targets: Tensor, penalty: Tensor, factor: Factor
-) -> tuple[Tensor, Tensor]:
-    """R = M Z, differentiable in hidden, targets and penalty, and the solution behind it.
-
-    penalty (K,) is the one `factor` was made with; the rest as in apply_ridge
-    """
-    residual, solved = _RidgeResidual.apply(  # type: ignore[no-untyped-call]
-        hidden, targets, penalty, factor
-    )
-    return residual, solved
+    return d_hidden, d_penalty
 
 
 def head_from_solution(hidden: Tensor, solved: Tensor) -> Tensor:
@@ -226,13 +266,25 @@ def head_from_solution(hidden: Tensor, solved: Tensor) -> Tensor:
     return solved
 
 
+class System(NamedTuple):
+    """The ridge system of some rows: (gram + penalty I) X = right."""
+
+    gram: Tensor  # (K, S, S)
+    right: Tensor  # (K, S, C)
+    hidden: Tensor | None  # (K, N, H) in the dual, None in the primal
+
+    def solve(self, factor: Factor) -> Tensor:
+        """Output weights (K, H, C)."""
+        solved = factor.solve(self.right)
+        return solved if self.hidden is None else project(self.hidden, solved)
+
+
 def gather_system(
     blocks: Iterable[tuple[Tensor, Tensor]], n_rows: int, dtype: torch.dtype
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The ridge system of row blocks: its Gram matrix, its right side, and A in the dual.
+) -> System:
+    """The ridge system of row blocks: hidden (K, B, H) and labels (K, B, C), n_rows rows in all.
 
-    blocks of hidden (K, B, H) and labels (K, B, C), n_rows rows in all. Rows are not bounded by
-    memory: in the primal only sums are kept, in the dual there are no more than H of them.
+    Memory does not limit the rows: the primal keeps only sums, and the dual has at most H rows.
     """
     gram: Tensor | None = None
     right: Tensor | None = None
@@ -244,23 +296,16 @@ def gather_system(
                     f"{n_rows} rows fit the dual system only as one block, "
                     f"got a block of {hidden.shape[-2]} rows."
                 )
-            return gram_matrix(hidden), labels, hidden
+            return System(gram_matrix(hidden), labels, hidden)
         block_gram, block_right = _lower_product(hidden.mT, hidden), project(hidden, labels)
         gram = block_gram if gram is None else gram.add_(block_gram)
         right = block_right if right is None else right.add_(block_right)
     if gram is None or right is None:
         raise ValueError("a head needs at least one block of rows, got none.")
-    return gram, right, None
+    return System(gram, right, None)
 
 
-def solve_system(
-    system: tuple[Tensor, Tensor, Tensor | None], penalty: Tensor
-) -> tuple[Tensor, Factor]:
-    """Output weights from what gather_system gives, with recovery. penalty (K,)
-
-    -> head (K, H, C), and the factor with any raised penalty
-    """
-    gram, right, hidden = system
-    factor = factor_with_recovery(gram, penalty.to(gram.dtype))
-    solved = factor.solve(right)
-    return (solved if hidden is None else project(hidden, solved)), factor
+def solve_system(system: System, penalty: Tensor) -> tuple[Tensor, Factor]:
+    """Output weights (K, H, C), and the factor with any raised penalty. penalty (K,)"""
+    factor = factor_with_recovery(system.gram, penalty.to(system.gram.dtype))
+    return system.solve(factor), factor

@@ -1,161 +1,461 @@
-"""What all estimators share: parameters to settings, the call that trains, the forward path."""
+"""What all estimators share: a fitted model that predicts, files and pages made of it, progress.
 
-from abc import ABCMeta, abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Self
+`fit` ends in `model_`, a FittedModel. Everything a fitted estimator shows is read from it, so an
+estimator loaded from a file is one with the same parameters and the same `model_`.
+"""
+
+import platform
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from importlib.metadata import version
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
 from muddle.core.device import resolve_device
-from muddle.core.loss import Task
 from muddle.core.network import StackedMLP
-from muddle.estimators.parameters import NetParameters
-from muddle.estimators.problems import Problem, make_jobs
-from muddle.estimators.progress import watch
-from muddle.estimators.reports import warn_about
-from muddle.shipping import Shipping
-from muddle.tables import TablePreprocessor
-from muddle.tables.checks import FloatArray
-from muddle.tables.tables import accept_any_table, read_table, record_columns
-from muddle.training.config import TrainConfig
-from muddle.training.data import TrainJob
-from muddle.training.results import TrainResult
-from muddle.training.spread import spread_jobs
-from muddle.training.stopping import Deadline
+from muddle.errors import MissingPackageError, ModelFileError
+from muddle.tables.preprocessor import TablePreprocessor
+from muddle.training.jobs import Reporter
+from muddle_runtime import __version__ as runtime_version
+from muddle_runtime.file import read_model, store_class, write_model
+from muddle_runtime.fitted import FittedModel, Frame, Training
+from muddle_runtime.forward import Library, Nets, View
 
-PREDICT_ROWS = 4096
 MAX_SEED = 2**31 - 1
+PACKAGES = ("numpy", "scikit-learn", "torch")
+# From this many rows on, a GPU predicts sooner than a CPU.
+MANY_ROWS = 2000
+# Parameters of the preprocessor that are sequences.
+SEQUENCES = ("missing_values", "categorical", "drop")
 
 
-@dataclass(frozen=True)
-class Trained:
-    """One job and its result per depth."""
+class Estimator(BaseEstimator):
+    """A scikit-learn estimator around a FittedModel."""
 
-    jobs: list[TrainJob]
-    results: list[TrainResult]
+    model_: FittedModel
 
+    if TYPE_CHECKING:  # parameters that every estimator has
+        device: str
+        verbose: bool
+        preprocessor: TablePreprocessor | None
 
-class BaseMLR(Shipping, BaseEstimator, NetParameters, metaclass=ABCMeta):
-    """Parameters are fields (parameters.py); this class turns them into a fit.
+    def save(
+        self, path: str | PathLike[str], *, dtype: Literal["float32", "float16"] = "float32"
+    ) -> Path:
+        """Write the fitted model to one file that `muddle.load_model` reads, and return its path.
 
-    `fit` belongs to the task (tasks.py); how many nets there are, what is stored of them and how
-    they answer to one net (single.py) or an ensemble (ensemble_base.py).
-    """
+        The file holds weights and plain text (docs/format.md), no code and no training rows. It is
+        written whole or not at all.
 
-    @abstractmethod
-    def _depths(self) -> tuple[int, ...]:
-        """Hidden layers of the nets to train, checked."""
+        Parameters
+        ----------
+        path : str or path
+            The file; its folder must exist. A file of that name is replaced.
+        dtype : {"float32", "float16"}, default="float32"
+            Type of the weights. "float16" halves the file and moves predictions in the third or
+            fourth digit.
 
-    @abstractmethod
-    def _task(self) -> Task:
-        """Which of the two losses trains the nets."""
-
-    @abstractmethod
-    def _store(self, trained: Trained) -> None:
-        """Keep what prediction and people need."""
-
-    def _n_nets_each(self) -> int:
-        """Nets of each depth."""
-        return 1
-
-    def _n_workers(self) -> int | None:
-        """What joblib is asked for."""
-        return 1
-
-    def _wanted(self) -> int | None:
-        """The top_k of nets that answer, where that is how they are chosen."""
-        return None
-
-    @classmethod
-    def _from_config(cls, config: TrainConfig, **values: Any) -> Self:
-        """An unfitted estimator with the settings of a preset, and other parameters."""
-        known = cls._get_param_names()
-        settings = {f.name: getattr(config, f.name) for f in fields(config) if f.name in known}
-        return cls(**settings | values)
-
-    def _configs(self) -> list[TrainConfig]:
-        """Settings of each depth; bad values stop here, before any work."""
-        names = {f.name for f in fields(TrainConfig)} - {"task", "depth"}
-        params = self.get_params(deep=False)
-        shared = {key: value for key, value in params.items() if key in names}
-        return [TrainConfig(task=self._task(), depth=d, **shared) for d in self._depths()]
-
-    def _train(
-        self,
-        problem: Problem,
-        features: FloatArray,
-        configs: Sequence[TrainConfig],
-        deadline: Deadline,
-    ) -> Trained:
-        """Give every net its seed and rows, train, and say what went wrong on the way."""
-        device = resolve_device(self.device)
-        seeds = check_random_state(self.random_state).randint(
-            MAX_SEED, size=(len(configs), self._n_nets_each())
-        )
-        jobs = make_jobs(problem, features, configs, seeds.tolist())
-        n_net_iterations = sum(len(job.seeds) * (job.config.steps + 1) for job in jobs)
-        depths = ", ".join(str(config.depth) for config in configs)
-        label = f"{type(self).__name__}(depth={depths})"
-        with watch(n_net_iterations, label, bool(self.verbose)) as reporter:
-            results = spread_jobs(
-                jobs, n_jobs=self._n_workers(), device=device, deadline=deadline, reporter=reporter
-            )
-        warn_about(jobs, results, self._wanted())
-        return Trained(jobs, results)
-
-    def _store_preprocessor(self, preprocessor: TablePreprocessor) -> None:
-        self.preprocessor_ = preprocessor
-        record_columns(self, preprocessor._names, hasattr(preprocessor, "feature_names_in_"))
-
-    def _features(self, X: Any) -> FloatArray:
-        """New rows as the matrix that the nets take."""
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from muddle import MLRRegressor
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> model = MLRRegressor(depth=1, width=64, random_state=0).fit(X, y)
+        >>> model.save("diabetes.muddle").name
+        'diabetes.muddle'
+        """
         check_is_fitted(self)
-        owner = type(self).__name__
-        return self.preprocessor_._transform_table(read_table(X, owner), owner)
+        return write_model(self.model_, path, dtype=dtype)
+
+    def to_onnx(self, path: str | PathLike[str], *, interval: float | None = None) -> Path:
+        """Write the fitted model, its preprocessing included, as an ONNX graph (needs onnx).
+
+        docs/onnx.md lists inputs and outputs.
+
+        Parameters
+        ----------
+        path : str or path
+            The file; its folder must exist. A file of that name is replaced.
+        interval : float or None, default=None
+            Coverage of prediction intervals of a MuddleRegressor, which become the outputs "lower"
+            and "upper".
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from muddle import MLRRegressor
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> model = MLRRegressor(depth=1, width=64, random_state=0).fit(X, y)
+        >>> model.to_onnx("diabetes.onnx").name
+        'diabetes.onnx'
+        """
+        from muddle.export.onnx import export_model
+
+        check_is_fitted(self)
+        return export_model(self.model_, path, interval=interval)
+
+    def report(
+        self, path: str | PathLike[str], X: Any = None, y: Any = None, *, title: str | None = None
+    ) -> Path:
+        """Write one HTML page about this fit for people to read (needs jinja2 and matplotlib).
+
+        Parameters
+        ----------
+        path : str or path
+            The page; its folder must exist. A file of that name is replaced.
+        X, y : table and target of the fit, default=None
+            For an overview, and for warnings about leaks and repeated rows. Without them the page
+            shows what the model itself knows.
+        title : str or None, default=None
+            Title of the page; None makes one from the model and the table.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from muddle import MLRRegressor
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> model = MLRRegressor(depth=1, width=64, random_state=0).fit(X, y)
+        >>> model.report("diabetes.html", X, y, title="Diabetes").name
+        'diabetes.html'
+        """
+        from muddle.page.fit import write_fit_report
+
+        return write_fit_report(self, path, X, y, title=title)
+
+    @property
+    def preprocessor_(self) -> TablePreprocessor:
+        """From tables to features; its `describe()` tells what became of each column."""
+        preprocessor = restore_preprocessor(self._fitted().training.preprocessor)
+        preprocessor.plan_ = self.model_.table
+        return preprocessor
+
+    @property
+    def n_features_in_(self) -> int:
+        """Columns of the table."""
+        return self._fitted().n_features_in_
+
+    @property
+    def feature_names_in_(self) -> NDArray[np.object_]:
+        """Names of the columns, if they have any."""
+        return self._fitted().feature_names_in_
+
+    @property
+    def table_summary_(self) -> dict[str, Any]:
+        """The training rows, summarised: quantiles, shares of levels and gaps."""
+        summary = self._fitted().training.table
+        if summary is None:
+            raise AttributeError("the model file has no summary of the table.")
+        return summary
+
+    @property
+    def fit_seconds_(self) -> float | None:
+        """Wall time of the fit."""
+        return self._fitted().training.seconds
+
+    def _fitted(self) -> FittedModel:
+        """The fitted model, or the error that scikit-learn expects of an unfitted one."""
+        if "model_" not in self.__dict__:
+            raise AttributeError(f"this {type(self).__name__} is not fitted yet.")
+        return self.model_
+
+    def _predictor(self, X: Any) -> FittedModel:
+        """The fitted model; on the GPU if there is one and the table is large."""
+        check_is_fitted(self)
+        n_rows = len(X) if hasattr(X, "__len__") else getattr(X, "shape", (0,))[0]
+        if n_rows < MANY_ROWS or self.device == "cpu":
+            return self.model_
+        device = prediction_device(self.device)
+        return self.model_ if device.type == "cpu" else self.model_.using(torch_library(device))
+
+    def _describe_training(
+        self,
+        preprocessor: TablePreprocessor,
+        *,
+        seconds: float,
+        table: dict[str, Any],
+        values: dict[str, Any] | None = None,
+        frames: dict[str, pd.DataFrame] | None = None,
+    ) -> Training:
+        """The part of the model that people read."""
+        packages = {package: version(package) for package in PACKAGES}
+        return Training(
+            parameters=store_parameters(self),
+            preprocessor=store_preprocessor(preprocessor),
+            values=values or {},
+            frames={name: store_frame(frame) for name, frame in (frames or {}).items()},
+            table=table,
+            seconds=seconds,
+            versions={"muddle": runtime_version, "python": platform.python_version(), **packages},
+            created=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        )
+
+    def _frame(self, name: str) -> pd.DataFrame:
+        return restore_frame(self._fitted().training.frames[name])
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "nets_")
+        return "model_" in self.__dict__
 
     def __sklearn_tags__(self) -> Tags:
-        return accept_any_table(super().__sklearn_tags__())
+        """Gaps, text and categories are welcome."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        return tags
 
 
 def prediction_device(device: str) -> torch.device:
     """Where to predict: as fitted if possible, else on the CPU, which gives the same numbers. So a
     model fitted on a GPU predicts on a machine without one."""
-    if device != "auto" and device != "cpu" and not torch.cuda.is_available():
+    if device not in ("auto", "cpu") and not torch.cuda.is_available():
         return torch.device("cpu")
     return resolve_device(device)
 
 
-@torch.inference_mode()
-def hidden_layers(
-    nets: StackedMLP,
-    net: int,
-    features: NDArray[Any],
-    device: torch.device,
-    dtype: torch.dtype = torch.float64,
-) -> Iterator[Tensor]:
-    """Last hidden layer of one net, block by block, so that memory is bounded; in float64 a row's
-    numbers do not depend on the rows beside it. (N, F) -> (B, H) each"""
-    own = nets.map(lambda tensor: tensor[net : net + 1].to(device, dtype))
-    for start in range(0, len(features), PREDICT_ROWS):
-        block = torch.from_numpy(features[start : start + PREDICT_ROWS]).to(device, dtype)
-        yield own.hidden(block)[0]
+def torch_library(device: torch.device) -> Library:
+    """torch on a device, for the forward pass of the runtime."""
+    return Library(
+        torch,
+        put=lambda array: torch.from_numpy(np.ascontiguousarray(array)).to(device),
+        get=lambda tensor: tensor.cpu().numpy(),
+        cast=lambda tensor, dtype: tensor.to(getattr(torch, dtype)),
+        exact=True,
+    )
 
 
-def net_output(
-    nets: StackedMLP, head: Tensor, net: int, features: NDArray[Any], device: torch.device
-) -> FloatArray:
-    """What the head of one net says for each row. (N, F) -> (N, C)"""
-    own_head = head[net].to(device)
-    layers = hidden_layers(nets, net, features, device)
-    parts = [(layer @ own_head).cpu().numpy() for layer in layers]
-    return np.concatenate(parts) if parts else np.zeros((0, own_head.shape[1]))
+def to_numpy_nets(nets: StackedMLP, views: Sequence[View], *, rounded: bool) -> Nets:
+    """Trained nets as the runtime has them. rounded: training saw its features in float32."""
+
+    def to_numpy(tensor: torch.Tensor) -> NDArray[np.float32]:
+        array: NDArray[np.float32] = tensor.detach().cpu().numpy()
+        return array
+
+    return Nets(
+        nets.activation,
+        tuple(map(to_numpy, nets.weights)),
+        tuple(map(to_numpy, nets.biases)),
+        None if nets.scale is None else to_numpy(nets.scale),
+        tuple(views),
+        rounded,
+    )
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def load_model(path: str | PathLike[str], *, device: str | None = None) -> Any:
+    """The fitted estimator in a file that `save` wrote.
+
+    The file is data: nothing in it is run, whoever made it. A file that is damaged, of another
+    kind, or of a newer format is a ModelFileError. `muddle_runtime.load_model` reads the same file
+    without torch, pandas or scikit-learn, and only predicts.
+
+    Parameters
+    ----------
+    path : str or path
+        The file.
+    device : str or None, default=None
+        Where to predict: "auto", "cpu", "cuda" or "cuda:1". None: as the estimator was told, or
+        the CPU on a machine without a GPU.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import muddle
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = muddle.MLRRegressor(depth=1, width=64, random_state=0).fit(X, y)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = model.save(Path(folder) / "model.muddle")
+    ...     again = muddle.load_model(path)
+    >>> bool((again.predict(X) == model.predict(X)).all())
+    True
+    """
+    if device is not None:
+        resolve_device(device)  # an error here, not at the first prediction
+    return make_estimator(read_model(path), device=device)
+
+
+def make_estimator(model: FittedModel, *, device: str | None = None) -> Any:
+    """The estimator that a model was fitted by, without fitting."""
+    import muddle
+
+    kind: type[Estimator] = getattr(muddle, model.estimator)
+    parameters = dict(model.training.parameters)
+    try:
+        restored = kind(**_restore_parameters(kind, parameters))
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise ModelFileError(
+            f"the parameters of {model.estimator} must be those of its constructor, got {error}. "
+            "Save or copy the file again."
+        ) from error
+    if device is not None:
+        restored.device = device
+    restored.model_ = model
+    return restored
+
+
+def store_parameters(estimator: Any) -> dict[str, Any]:
+    """Constructor parameters as JSON; a RandomState, which is a stream and no setting, is None."""
+    stored: dict[str, Any] = {}
+    for name, value in estimator.get_params(deep=False).items():
+        if name == "preprocessor":
+            stored[name] = None if value is None else store_preprocessor(value)
+        elif name == "class_weight" and isinstance(value, dict):
+            stored[name] = {
+                "classes": [store_class(label) for label in value],
+                "weights": [float(weight) for weight in value.values()],
+            }
+        elif name == "depths":
+            stored[name] = [int(depth) for depth in value]
+        elif name == "verbose":
+            stored[name] = bool(value)
+        elif name == "device":
+            stored[name] = str(value)
+        elif isinstance(value, np.random.RandomState):
+            stored[name] = None
+        else:
+            stored[name] = value.item() if isinstance(value, np.generic) else value
+    return stored
+
+
+def _restore_parameters(kind: type[Estimator], stored: dict[str, Any]) -> dict[str, Any]:
+    unknown = set(stored) - set(kind._get_param_names())
+    if unknown:
+        raise ValueError(f"the unknown parameter {min(unknown)!r}")
+    parameters = dict(stored)
+    if parameters.get("preprocessor") is not None:
+        parameters["preprocessor"] = restore_preprocessor(parameters["preprocessor"])
+    if isinstance(parameters.get("class_weight"), dict):
+        weights = parameters["class_weight"]
+        parameters["class_weight"] = dict(zip(weights["classes"], weights["weights"], strict=True))
+    if "depths" in parameters:
+        parameters["depths"] = tuple(parameters["depths"])
+    return parameters
+
+
+def store_preprocessor(preprocessor: TablePreprocessor) -> dict[str, Any]:
+    if type(preprocessor) is not TablePreprocessor:
+        raise TypeError(
+            "preprocessor must be a TablePreprocessor itself to be stored in a file, got a "
+            f"{type(preprocessor).__name__}."
+        )
+    parameters = dict(preprocessor.get_params())
+    parameters["missing_indicator"] = bool(preprocessor.missing_indicator)
+    for name in SEQUENCES:
+        parameters[name] = [
+            int(entry) if isinstance(entry, (int, np.integer)) else str(entry)
+            for entry in parameters[name]
+        ]
+    return {
+        name: value.item() if isinstance(value, np.generic) else value
+        for name, value in parameters.items()
+    }
+
+
+def restore_preprocessor(stored: dict[str, Any]) -> TablePreprocessor:
+    """An unfitted preprocessor; parameters that it had in earlier versions are left out."""
+    known = {name: stored[name] for name in TablePreprocessor._get_param_names() if name in stored}
+    return TablePreprocessor(
+        **known | {name: tuple(known[name]) for name in SEQUENCES if name in known}
+    )
+
+
+def store_frame(frame: pd.DataFrame) -> Frame:
+    """A data frame of numbers and texts as arrays and lists; its named index becomes columns."""
+    index = [name for name in frame.index.names if name is not None]
+    columns: dict[str, NDArray[Any] | list[str]] = {}
+    dtypes = {}
+    for name, column in (frame.reset_index() if index else frame).items():
+        if not pd.api.types.is_numeric_dtype(column.dtype):
+            dtypes[name], columns[name] = "text", [str(text) for text in column]
+            continue
+        dtypes[name] = str(column.dtype)
+        if column.dtype.kind == "i" and not column.hasnans:
+            columns[name] = np.asarray(column, dtype=np.int64)
+        else:  # whole numbers with gaps become floats
+            single = column.dtype == np.float32
+            columns[name] = column.to_numpy(np.float32 if single else np.float64, na_value=np.nan)
+    return Frame(columns, dtypes, tuple(index))
+
+
+def restore_frame(frame: Frame) -> pd.DataFrame:
+    found = pd.DataFrame(
+        {
+            name: pd.Series(values, dtype=None if isinstance(values, list) else frame.dtypes[name])
+            for name, values in frame.columns.items()
+        }
+    )
+    if not frame.index:
+        return found
+    found = found.set_index(list(frame.index))
+    if len(frame.index) == 1 and np.array_equal(found.index, np.arange(len(found))):
+        found.index = pd.RangeIndex(len(found), name=frame.index[0])
+    return found
+
+
+# --- progress ------------------------------------------------------------------------------------
+
+Maker = Callable[[int, str], AbstractContextManager[Reporter]]
+
+# A program around the fit, such as the command line, may have a progress bar of its own.
+_MAKER: ContextVar[Maker | None] = ContextVar("maker", default=None)
+
+
+class Progress:
+    """A tqdm bar that counts iterations times nets, for verbose=True."""
+
+    def __init__(self, n_net_iterations: int, label: str) -> None:
+        try:
+            from tqdm.auto import tqdm
+        except ImportError as error:
+            raise MissingPackageError(
+                "verbose=True needs the package tqdm: pip install 'muddle[progress]'."
+            ) from error
+        self._bar = tqdm(total=n_net_iterations, desc=label, unit="it")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+    def advance(self, n_net_iterations: int, loss: float, score: float) -> None:
+        self._bar.set_postfix(loss=f"{loss:.3f}", validation=f"{score:.3f}", refresh=False)
+        self._bar.update(n_net_iterations)
+
+    def say(self, text: str) -> None:
+        self._bar.write(text, file=sys.stderr)
+
+
+def watch(
+    n_net_iterations: int, label: str, verbose: bool
+) -> AbstractContextManager[Reporter | None]:
+    """A progress bar if verbose or watched by a program, nothing otherwise."""
+    maker = _MAKER.get()
+    if maker is not None:
+        return maker(n_net_iterations, label)
+    return Progress(n_net_iterations, label) if verbose else nullcontext()
+
+
+@contextmanager
+def watched_by(maker: Maker) -> Iterator[None]:
+    """Within, fits report to the bars that `maker` makes, whatever `verbose` is."""
+    token = _MAKER.set(maker)
+    try:
+        yield
+    finally:
+        _MAKER.reset(token)

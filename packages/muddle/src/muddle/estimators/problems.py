@@ -1,4 +1,4 @@
-"""What `fit` is given, checked and put in the form that nets train on.
+"""The rows and targets that `fit` is given, checked and put in the form that nets train on.
 
 Shapes: N rows, F features, C label columns.
 """
@@ -6,7 +6,7 @@ Shapes: N rows, F features, C label columns.
 from abc import ABCMeta, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -15,17 +15,21 @@ from sklearn.base import clone
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 
-from muddle.estimators.parameters import Criterion
-from muddle.tables import TablePreprocessor
-from muddle.tables.checks import MIN_ROWS, FloatArray, check_target, check_weights
-from muddle.tables.scaling import Scale, fit_target_scale
-from muddle.tables.splits import Rows, split_by_class, split_by_number
-from muddle.tables.summary import summarise_classes, summarise_table, summarise_targets
-from muddle.tables.summary_checks import Summary
-from muddle.tables.tables import Table, read_table
-from muddle.tables.targets import TargetType
+from muddle.tables.target import MIN_ROWS, check_target, check_weights
+from muddle.tables.preprocessor import TablePreprocessor
+from muddle.tables.target import fit_target_scale
+from muddle.tables.target import Rows, split_by_class, split_by_number
+from muddle.tables.summarise import summarise_classes, summarise_table, summarise_targets
+from muddle.tables.plan import TargetType
 from muddle.training.config import TrainConfig
 from muddle.training.data import TrainingData, TrainJob
+from muddle_runtime.columns import FloatArray, Table, read_table
+from muddle_runtime.labels import ClassTarget, NumberTarget
+from muddle_runtime.tables import Scale, TablePlan
+
+Criterion = Literal["logistic", "squared"]
+# Predictions of the flagship stay within the range of the training targets and this share beyond.
+BEYOND = 0.1
 
 
 @dataclass(frozen=True)
@@ -45,8 +49,16 @@ class Problem(metaclass=ABCMeta):
         """Training and validation rows of the net with this seed."""
 
     @abstractmethod
-    def summarise_target(self) -> Summary:
-        """What is to be predicted, without the rows."""
+    def describe_target(self) -> NumberTarget | ClassTarget:
+        """The way from labels back to targets."""
+
+    @abstractmethod
+    def summarise_target(self) -> dict[str, Any]:
+        """The targets without the rows."""
+
+    def summarise(self, plan: TablePlan) -> dict[str, Any]:
+        """The training rows, for a model that has left them behind."""
+        return {**summarise_table(self.table, plan), "target": self.summarise_target()}
 
     def take(self, rows: Rows) -> Self:
         """Only these rows of target, labels and weights."""
@@ -71,7 +83,15 @@ class NumberProblem(Problem):
     def split(self, fraction: float, seed: int) -> tuple[Rows, Rows]:
         return split_by_number(self.labels.mean(axis=1), fraction, seed)
 
-    def summarise_target(self) -> Summary:
+    def describe_target(self) -> NumberTarget:
+        return NumberTarget(self.scale, self.one_output)
+
+    def bounds(self) -> FloatArray:
+        """Labels between which predictions of the flagship stay. (2, C)"""
+        low, high = self.labels.min(axis=0), self.labels.max(axis=0)
+        return np.stack([low - BEYOND * (high - low), high + BEYOND * (high - low)])
+
+    def summarise_target(self) -> dict[str, Any]:
         return summarise_targets(self.target)
 
 
@@ -88,7 +108,10 @@ class ClassProblem(Problem):
     def split(self, fraction: float, seed: int) -> tuple[Rows, Rows]:
         return split_by_class(self.codes, fraction, seed)
 
-    def summarise_target(self) -> Summary:
+    def describe_target(self) -> ClassTarget:
+        return ClassTarget(self.classes, self.zero_one)
+
+    def summarise_target(self) -> dict[str, Any]:
         return summarise_classes(self.codes, len(self.classes))
 
     def take(self, rows: Rows) -> Self:
@@ -141,11 +164,6 @@ def read_classes(
     return ClassProblem(table, target, labels, weights, classes, codes, zero_one)
 
 
-def to_scores(output: FloatArray, zero_one: bool) -> FloatArray:
-    """What nets say about classes, on the scale of ±1 labels whichever they were trained on."""
-    return 2 * output - 1 if zero_one else output
-
-
 def _drop_zero_weights(
     table: Table, target: NDArray[Any], weights: FloatArray | None
 ) -> tuple[Table, NDArray[Any], FloatArray | None]:
@@ -154,7 +172,7 @@ def _drop_zero_weights(
     present = weights > 0
     weights = weights[present]
     same = np.ptp(weights) == 0
-    return table.take(present), target[present], None if same else weights / weights.mean()
+    return table.keep(present), target[present], None if same else weights / weights.mean()
 
 
 def fit_features(
@@ -169,13 +187,7 @@ def fit_features(
     preprocessor = TablePreprocessor() if given is None else clone(given)
     if preprocessor.target_type == "auto":
         preprocessor.target_type = problem.target_type
-    return preprocessor, preprocessor._fit_table(problem.table, problem.target, problem.weights)
-
-
-def summarise_problem(problem: Problem, preprocessor: TablePreprocessor) -> Summary:
-    """What the training rows looked like, for a model that has left them behind."""
-    about = summarise_table(problem.table, preprocessor.plan_, preprocessor.missing_values)
-    return {**about, "target": problem.summarise_target()}
+    return preprocessor, preprocessor.fit_table(problem.table, problem.target, problem.weights)
 
 
 def make_jobs(

@@ -1,253 +1,466 @@
-"""The fitted path from a table to a matrix: what happens to each column, in the order of features.
+"""Fit the path from a table to a matrix: decide about each column, then fit numbers and levels.
 
-Numbers come first (also the parts of dates and the means of the target per level), then flags of
-missing numbers, then levels as 0 and 1.
+Everything is judged by the training rows. The result is a TablePlan of muddle_runtime, which turns
+new rows into features.
+
+Shapes: N rows, P columns of numbers, T columns of the target.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.model_selection import KFold
+from sklearn.preprocessing import TargetEncoder
+from sklearn.utils import column_or_1d
 
-from muddle.tables.checks import FloatArray
-from muddle.tables.columns import Codes, Column, Kind, as_dates, as_numbers
-from muddle.tables.dates import PARTS, date_parts
-from muddle.tables.decisions import ColumnOptions, Decision, decide
-from muddle.tables.levels import Levels, TargetMeans, fit_target_means, write_one_hot
-from muddle.tables.numbers import NumberBlock, NumberOptions, check_range, fit_numbers
+from muddle_runtime.columns import (
+    NUMBER,
+    Codes,
+    Column,
+    FloatArray,
+    Kind,
+    Table,
+    as_dates,
+    as_levels,
+    as_numbers,
+    guess_form,
+    is_missing,
+    read_column,
+)
+from muddle_runtime.tables import (
+    UNSEEN,
+    Decision,
+    Levels,
+    LevelSource,
+    NumberBlock,
+    NumberSource,
+    Scale,
+    SmoothClip,
+    Step,
+    TablePlan,
+    check_range,
+    gather_numbers,
+    list_columns,
+    take_columns,
+    warn,
+)
 
-Read = Callable[[str], Column]
-Flags = Literal["0/1", "centred"]
-Targets = Callable[[], tuple[FloatArray, list[str]]]
+Scaling = Literal["standard", "robust+clip", "none"]
+AboveLimit = Literal["target", "drop"]
+FewValues = Literal["number", "levels", "both"]
+Flags = Literal["centred", "0/1"]
+MissingLevel = Literal["own", "mode"]
+TargetType = Literal["auto", "continuous", "classes"]
+Bins = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
 
-
-class Rows(Protocol):
-    """What is needed of a table here: a Table, or what muddle.runtime reads without pandas."""
-
-    @property
-    def n_rows(self) -> int: ...
-
-    @property
-    def numbers(self) -> FloatArray | None: ...
-
-    def select(self, names: Sequence[str]) -> FloatArray: ...
-
-
-@dataclass(frozen=True)
-class NumberSource:
-    """A column that gives numbers: itself, or the parts of its date."""
-
-    name: str
-    kind: Kind
-    had_gaps: bool
-
-    @property
-    def width(self) -> int:
-        return len(PARTS) if self.kind == "date" else 1
-
-    @property
-    def names(self) -> list[str]:
-        return [f"{self.name}:{part}" for part in PARTS] if self.kind == "date" else [self.name]
-
-    def values(self, column: Column) -> FloatArray:
-        """(N, 1) or (N, parts)"""
-        if self.kind == "date":
-            return date_parts(as_dates(column))
-        return as_numbers(column, self.kind)[:, None]
-
-
-@dataclass(frozen=True)
-class LevelSource:
-    """A column of levels: a 0/1 feature for each, or, with `means`, means of the targets."""
-
-    name: str
-    levels: Levels
-    shares: FloatArray  # of the training rows, per level
-    means: TargetMeans | None = None
-    suffixes: tuple[str, ...] = ()  # of the features, one per target
-
-    @property
-    def names(self) -> list[str]:
-        if self.means is not None:
-            return [f"{self.name}={suffix}" for suffix in self.suffixes]
-        levels = self.levels.names
-        return [f"{self.name}={level}" for level in (levels[1:] if len(levels) == 2 else levels)]
+# A column that varies by no more than a few roundings of its largest value is constant.
+ROUNDING = 8 * float(np.finfo(np.float64).eps)
+OUTER_WIDTHS = 100.0  # the outer bins go on for this many of their widths
+FOLDS = 5
+MAX_CLASSES = 20  # whole numbers with no more values than this are classes
+FREE_TEXT_WORDS = 8  # per text on average, if most texts are different
+MOSTLY = 0.9
+MAX_MARKERS = 3
+IDENTIFIER = "an identifier (every value is different)"
 
 
-@dataclass(frozen=True)
-class Novelty:
-    """Something in new rows that was not there in `fit`."""
+@dataclass(frozen=True, kw_only=True)
+class TableOptions:
+    """The parameters of TablePreprocessor, checked. Its docstring explains them."""
 
-    name: str
-    n_rows: int
-    example: str | None  # None: a gap
-
-
-@dataclass(frozen=True)
-class TablePlan:
-    """Everything `fit` has learnt."""
-
-    numbers: tuple[NumberSource, ...]
-    means: tuple[LevelSource, ...]
-    one_hot: tuple[LevelSource, ...]
-    block: NumberBlock
-    decisions: tuple[Decision, ...]
-    offsets: FloatArray  # of the 0/1 features, which are the last: their means where centred
-
-    @property
-    def used(self) -> list[str]:
-        """Columns that new rows must have."""
-        return [d.name for d in self.decisions if d.number is not None or d.levels is not None]
-
-    @property
-    def features(self) -> list[tuple[str, str]]:
-        """(column, feature) for each feature, in order; names that would repeat get a number."""
-        behind: list[NumberSource | LevelSource] = [*self.numbers, *self.means]
-        sources = [source.name for source in behind for _ in source.names]
-        found = [(sources[i], name) for i, name in self.block.features]
-        found += [(source.name, name) for source in self.one_hot for name in source.names]
-        seen: Counter[str] = Counter()
-        unique = []
-        taken = {name for _, name in found}
-        for column, name in found:
-            seen[name] += 1
-            while seen[name] > 1 and f"{name}#{seen[name]}" in taken:
-                seen[name] += 1
-            unique.append((column, name if seen[name] == 1 else f"{name}#{seen[name]}"))
-        return unique
+    scaling: Scaling
+    max_levels: int
+    min_level_rows: int
+    above_limit: AboveLimit
+    few_values: FewValues
+    flags: Flags
+    missing_indicator: bool
+    missing_level: MissingLevel
+    missing_values: frozenset[str]
+    categorical: frozenset[str]
+    drop: frozenset[str]
+    target_type: TargetType
+    random_state: int
 
 
 def fit_plan(
-    table: Rows,
-    read: Read,
-    targets: Targets,
-    weights: FloatArray | None,
-    names: Sequence[str],
-    column_options: ColumnOptions,
-    number_options: NumberOptions,
-    flags: Flags,
+    table: Table, y: Any, weights: FloatArray | None, options: TableOptions
 ) -> tuple[TablePlan, FloatArray]:
-    """Decide on the columns `names` and fit them; also the matrix of the training rows, in which
+    """Decide about the columns and fit them. Also returns the matrix of the training rows, in which
     the means of the target come from other rows than the row itself."""
-    if table.numbers is not None:  # so that the error names every bad column, not the first
-        check_range(table.select(names), list(names))
-    columns = {name: read(name) for name in names}
-    decisions = tuple(decide(column, column_options) for column in columns.values())
+    names = [name for name in table.names if name not in options.drop]
+    if table.numbers is not None:  # the error then names every bad column, not only the first
+        check_range(table.select(names), names)
+    columns = {
+        name: read_column(name, table.values(name), options.missing_values) for name in names
+    }
+    decisions = tuple(decide(column, options) for column in columns.values())
     numbers = tuple(
         NumberSource(d.name, d.number, d.n_missing > 0) for d in decisions if d.number is not None
     )
-    levels = _fit_levels(decisions, columns, targets, weights, number_options.seed)
-    gathered = _gather(table, numbers, columns.__getitem__, levels.crossed)
-    names_of_numbers = [name for source in numbers for name in source.names]
-    names_of_numbers += [name for source in levels.means for name in source.names]
-    marks = [source.name if i == 0 else None for source in numbers for i in range(source.width)]
-    marks += [None] * (gathered.shape[1] - len(marks))  # means have no gaps
-    block = fit_numbers(gathered, names_of_numbers, marks, weights, number_options)
-    n_flags = len(block.flagged) + sum(len(source.names) for source in levels.one_hot)
-    plan = TablePlan(
-        numbers, tuple(levels.means), tuple(levels.one_hot), block, decisions, np.zeros(n_flags)
-    )
-    matrix = _write(plan, gathered, levels.codes)
-    if flags == "centred" and n_flags:
-        written = matrix[:, matrix.shape[1] - n_flags :]
-        plan = replace(plan, offsets=np.average(written, axis=0, weights=weights))
-        written -= plan.offsets
-    return plan, matrix
-
-
-@dataclass
-class _FittedLevels:
-    """Columns of levels with what their training rows hold."""
-
-    one_hot: list[LevelSource] = field(default_factory=list)
-    codes: list[Codes] = field(default_factory=list)  # of each of `one_hot`
-    means: list[LevelSource] = field(default_factory=list)
-    crossed: list[FloatArray] = field(default_factory=list)  # of each of `means`, (N, targets)
-
-
-def _fit_levels(
-    decisions: Iterable[Decision],
-    columns: Mapping[str, Column],
-    targets: Targets,
-    weights: FloatArray | None,
-    seed: int,
-) -> _FittedLevels:
-    fitted = _FittedLevels()
+    one_hot: list[LevelSource] = []
+    codes: list[Codes] = []  # per column of `one_hot`
+    means: list[LevelSource] = []
+    crossed: list[FloatArray] = []  # per column of `means`, (N, T)
     for decision in decisions:
         if decision.levels is None:
             continue
-        codes = decision.levels.encode(columns[decision.name]).codes
-        shares = np.bincount(codes, weights, minlength=len(decision.levels))
+        found = decision.levels.encode(columns[decision.name]).codes
+        shares = np.bincount(found, weights, minlength=len(decision.levels))
         source = LevelSource(decision.name, decision.levels, shares / shares.sum())
         if decision.use == "one-hot":
-            fitted.one_hot.append(source)
-            fitted.codes.append(codes)
-        else:
-            labels, suffixes = targets()
-            means, crossed = fit_target_means(codes, len(source.levels), labels, seed)
-            fitted.means.append(replace(source, means=means, suffixes=tuple(suffixes)))
-            fitted.crossed.append(crossed)
-    return fitted
+            one_hot.append(source)
+            codes.append(found)
+            continue
+        labels, suffixes = _require_target(y, options)
+        per_level, own = fit_target_means(found, len(source.levels), labels, options.random_state)
+        means.append(replace(source, means=per_level, suffixes=suffixes))
+        crossed.append(own)
+    gathered = gather_numbers(table, numbers, columns.__getitem__, crossed)
+    behind: list[NumberSource | LevelSource] = [*numbers, *means]
+    number_names = [name for source in behind for name in source.names]
+    # The gaps of a date are marked once, not in each of its parts; means have no gaps.
+    marks = [s.name if i == 0 else None for s in numbers for i in range(len(s.names))]
+    marks += [None] * (len(number_names) - len(marks))
+    block = fit_numbers(gathered, number_names, marks, weights, options)
+    n_flags = len(block.flagged) + sum(len(source.names) for source in one_hot)
+    plan = TablePlan(
+        names=table.names,
+        named=table.named,
+        missing_values=options.missing_values,
+        numbers=numbers,
+        means=tuple(means),
+        one_hot=tuple(one_hot),
+        block=block,
+        decisions=decisions,
+        offsets=np.zeros(n_flags),
+    )
+    if plan.n_features == 0:
+        ignored = "; ".join(f"{d.name!r} is {d.ignored}" for d in decisions[:5])
+        raise ValueError(
+            f"X must have a column that varies, got {len(table.names)} column(s) of which none "
+            f"can be used: {ignored}."
+        )
+    matrix = plan.write(gathered, codes)
+    if options.flags == "centred" and n_flags:
+        written = matrix[:, matrix.shape[1] - n_flags :]
+        plan = replace(plan, offsets=np.average(written, axis=0, weights=weights))
+        written -= plan.offsets
+    _warn_about(decisions)
+    return plan, matrix
 
 
-def apply_plan(plan: TablePlan, table: Rows, read: Read) -> tuple[FloatArray, list[Novelty]]:
-    """The matrix of any rows, and what is in them that was not there in `fit`."""
-    novelties: list[Novelty] = []
-    means: list[FloatArray] = []
-    codes: list[Codes] = []
-    for source in (*plan.means, *plan.one_hot):
-        encoded = source.levels.encode(read(source.name))
-        if encoded.n_new:
-            novelties.append(Novelty(source.name, encoded.n_new, encoded.example))
-        if source.means is None:
-            codes.append(encoded.codes)
-        else:
-            means.append(source.means.encode(encoded.codes))
-    numbers = _gather(table, plan.numbers, read, means)
-    first = 0
-    for number in plan.numbers:
-        n_gaps = 0 if number.had_gaps else int(np.count_nonzero(np.isnan(numbers[:, first])))
-        if n_gaps:
-            novelties.append(Novelty(number.name, n_gaps, None))
-        first += number.width
-    return _write(plan, numbers, codes), novelties
+# --- decisions -----------------------------------------------------------------------------------
 
 
-def _gather(
-    table: Rows, sources: tuple[NumberSource, ...], read: Read, means: list[FloatArray]
+def decide(column: Column, options: TableOptions) -> Decision:
+    """Choose between numbers, levels, both and nothing."""
+    missing = is_missing(column)
+    form = "levels" if column.name in options.categorical else guess_form(column)
+    kind: str = "category" if column.category else column.kind
+    if column.kind == "text" and form != "levels":
+        kind = f"{form} as text"
+    undecided = Decision(column.name, kind, int(np.count_nonzero(missing)))
+    if missing.all():
+        return replace(undecided, ignored="empty")
+    if form == "levels":
+        return _decide_levels(column, undecided, options)
+    number: Kind = "date" if form == "date" else "number"
+    if column.kind == "duration":
+        number = "duration"
+    # The gaps of a single value carry information, if they are marked.
+    marked = undecided.n_missing > 0 and options.missing_indicator
+    if _is_constant(column, number) and not marked:
+        return replace(undecided, ignored="constant")
+    if number == "number" and options.few_values != "number":
+        values = as_numbers(column)
+        if 2 <= len(pd.unique(values[~np.isnan(values)])) <= options.max_levels:
+            levels = _find_levels(column, options)
+            both = options.few_values == "both" and len(levels) > 2
+            if len(levels) > 1:
+                return replace(undecided, number=number if both else None, levels=levels)
+    return replace(undecided, number=number)
+
+
+def _decide_levels(column: Column, undecided: Decision, options: TableOptions) -> Decision:
+    codes, keys = as_levels(column)
+    rows = np.bincount(codes[codes >= 0], minlength=len(keys))
+    levels = _find_levels(column, options)
+    n_rare = rows[rows < options.min_level_rows].sum()
+    few = len(levels.known) <= options.max_levels and n_rare <= (1 - MOSTLY) * rows.sum()
+    if few or len(keys) <= options.max_levels:
+        if len(levels) > 1:
+            return replace(undecided, levels=levels)
+        rare = f"made of levels in fewer than {options.min_level_rows} rows each"
+        return replace(undecided, ignored="constant" if len(keys) == 1 else rare)
+    if options.above_limit == "drop":
+        reason = f"dropped with {len(keys)} levels, above max_levels"
+        return replace(undecided, ignored=reason, expected=True)
+    hint = ""
+    if column.name not in options.categorical:
+        _refuse_free_text(column.name, keys, rows.sum())
+        hint = _hint_at_numbers(keys, rows)
+        if len(keys) == rows.sum() and not hint:
+            return replace(undecided, ignored=IDENTIFIER)
+    levels = find_levels(column, min_rows=1, missing_as_mode=options.missing_level == "mode")
+    return replace(undecided, levels=levels, use="means", hint=hint)
+
+
+def _is_constant(column: Column, number: Kind) -> bool:
+    if number == "date":
+        dates = as_dates(column)[~is_missing(column)]
+        return bool((dates == dates[0]).all())
+    values = as_numbers(column, number)[:, None]
+    check_range(values, [column.name])
+    return bool(find_constant(values)[0])
+
+
+def _refuse_free_text(name: str, keys: tuple[str, ...], n_present: int) -> None:
+    if len(keys) <= n_present / 2:
+        return
+    words = np.mean([len(key.split()) for key in keys])
+    if words >= FREE_TEXT_WORDS:
+        raise ValueError(
+            f"column {name!r} must hold levels, got free text ({len(keys)} different texts of "
+            f"{words:.0f} words on average, e.g. {keys[0][:40]!r}). Leave it out with "
+            f"TablePreprocessor(drop=[{name!r}]), or make features of it first, e.g. with "
+            "sklearn.feature_extraction.text.TfidfVectorizer."
+        )
+
+
+def _hint_at_numbers(keys: tuple[str, ...], rows: NDArray[np.intp]) -> str:
+    """Advice for a column of numbers that a few words turn into text."""
+    is_number = np.array([NUMBER.fullmatch(key.strip()) is not None for key in keys])
+    if rows[is_number].sum() < MOSTLY * rows.sum():
+        return ""
+    words = [key for key, number in zip(keys, is_number, strict=True) if not number]
+    found = f"{rows[is_number].sum()} of its {rows.sum()} values are numbers, but not "
+    if len(words) > MAX_MARKERS:
+        return f"{found}e.g. {words[0]!r}; turn it into numbers first if it should be one"
+    markers = ", ".join(repr(word) for word in words)
+    return f"{found}{markers}; if that means missing, pass it in TablePreprocessor(missing_values=)"
+
+
+def _warn_about(decisions: Sequence[Decision]) -> None:
+    """One warning for all columns that are ignored, and one per column of numbers in text."""
+    by_reason: dict[str, list[str]] = {}
+    for decision in decisions:
+        if decision.ignored and not decision.expected:
+            by_reason.setdefault(decision.ignored, []).append(decision.name)
+    clauses = []
+    for reason, names in by_reason.items():
+        verb = "are" if len(names) > 1 else "is"
+        if reason == IDENTIFIER:
+            verb = "look like" if len(names) > 1 else "looks like"
+        clauses.append(f"{list_columns(names)} {verb} {reason}")
+    if clauses:
+        one = sum(len(names) for names in by_reason.values()) == 1
+        warn(f"{'; '.join(clauses)}; ignoring {'it' if one else 'them'}.")
+    for decision in decisions:
+        if decision.hint:
+            warn(f"column {decision.name!r} is taken as text: {decision.hint}.")
+
+
+# --- levels --------------------------------------------------------------------------------------
+
+
+def _find_levels(column: Column, options: TableOptions) -> Levels:
+    return find_levels(column, options.min_level_rows, options.missing_level == "mode")
+
+
+def find_levels(column: Column, min_rows: int, missing_as_mode: bool) -> Levels:
+    """The levels of a column: those in at least `min_rows` rows, missing, and other."""
+    codes, keys = as_levels(column)
+    counts = np.bincount(codes[codes >= 0], minlength=len(keys))
+    known = sort_keys([key for key, count in zip(keys, counts, strict=True) if count >= min_rows])
+    rare = frozenset(key for key, count in zip(keys, counts, strict=True) if 0 < count < min_rows)
+    missing = UNSEEN
+    if (codes < 0).any():
+        missing = len(known)
+        most_frequent = keys[int(counts.argmax())] if len(keys) else None
+        if missing_as_mode and most_frequent in known:
+            missing = known.index(most_frequent)
+    return Levels(tuple(known), rare, missing, column.kind == "boolean")
+
+
+def sort_keys(keys: Sequence[str]) -> list[str]:
+    """By size if all are numbers, else alphabetically."""
+    if all(NUMBER.fullmatch(key) for key in keys):
+        return sorted(keys, key=float)
+    return sorted(keys)
+
+
+def fit_target_means(
+    codes: Codes, n_levels: int, targets: FloatArray, seed: int
+) -> tuple[FloatArray, FloatArray]:
+    """Means per level (T, levels + 1), shrunken towards the overall mean, which is the last; and
+    the means of the training rows (N, T), each from the rows of other folds, because a row must
+    not find its own label in its features."""
+    folds = KFold(min(FOLDS, len(codes)), shuffle=True, random_state=seed)
+    crossed = np.empty(targets.shape)
+    for others, fold in folds.split(codes):
+        means = _means_per_level(codes[others], n_levels, targets[others])
+        crossed[fold] = means[:, codes[fold]].T
+    return _means_per_level(codes, n_levels, targets), crossed
+
+
+def _means_per_level(codes: Codes, n_levels: int, targets: FloatArray) -> FloatArray:
+    means = np.empty((targets.shape[1], n_levels + 1))
+    for target, row in zip(targets.T, means, strict=True):
+        encoder = TargetEncoder(categories=[np.arange(n_levels)], target_type="continuous")
+        encoder.fit(codes[:, None], target)
+        row[:-1], row[-1] = encoder.encodings_[0], encoder.target_mean_
+    return means
+
+
+def _require_target(y: Any, options: TableOptions) -> tuple[FloatArray, tuple[str, ...]]:
+    if y is None:
+        raise ValueError(
+            "y must be given if a column has more levels than "
+            f"max_levels={options.max_levels}: each level becomes the mean of y. Pass y to "
+            "fit, raise max_levels, or set above_limit='drop'."
+        )
+    return target_columns(y, options.target_type)
+
+
+def target_columns(y: Any, target_type: TargetType) -> tuple[FloatArray, tuple[str, ...]]:
+    """(N, T), and a suffix per column: the target itself, or a 0/1 column per class (of two
+    classes only the second)."""
+    values = np.asarray(y)
+    if pd.isna(values).any():
+        raise ValueError(
+            "y must have a value in every row if levels become its mean, got gaps. Leave such "
+            "rows out."
+        )
+    if values.ndim == 2 and values.shape[1] > 1:
+        return values.astype(np.float64), tuple(f"mean{i}" for i in range(values.shape[1]))
+    values = column_or_1d(values)
+    if target_type == "continuous" or (target_type == "auto" and looks_continuous(values)):
+        return values.astype(np.float64)[:, None], ("mean",)
+    classes, codes = np.unique(values, return_inverse=True)
+    if len(classes) == 2:
+        return codes.astype(np.float64)[:, None], ("mean",)
+    shares = codes[:, None] == np.arange(len(classes))
+    return shares.astype(np.float64), tuple(f"share of {name}" for name in classes.tolist())
+
+
+def looks_continuous(y: Any) -> bool:
+    """Numbers with a fraction, or with more than twenty values, are a quantity, not classes."""
+    values = np.asarray(y)
+    if values.dtype.kind not in "iuf":
+        return False
+    return bool((values % 1 != 0).any()) or len(np.unique(values)) > MAX_CLASSES
+
+
+# --- numbers -------------------------------------------------------------------------------------
+
+
+def fit_numbers(
+    numbers: FloatArray,
+    names: Sequence[str],
+    marks: Sequence[str | None],
+    weights: FloatArray | None,
+    options: TableOptions,
+) -> NumberBlock:
+    """Fit the fill, the scale and the flags of training rows, numbers (N, P) with NaN for gaps.
+
+    marks: the column of the table whose gaps a flag shows, or None for no flag. (P,)
+    """
+    gaps = np.isnan(numbers)
+    may_flag = np.array([mark is not None for mark in marks], dtype=bool)
+    flagged = np.flatnonzero(gaps.any(axis=0) & ~gaps.all(axis=0) & may_flag)
+    if not options.missing_indicator:
+        flagged = flagged[:0]
+    kept = np.flatnonzero(~find_constant(numbers))
+    fill = column_means(numbers, gaps, weights)
+    filled = take_columns(np.where(gaps, fill, numbers) if gaps.any() else numbers, kept)
+    steps: tuple[Step, ...] = ()
+    if len(kept) and options.scaling == "standard":
+        steps = (fit_scale(filled, weights)[0],)
+    elif len(kept) and options.scaling == "robust+clip":
+        low, median, high = weighted_quantiles(filled, np.array([0.25, 0.5, 0.75]), weights)
+        spread = np.where(high > low, high - low, np.ptp(filled, axis=0) / 2)
+        steps = (SmoothClip(median, spread),)
+    features = [(i, names[i]) for i in kept.tolist()]
+    features += [(i, f"{marks[i]}=missing") for i in flagged.tolist()]
+    return NumberBlock(fill, kept, flagged, steps, tuple(features))
+
+
+def find_constant(numbers: FloatArray) -> NDArray[np.bool_]:
+    """Columns with one value at most up to rounding, apart from gaps. (P,)"""
+    low, high = np.fmin.reduce(numbers, axis=0), np.fmax.reduce(numbers, axis=0)
+    constant: NDArray[np.bool_] = high - low <= ROUNDING * np.maximum(abs(low), abs(high))
+    empty: NDArray[np.bool_] = np.isnan(low)
+    return constant | empty
+
+
+def column_means(
+    numbers: FloatArray, gaps: NDArray[np.bool_], weights: FloatArray | None
 ) -> FloatArray:
-    """All columns of numbers, (N, P), within the range that can be scaled."""
-    names = [source.name for source in sources]
-    plain = all(source.kind == "number" for source in sources)
-    if table.numbers is not None and plain and not means:
-        numbers = table.select(names)
-        check_range(numbers, names)
-        return numbers
-    width = sum(source.width for source in sources)
-    n_means = sum(values.shape[1] for values in means)
-    gathered = np.empty((table.n_rows, width + n_means), order="F")  # written column by column
-    first = 0
-    for source in sources:
-        values = source.values(read(source.name))
-        check_range(values, [source.name] * values.shape[1])
-        gathered[:, first : first + values.shape[1]] = values
-        first += values.shape[1]
-    for values in means:
-        gathered[:, first : first + values.shape[1]] = values
-        first += values.shape[1]
-    return gathered
+    """Mean of the values that are not missing; 0 for a column without any. (P,)"""
+    present = (~gaps).astype(np.float64)
+    if weights is not None:
+        present *= weights[:, None]
+    totals = present.sum(axis=0)
+    # Shares first: the sum of values near the largest float would overflow.
+    shares = present / np.where(totals > 0, totals, 1.0)
+    means: FloatArray = (np.where(gaps, 0.0, numbers) * shares).sum(axis=0)
+    return means
 
 
-def _write(plan: TablePlan, numbers: FloatArray, codes: list[Codes]) -> FloatArray:
-    n_numbers = len(plan.block.features)
-    widths = [len(source.names) for source in plan.one_hot]
-    out = np.empty((len(numbers), n_numbers + sum(widths)))
-    plan.block.write(numbers, out[:, :n_numbers])
-    first = n_numbers
-    for source, width, found in zip(plan.one_hot, widths, codes, strict=True):
-        write_one_hot(found, source.shares, out[:, first : first + width])
-        first += width
-    out[:, out.shape[1] - len(plan.offsets) :] -= plan.offsets
-    return out
+def fit_scale(table: FloatArray, weights: FloatArray | None) -> tuple[Scale, NDArray[np.bool_]]:
+    """Weighted mean and deviation per column, and which columns are constant.
+
+    Not scikit-learn's StandardScaler: with weights its variance of a constant column can round to
+    below zero, and squares of values beyond 1e154 overflow.
+    """
+    largest = np.abs(table).max(axis=0)
+    constant = np.ptp(table, axis=0) <= ROUNDING * largest
+    unit = np.where(constant, 1.0, largest)
+    scaled = table / unit  # so that no square overflows
+    mean = np.average(scaled, axis=0, weights=weights)
+    variance = np.average((scaled - mean) ** 2, axis=0, weights=weights)
+    deviation = np.where(constant, np.inf, np.sqrt(variance) * unit)
+    return Scale(mean * unit, deviation), constant
+
+
+def fit_piecewise(scaled: FloatArray, weights: FloatArray | None, n_bins: int) -> Bins:
+    """Starts, widths, least and most fillings of bins for fill_bins, each (P, n_bins).
+
+    Bins lie between quantiles, or between the values themselves if there are few enough. A column
+    whose quantiles coincide has fewer bins; the others start at inf and stay empty.
+    """
+    starts = np.full((scaled.shape[1], n_bins), np.inf)
+    widths = np.ones_like(starts)
+    least, most = np.zeros_like(starts), np.ones_like(starts)
+    quantiles = weighted_quantiles(scaled, np.linspace(0, 1, n_bins + 1), weights)
+    for i, column in enumerate(quantiles.T):
+        values = np.unique(scaled[:, i])
+        edges = values if len(values) <= n_bins + 1 else np.unique(column)
+        used = len(edges) - 1
+        starts[i, :used] = edges[:-1]
+        widths[i, :used] = np.diff(edges)
+        least[i, 0], most[i, used - 1] = -OUTER_WIDTHS, OUTER_WIDTHS
+    return starts, widths, least, most
+
+
+def weighted_quantiles(
+    numbers: FloatArray, shares: FloatArray, weights: FloatArray | None
+) -> FloatArray:
+    """(shares, P): the value at which that share of the rows, by weight, is reached; between two
+    values if it is reached exactly. A weight of 2 therefore counts like the row twice."""
+    n_rows = len(numbers)
+    found = np.empty((len(shares), numbers.shape[1]))
+    for i, column in enumerate(numbers.T):
+        order = np.argsort(column)
+        reached = np.arange(1.0, n_rows + 1) if weights is None else np.cumsum(weights[order])
+        wanted = shares * reached[-1]
+        slack = 1e-9 * reached[-1]
+        below = np.minimum(np.searchsorted(reached, wanted - slack), n_rows - 1)
+        above = np.minimum(np.searchsorted(reached, wanted + slack), n_rows - 1)
+        found[:, i] = (column[order[below]] + column[order[above]]) / 2
+    return found

@@ -1,6 +1,8 @@
 """TablePreprocessor: any table in, the matrix of floats that a net wants out."""
 
+from collections import Counter
 from collections.abc import Iterable
+from dataclasses import fields
 from typing import Any, Self, get_args
 
 import numpy as np
@@ -10,31 +12,20 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import Tags, check_consistent_length
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
-from muddle.tables.checks import FloatArray, check_weights
-from muddle.tables.columns import Column, read_column
-from muddle.tables.decisions import (
+from muddle.tables.plan import (
     AboveLimit,
-    ColumnOptions,
     FewValues,
+    Flags,
     MissingLevel,
+    Scaling,
+    TableOptions,
+    TargetType,
+    fit_plan,
 )
-from muddle.tables.matching import check_columns
-from muddle.tables.numbers import Encoding, NumberOptions, Scaling
-from muddle.tables.plan import Flags, apply_plan, fit_plan
-from muddle.tables.reporting import (
-    CALLER,
-    describe_plan,
-    warn_about_ignored,
-    warn_about_novelties,
-)
-from muddle.tables.tables import (
-    Table,
-    accept_any_table,
-    read_table,
-    record_columns,
-)
-from muddle.tables.targets import TargetType, target_columns
-from muddle_runtime.parameters import check_choice, check_int, check_number, suggest
+from muddle.tables.target import check_weights
+from muddle_runtime.columns import FloatArray, Table, read_table
+from muddle_runtime.parameters import check_choice, check_int, suggest
+from muddle_runtime.tables import Decision, TablePlan
 
 PRESETS: dict[str, dict[str, Any]] = {
     # PAPER: its rules for columns. The authors' matrices depart from them in ways of their own,
@@ -48,12 +39,21 @@ PRESETS: dict[str, dict[str, Any]] = {
         "missing_indicator": False,
     },
 }
+CHOICES = {
+    "scaling": Scaling,
+    "above_limit": AboveLimit,
+    "few_values": FewValues,
+    "flags": Flags,
+    "missing_level": MissingLevel,
+    "target_type": TargetType,
+}
 
 
 class TablePreprocessor(TransformerMixin, BaseEstimator):
     """Turn any table into a matrix of floats without gaps, fitted on training rows only.
 
-    Takes pandas, polars and pyarrow tables, arrays and lists. What a column holds decides:
+    Takes pandas, polars and pyarrow tables, arrays, lists, a dict of columns and a list of dicts.
+    The values of a column decide what it becomes:
 
     - numbers (also durations, in seconds, and text that is a number in every row): gaps are filled
       with the mean and marked in a feature of their own, then the column is scaled;
@@ -61,7 +61,7 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
       `max_levels`, the mean of the target per level;
     - dates (also text in ISO 8601): elapsed days, year, month, day of week, day of year, time of
       day; time zones are converted to UTC;
-    - columns with one value, and text that is different in every row (an identifier), are left out
+    - columns with one value, and text that is different in every row (an identifier), are ignored
       with a warning; free text is an error.
 
     In new rows, columns are found by name, in any order; other columns are ignored. A level that
@@ -69,30 +69,18 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
 
     Parameters
     ----------
-    scaling : {"standard", "robust+clip", "quantile", "none"}, default="standard"
-        Of numbers. "robust+clip": median and quartiles, then a smooth clip to (-3, 3);
-        "quantile": normal scores of the ranks.
-    encoding : {"none", "piecewise", "periodic"}, default="none"
-        What each scaled number becomes: itself, the filling of `n_bins` bins between quantiles
-        (piecewise-linear encoding), or itself with sines and cosines of `n_frequencies` random
-        frequencies.
-    n_bins : int, default=16
-        Bins of the piecewise encoding.
-    n_frequencies : int, default=8
-        Frequencies of the periodic encoding.
-    frequency_scale : float, default=0.3
-        Standard deviation of the frequencies, in periods per unit of the scaled number.
+    scaling : {"standard", "robust+clip", "none"}, default="standard"
+        How numbers are scaled. "robust+clip": median and quartiles, then a smooth clip to (-3, 3).
     max_levels : int, default=12
-        Most levels, missing and other aside, that become 0/1 features.
+        A column with at most this many levels, apart from missing and other, becomes 0/1 features.
     min_level_rows : int, default=2
-        A level in fewer training rows than this counts as "other", where levels become 0/1
-        features.
+        A level in fewer training rows than this counts as "other", if levels become 0/1 features.
     above_limit : {"target", "drop"}, default="target"
-        What to do with more levels than `max_levels`: use the mean of the target per level, from
+        Treatment of more levels than `max_levels`: use the mean of the target per level, from
         other folds for the training rows (scikit-learn's TargetEncoder), or leave the column out.
     few_values : {"number", "levels", "both"}, default="number"
-        What to make of numbers with 2 to `max_levels` different values: a number, levels, or
-        both (of two values one 0/1 feature).
+        Form of numbers with 2 to `max_levels` different values: a number, levels, or both (of two
+        values one 0/1 feature).
     flags : {"centred", "0/1"}, default="centred"
         How levels and the marks of gaps are written: with their mean over the training rows
         subtracted, which suits nets, or as 0 and 1. They are never divided by their spread.
@@ -107,16 +95,16 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
     drop : sequence, default=()
         Columns to leave out.
     target_type : {"auto", "continuous", "classes"}, default="auto"
-        What y is. "auto": numbers with a fraction or with more than 20 values are continuous.
+        Type of y. "auto": numbers with a fraction or with more than 20 values are continuous.
     random_state : int, default=0
-        Seed of folds and frequencies.
+        Seed of the folds.
 
     Attributes
     ----------
     n_features_in_, feature_names_in_
         As in scikit-learn.
-    plan_ : TablePlan
-        What was fitted; `describe()` shows it.
+    plan_ : muddle_runtime.tables.TablePlan
+        The fitted path from a table to a matrix; `describe()` shows it.
 
     Notes
     -----
@@ -144,10 +132,6 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         self,
         *,
         scaling: Scaling = "standard",
-        encoding: Encoding = "none",
-        n_bins: int = 16,
-        n_frequencies: int = 8,
-        frequency_scale: float = 0.3,
         max_levels: int = 12,
         min_level_rows: int = 2,
         above_limit: AboveLimit = "target",
@@ -162,10 +146,6 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         random_state: int = 0,
     ) -> None:
         self.scaling = scaling
-        self.encoding = encoding
-        self.n_bins = n_bins
-        self.n_frequencies = n_frequencies
-        self.frequency_scale = frequency_scale
         self.max_levels = max_levels
         self.min_level_rows = min_level_rows
         self.above_limit = above_limit
@@ -181,7 +161,7 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
 
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> Self:
-        """An unfitted preprocessor with settings of a name.
+        """An unfitted preprocessor with the settings of a preset.
 
         Parameters
         ----------
@@ -195,17 +175,17 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         return cls(**{**PRESETS[name], **overrides})
 
     def fit(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
-        """Learn from training rows; y is needed where a column has more levels than the limit."""
+        """Learn from training rows; y is needed if a column has more levels than the limit."""
         self._fit(X, y, sample_weight)
         return self
 
     def fit_transform(
         self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None
     ) -> FloatArray:
-        """Learn from training rows and give their matrix, (n, features).
+        """Learn from training rows and return their matrix, (n, features).
 
-        Means of the target per level are taken from other rows than the row itself, so this is
-        what to train on; `transform` would show the model its own labels.
+        Means of the target per level come from other rows than the row itself. Train on this
+        matrix: `transform` would show the model its own labels.
         """
         return self._fit(X, y, sample_weight)
 
@@ -215,20 +195,27 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
             check_consistent_length(np.empty(table.n_rows), y)
         weights = check_weights(sample_weight, table.n_rows, min_rows=1)
         if weights is None:
-            return self._fit_table(table, y, None)
+            return self.fit_table(table, y, None)
         present = weights > 0
         kept_y = None if y is None else np.asarray(y)[present]
-        fitted = self._fit_table(table.take(present), kept_y, weights[present])
+        fitted = self.fit_table(table.keep(present), kept_y, weights[present])
         if present.all():
             return fitted
-        matrix = self._transform_table(table)
+        matrix = self.plan_.transform(table, type(self).__name__)
         matrix[present] = fitted
+        return matrix
+
+    def fit_table(self, table: Table, y: Any, weights: FloatArray | None) -> FloatArray:
+        """Learn from a table that is read already, without rows of weight 0, and return its
+        matrix."""
+        self.plan_, matrix = fit_plan(table, y, weights, self._check_options(table))
+        record_columns(self, self.plan_)
         return matrix
 
     def transform(self, X: Any) -> FloatArray:
         """The matrix of any rows, (n, features)."""
         check_is_fitted(self)
-        return self._transform_table(read_table(X, type(self).__name__, min_rows=0))
+        return self.plan_.transform(X, type(self).__name__, min_rows=0)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
         """Names of the features: a number keeps the name of its column, `age=missing` marks its
@@ -239,118 +226,68 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         return np.array([name for _, name in self.plan_.features], dtype=object)
 
     def describe(self) -> pd.DataFrame:
-        """One row per column: what it holds, gaps in the training rows, what it became."""
+        """One row per column: what it holds, gaps in the training rows, and its treatment."""
         check_is_fitted(self)
-        return describe_plan(self.plan_, self._names, self.scaling, self.missing_indicator)
+        n_features = Counter(column for column, _ in self.plan_.features)
+        decisions = {decision.name: decision for decision in self.plan_.decisions}
+        rows = []
+        for name in self.plan_.names:
+            row = {"column": name, "holds": "", "missing": 0, "treatment": "left out, as asked"}
+            if name in decisions:
+                decision = decisions[name]
+                row["holds"] = decision.kind
+                row["missing"] = decision.n_missing
+                row["treatment"] = self._describe_treatment(decision)
+            rows.append({**row, "features": n_features[name]})
+        return pd.DataFrame(rows).set_index("column")
 
-    def _fit_table(self, table: Table, y: Any, weights: FloatArray | None) -> FloatArray:
-        column_options, number_options = self._options(table)
-        dropped = resolve_names("drop", self.drop, table)
-        names = [name for name in table.names if name not in dropped]
+    def _describe_treatment(self, decision: Decision) -> str:
+        if decision.ignored:
+            return f"ignored: {decision.ignored}"
+        parts = []
+        if decision.number is not None:
+            form = "parts of the date" if decision.number == "date" else "number"
+            scaled = "" if self.scaling == "none" else f", {self.scaling}"
+            gaps = "; gaps marked" if decision.n_missing and self.missing_indicator else ""
+            parts.append(f"{form}{scaled}{gaps}")
+        if decision.levels is not None:
+            use = "0/1" if decision.use == "one-hot" else "mean of the target"
+            parts.append(f"{len(decision.levels)} levels as {use}")
+        return " and ".join(parts)
 
-        def targets() -> tuple[FloatArray, list[str]]:
-            if y is None:
-                raise ValueError(
-                    "y must be given where a column has more levels than "
-                    f"max_levels={self.max_levels}: each level becomes the mean of y. Pass y to "
-                    "fit, raise max_levels, or set above_limit='drop'."
-                )
-            return target_columns(y, self.target_type)
-
-        plan, matrix = fit_plan(
-            table,
-            self._reader(table),
-            targets,
-            weights,
-            names,
-            column_options,
-            number_options,
-            self.flags,
-        )
-        if not plan.features:
-            raise ValueError(
-                f"X must have a column that varies, got {len(table.names)} column(s) of which none "
-                "can be used: "
-                + "; ".join(f"{d.name!r} is {d.ignored}" for d in plan.decisions[:5])
-                + "."
-            )
-        warn_about_ignored(plan.decisions)
-        self.plan_ = plan
-        self._names = table.names
-        record_columns(self, table.names, table.named)
-        return matrix
-
-    def _transform_table(self, table: Table, owner: str | None = None) -> FloatArray:
-        table = self._match(table, owner or type(self).__name__)
-        matrix, novelties = apply_plan(self.plan_, table, self._reader(table))
-        if novelties:
-            warn_about_novelties(novelties)
-        return matrix
-
-    def _reader(self, table: Table) -> Any:
-        missing_values = frozenset(self.missing_values)
-
-        def read(name: str) -> Column:
-            values = table.values(name)
-            return read_column(name, values, missing_values, table.is_category(name))
-
-        return read
-
-    def _match(self, table: Table, owner: str) -> Table:
-        """The columns of `fit` in a table of new rows: by name, or by position without names."""
-        by_position = check_columns(
-            table.names,
-            table.named,
-            fitted=self._names,
-            fitted_named=hasattr(self, "feature_names_in_"),
-            used=self.plan_.used,
-            owner=owner,
-            caller=CALLER,
-        )
-        return table.rename(self._names) if by_position else table
-
-    def _options(self, table: Table) -> tuple[ColumnOptions, NumberOptions]:
-        check_choice("scaling", self.scaling, get_args(Scaling))
-        check_choice("encoding", self.encoding, get_args(Encoding))
-        check_choice("above_limit", self.above_limit, get_args(AboveLimit))
-        check_choice("few_values", self.few_values, get_args(FewValues))
-        check_choice("flags", self.flags, get_args(Flags))
-        check_choice("missing_level", self.missing_level, get_args(MissingLevel))
-        check_choice("target_type", self.target_type, get_args(TargetType))
-        for name, minimum in (
-            ("n_bins", 1),
-            ("n_frequencies", 1),
-            ("max_levels", 2),
-            ("min_level_rows", 1),
-            ("random_state", 0),
-        ):
+    def _check_options(self, table: Table) -> TableOptions:
+        for name, choices in CHOICES.items():
+            check_choice(name, getattr(self, name), get_args(choices))
+        for name, minimum in (("max_levels", 2), ("min_level_rows", 1), ("random_state", 0)):
             check_int(name, getattr(self, name), minimum=minimum)
-        check_number("frequency_scale", self.frequency_scale, above=0.0)
-        columns = ColumnOptions(
-            max_levels=self.max_levels,
-            min_level_rows=self.min_level_rows,
-            above_limit=self.above_limit,
-            few_values=self.few_values,
-            missing_level=self.missing_level,
-            missing_indicator=self.missing_indicator,
-            categorical=resolve_names("categorical", self.categorical, table),
-        )
-        numbers = NumberOptions(
-            scaling=self.scaling,
-            encoding=self.encoding,
-            n_bins=self.n_bins,
-            n_frequencies=self.n_frequencies,
-            frequency_scale=self.frequency_scale,
-            missing_indicator=self.missing_indicator,
-            seed=self.random_state,
-        )
-        return columns, numbers
+        options = {field.name: getattr(self, field.name) for field in fields(TableOptions)}
+        options["missing_values"] = frozenset(self.missing_values)
+        options["categorical"] = resolve_names("categorical", self.categorical, table)
+        options["drop"] = resolve_names("drop", self.drop, table)
+        return TableOptions(**options)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "plan_")
 
     def __sklearn_tags__(self) -> Tags:
         return accept_any_table(super().__sklearn_tags__())
+
+
+def record_columns(estimator: Any, plan: TablePlan) -> None:
+    """Set n_features_in_ and, for a table with names, feature_names_in_, as scikit-learn does."""
+    estimator.n_features_in_ = len(plan.names)
+    if plan.named:
+        estimator.feature_names_in_ = np.array(plan.names, dtype=object)
+    elif hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_
+
+
+def accept_any_table(tags: Tags) -> Tags:
+    """Tell scikit-learn that gaps, text and categories are welcome."""
+    tags.input_tags.allow_nan = True
+    tags.input_tags.string = True
+    tags.input_tags.categorical = True
+    return tags
 
 
 def resolve_names(parameter: str, wanted: Iterable[Any], table: Table) -> frozenset[str]:

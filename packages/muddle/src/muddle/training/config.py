@@ -1,75 +1,81 @@
 """Settings of a training run, checked once, and the presets MLR-1 ... MLR-4."""
 
+import math
+import warnings
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from muddle.core.loss import Source, Task
+from muddle.core.device import Precision
+from muddle.core.loss import LossName, Task
 from muddle.core.network import ACTIVATIONS, Activation
-from muddle.core.precision import Precision
-from muddle.training.schedule import Schedule
+from muddle.core.penalty import PenaltyGrid
 from muddle_runtime.parameters import check_choice, check_fraction, check_int, check_number
 
+Source = Literal["paper", "released"]  # the paper's text, or the authors' released code
 Head = Literal["all", "train", "batch", "linear"]
 Ties = Literal["error", "first"]
 Keep = Literal["best", "cycles", "last"]
+Schedule = Literal["constant", "cycles"]
 
 MAX_PERMUTATIONS = 4096
 DITHER = 0.03  # of standardised labels, in regression; classification has none
 # The paper's table of architectures; deeper nets take the last entry.
 LEARNING_RATES = {1: 1e-2, 2: 1e-3, 3: 10**-3.5, 4: 1e-4}
 MAX_ITERATIONS = {1: 200, 2: 200, 3: 400, 4: 400}
+# Cosine cycles in the logarithm of time: four of them, each about twice as long as the one before.
+N_CYCLES = 4
+# Values of TrainConfig that were renamed. Model files and records of benchmarks hold old ones.
+OLD_NAMES: dict[str, dict[str, str]] = {
+    "loss": {"paper": "root_mean_square", "released": "mean_square"},
+    "penalty": {"paper": "grid12", "released": "grid11"},
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """One training run. Field by field in the docstring of the estimators."""
+    """One training run. The docstring of the estimators describes each field."""
 
     task: Task = "regression"
     depth: int = 2
     width: int = 1024
     activation: Activation = "relu"
     init_gain: float = 1.0
-    loss: Source = "released"
+    loss: LossName = "mean_square"
     n_permutations: int = 16  # 0: no permutation term
     structured_noise: float = 1.0  # 0: off
     dither: float = 0.0  # 0: off
-    penalty: Source | float = "paper"
+    penalty: PenaltyGrid | float = "grid12"  # to start from: found on a grid, or given
     learning_rate: float | None = None  # None: by depth
     max_iter: int | None = None  # None: by depth
     schedule: Schedule = "constant"
     second_moment: float = 0.999  # decay of Adam's mean square
-    scale_rate: float = 0.0  # learning rate of the features' scale in those of weights; 0: no scale
-    patience: int | None = None  # iterations without a better one before a net stops; None: never
-    # "cycles": each net as it is at the end of every cycle; "last": at the last end; both unscored
+    scale_rate: float = 0.0  # learning rate of the features' scale per that of weights; 0: no scale
+    patience: int | None = None  # iterations without improvement before a net stops; None: never
+    # "cycles": each net at the end of every cycle; "last": at the last end; neither is scored
     keep: Keep = "best"
     batch_size: int = 4096
     validation_fraction: float = 0.2
-    head: Head = "all"
+    head: Head = "all"  # "linear": no ridge but trained output weights; only for the studies
     precision: Precision = "float32"
     ties: Ties = "error"
     max_loss: float | None = None  # None: only a loss that is not finite stops a net
-    time_limit: float | None = None  # None: none
+    time_limit: float | None = None  # None: no limit
 
     def __post_init__(self) -> None:
-        check_choice("activation", self.activation, tuple(ACTIVATIONS))
-        check_choice("loss", self.loss, get_args(Source))
-        check_choice("head", self.head, get_args(Head))
-        check_choice("precision", self.precision, get_args(Precision))
-        check_choice("ties", self.ties, get_args(Ties))
-        check_choice("schedule", self.schedule, get_args(Schedule))
-        check_choice("keep", self.keep, get_args(Keep))
-        if self.keep != "best" and self.schedule != "cycles":
-            raise ValueError(
-                f"keep={self.keep!r} needs schedule='cycles', got schedule={self.schedule!r}."
-            )
-        if self.keep != "best" and (self.patience is not None or self.head in ("batch", "linear")):
-            raise ValueError(
-                f"keep={self.keep!r} scores no iteration and keeps no head of one: it needs "
-                f"patience=None and head='all' or 'train', got patience={self.patience} and "
-                f"head={self.head!r}."
-            )
-        for name, minimum in (("depth", 1), ("width", 1), ("batch_size", 1)):
-            check_int(name, getattr(self, name), minimum=minimum)
+        self._replace_old_names()
+        for name, choices in (
+            ("activation", tuple(ACTIVATIONS)),
+            ("loss", get_args(LossName)),
+            ("head", get_args(Head)),
+            ("precision", get_args(Precision)),
+            ("ties", get_args(Ties)),
+            ("schedule", get_args(Schedule)),
+            ("keep", get_args(Keep)),
+        ):
+            check_choice(name, getattr(self, name), choices)
+        self._check_keep()
+        for name in ("depth", "width", "batch_size"):
+            check_int(name, getattr(self, name), minimum=1)
         check_int("n_permutations", self.n_permutations, minimum=0)
         if self.n_permutations > MAX_PERMUTATIONS:
             raise ValueError(
@@ -80,15 +86,7 @@ class TrainConfig:
         for name in ("structured_noise", "dither", "scale_rate"):
             check_number(name, getattr(self, name), minimum=0.0)
         check_number("init_gain", self.init_gain, above=0.0)
-        if isinstance(self.penalty, str):
-            check_choice("penalty", self.penalty, get_args(Source), "or a number above 0")
-        else:
-            check_number("penalty", self.penalty, above=0.0)
-            if self.head == "linear":
-                raise ValueError(
-                    "a number for penalty goes with a ridge output layer, and head='linear' has "
-                    f"none, got penalty={self.penalty}. Leave penalty out, or choose another head."
-                )
+        self._check_penalty()
         for name in ("learning_rate", "max_loss", "time_limit"):
             if getattr(self, name) is not None:
                 check_number(name, getattr(self, name), above=0.0)
@@ -103,6 +101,43 @@ class TrainConfig:
                 "or use criterion='squared'."
             )
 
+    def _replace_old_names(self) -> None:
+        for name, renamed in OLD_NAMES.items():
+            old = getattr(self, name)
+            if isinstance(old, str) and old in renamed:
+                warnings.warn(
+                    f"{name}={old!r} is now called {name}={renamed[old]!r}. Use the new name; the "
+                    "old one will be removed.",
+                    FutureWarning,
+                    stacklevel=4,  # whoever made the configuration
+                )
+                object.__setattr__(self, name, renamed[old])
+
+    def _check_keep(self) -> None:
+        if self.keep == "best":
+            return
+        if self.schedule != "cycles":
+            raise ValueError(
+                f"keep={self.keep!r} needs schedule='cycles', got schedule={self.schedule!r}."
+            )
+        if self.patience is not None or self.head in ("batch", "linear"):
+            raise ValueError(
+                f"keep={self.keep!r} neither scores iterations nor stores their heads: it needs "
+                f"patience=None and head='all' or 'train', got patience={self.patience} and "
+                f"head={self.head!r}."
+            )
+
+    def _check_penalty(self) -> None:
+        if isinstance(self.penalty, str):
+            check_choice("penalty", self.penalty, get_args(PenaltyGrid), "or a number above 0")
+            return
+        check_number("penalty", self.penalty, above=0.0)
+        if self.head == "linear":
+            raise ValueError(
+                "a number for penalty needs a ridge output layer, and head='linear' has none, got "
+                f"penalty={self.penalty}. Leave penalty out, or choose another head."
+            )
+
     @property
     def steps(self) -> int:
         return self.max_iter or MAX_ITERATIONS[min(self.depth, 4)]
@@ -112,22 +147,46 @@ class TrainConfig:
         return self.learning_rate or LEARNING_RATES[min(self.depth, 4)]
 
     @property
+    def snapshot_iterations(self) -> list[int]:
+        """Iterations at which nets are copied, in order."""
+        if self.keep == "best":
+            return []
+        return cycle_ends(self.steps) if self.keep == "cycles" else [self.steps]
+
+    @property
     def n_permuted(self) -> int:
-        """Permuted labels in the loss; they act through the ridge alone."""
+        """Permuted labels in the loss; they act only through the ridge."""
         return 0 if self.head == "linear" else self.n_permutations
 
     @property
     def noise_scales(self) -> tuple[float, float]:
-        """Of dither and of structured noise, which is what the ridge lets through."""
+        """Scales of dither and of structured noise, which acts only through the ridge."""
         return self.dither, 0.0 if self.head == "linear" else self.structured_noise
 
 
-# What the paper's text says: its section 2.2 and its table of architectures.
-PAPER = TrainConfig(loss="paper", penalty="paper", init_gain=1.0, batch_size=1024, head="train")
-# What the authors' released code does, which produced the published tables.
+def rate_factors(schedule: Schedule, n_steps: int) -> list[float]:
+    """Factor of the learning rate at each step, at most 1."""
+    if schedule == "constant":
+        return [1.0] * n_steps
+    times = [(step + 0.5) / n_steps for step in range(n_steps)]
+    cycles = [math.log2(1 + (2**N_CYCLES - 1) * time) for time in times]
+    return [0.5 * (1 - math.cos(2 * math.pi * cycle)) for cycle in cycles]
+
+
+def cycle_ends(n_steps: int) -> list[int]:
+    """Iterations at which a cycle has just ended and nets have settled; the last one is n_steps."""
+    shares = [(2**cycle - 1) / (2**N_CYCLES - 1) for cycle in range(1, N_CYCLES + 1)]
+    return sorted({max(1, round(share * n_steps)) for share in shares})
+
+
+# Settings of the paper's text: its section 2.2 and its table of architectures.
+PAPER = TrainConfig(
+    loss="root_mean_square", penalty="grid12", init_gain=1.0, batch_size=1024, head="train"
+)
+# Settings of the authors' released code, which produced the published tables.
 RELEASED = TrainConfig(
-    loss="released",
-    penalty="released",
+    loss="mean_square",
+    penalty="grid11",
     init_gain=2**0.5,
     batch_size=4096,
     head="batch",

@@ -1,9 +1,10 @@
-"""The rows each net trains on: its own training and validation rows, and batches of them.
+"""The rows and the noise that each net trains on, in batches.
 
-Shapes: K nets, N rows, F features, C label columns, P permutations, B rows of a batch.
+Shapes: K nets, N rows, F features, H hidden units, C label columns, P permutations, B rows of a
+batch.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,11 +17,11 @@ from muddle.training.config import TrainConfig
 
 @dataclass(frozen=True)
 class TrainingData:
-    """A table and how each net divides it."""
+    """A table, and which of its rows each net trains and validates on."""
 
-    features: Tensor  # (N, F), or (K, N, F) where each net sees the table in its own way
+    features: Tensor  # (N, F), or (K, N, F) if each net has its own features
     labels: Tensor  # (N, C): standardised numbers, or ±1 per class
-    weights: Tensor | None  # (N,), positive; None: every row counts the same
+    weights: Tensor | None  # (N,), positive; None: all rows have the same weight
     train_rows: Tensor  # (K, n_train)
     validation_rows: Tensor  # (K, n_validation)
 
@@ -36,12 +37,6 @@ class TrainingData:
     def n_features(self) -> int:
         return self.features.shape[-1]
 
-    def features_of(self, rows: Tensor) -> Tensor:
-        """What each net sees of these rows. (K, B) -> (K, B, F)"""
-        if self.features.dim() == 2:
-            return self.features[rows]
-        return self.features[torch.arange(len(rows), device=rows.device)[:, None], rows]
-
     def to(self, device: torch.device) -> "TrainingData":
         return TrainingData(
             self.features.to(device),
@@ -52,7 +47,7 @@ class TrainingData:
         )
 
     def keep(self, nets: Tensor) -> "TrainingData":
-        """The same table for only the nets with these indices."""
+        """The table with only the nets at these indices."""
         return replace(
             self,
             features=self.features if self.features.dim() == 2 else self.features[nets],
@@ -60,36 +55,54 @@ class TrainingData:
             validation_rows=self.validation_rows[nets],
         )
 
-    def weights_of(self, rows: Tensor) -> Tensor:
-        """Weights of these rows, ones when there are none. rows (K, B) -> (K, B)"""
-        if self.weights is None:
-            return self.labels.new_ones(rows.shape)
-        return self.weights[rows]
+    def gather_features(self, rows: Tensor) -> Tensor:
+        """Features of these rows. (K, B) -> (K, B, F)"""
+        if self.features.dim() == 2:
+            return self.features[rows]
+        return self.features[torch.arange(len(rows), device=rows.device)[:, None], rows]
 
-    def blocks(self, rows: Tensor, n_rows: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-        """Features, labels and √weights of these rows (K, R), n_rows at a time."""
-        for block in torch.split(rows, n_rows, dim=1):
-            yield self.features_of(block), self.labels[block], self.root_weights_of(block)
+    def gather_weights(self, rows: Tensor) -> Tensor:
+        """Weights of these rows, ones if there are none. (K, B) -> (K, B)"""
+        return self.labels.new_ones(rows.shape) if self.weights is None else self.weights[rows]
 
-    def root_weights_of(self, rows: Tensor) -> Tensor | None:
-        """√weights, to scale both sides of the ridge system; None when every row counts the same.
+    def gather_root_weights(self, rows: Tensor) -> Tensor | None:
+        """√weights, to scale both sides of the ridge system; None without weights.
 
         rows (K, B) -> (K, B, 1)
         """
         return None if self.weights is None else self.weights[rows].sqrt()[..., None]
 
+    def blocks(
+        self, rows: Tensor, n_rows: int, forward: Callable[[Tensor], Tensor]
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Hidden layers (K, B, H) and clean labels of these rows, scaled by √weights, n_rows at a
+        time. rows (K, R); forward: features (K, B, F) -> hidden (K, B, H)
+        """
+        for block in torch.split(rows, n_rows, dim=1):
+            hidden = forward(self.gather_features(block))
+            labels, root = self.labels[block].to(hidden.dtype), self.gather_root_weights(block)
+            yield (hidden, labels) if root is None else (hidden * root, labels * root)
+
 
 @dataclass(frozen=True)
 class TrainJob:
-    """Nets of one configuration: one per seed, with the rows it trains and validates on."""
+    """Nets of one configuration, one per seed, with the rows they train and validate on."""
 
     config: TrainConfig
     data: TrainingData
     seeds: tuple[int, ...]
-    score_name: str | None = None  # what validation rows are scored by; None: not chosen yet
+    score_name: str | None = None  # score of validation rows; None: not chosen yet
+
+    @property
+    def n_nets(self) -> int:
+        return len(self.seeds)
+
+    @property
+    def n_batch_rows(self) -> int:
+        return min(self.data.n_train, self.config.batch_size)
 
     def part(self, start: int, stop: int) -> "TrainJob":
-        """Only the nets start ... stop - 1."""
+        """The job with only the nets start ... stop - 1."""
         return replace(
             self, data=self.data.keep(torch.arange(start, stop)), seeds=self.seeds[start:stop]
         )
@@ -113,10 +126,10 @@ class Batch:
 
 
 class Batches:
-    """Batches without end: every training row when they fit, else shuffled parts of equal size.
+    """Endless batches: all training rows if they fit into one, else shuffled parts of equal size.
 
     Each net shuffles with its own generator, again whenever fewer than batch_size rows are left.
-    `prepare` draws on the host for a number of iterations ahead; `at` gathers on the device.
+    `prepare` draws on the host for several iterations ahead; `at` gathers on the device.
     """
 
     def __init__(
@@ -136,14 +149,14 @@ class Batches:
         # On the host, in numpy: torch would wake all its threads for a copy of some kilobytes.
         self._order: NDArray[np.int64] | None = None  # (K, n_train)
         self._start = 0
-        self._drawn: list[NDArray[np.int64]] = []  # of later iterations, (K, B) each
+        self._drawn: list[NDArray[np.int64]] = []  # for later iterations, (K, B) each
         self._positions = torch.zeros(n_ahead, n_nets, self.n_rows, dtype=torch.long, device=device)
         self._whole: Batch | None = None
         if n_train <= batch_size:
             self._whole = self._gather(torch.arange(n_train, device=device).expand(n_nets, -1))
 
     def prepare(self, n_iterations: int, first_slot: int = 0) -> None:
-        """Put the rows of the next iterations where `at` finds them: in slots from first_slot."""
+        """Move the rows of the next iterations to the device, into the slots from first_slot."""
         if self._whole is None and n_iterations > 0:
             self.draw(n_iterations - len(self._drawn))
             drawn = torch.from_numpy(np.stack(self._drawn[:n_iterations]))
@@ -151,7 +164,7 @@ class Batches:
             self._positions[first_slot : first_slot + n_iterations].copy_(drawn)
 
     def draw(self, n_iterations: int) -> None:
-        """Draw rows for later, on the host alone."""
+        """Draw rows for later iterations, without using the device."""
         if self._whole is None:
             self._drawn += [self._draw() for _ in range(n_iterations)]
 
@@ -162,7 +175,7 @@ class Batches:
         return self._gather(self._positions.index_select(0, slot).squeeze(0))
 
     def keep(self, nets: Tensor) -> None:
-        """Go on with only the nets with these indices."""
+        """Go on with only the nets at these indices."""
         chosen = nets.tolist()
         self._data, self._stack = self._data.keep(nets), self._stack[nets]
         self._generators = [self._generators[net] for net in chosen]
@@ -187,8 +200,52 @@ class Batches:
         rows = self._data.train_rows.gather(1, positions)
         nets = torch.arange(len(rows), device=rows.device)[:, None]
         return Batch(
-            self._data.features_of(rows),
+            self._data.gather_features(rows),
             self._stack[nets, positions],
-            self._data.weights_of(rows),
-            self._data.root_weights_of(rows),
+            self._data.gather_weights(rows),
+            self._data.gather_root_weights(rows),
         )
+
+
+class Noise:
+    """Dither and structured noise, N(0, scale²), drawn on the device.
+
+    Each net draws from its own generator, always for `n_ahead` iterations at once, so its noise
+    does not depend on the nets beside it. `prepare` draws; `at` reads one iteration.
+    """
+
+    def __init__(
+        self,
+        scales: tuple[float, ...],  # 0: draw nothing
+        shape: tuple[int, int, int],  # (B, 1 + P, C)
+        generators: Sequence[torch.Generator],
+        n_ahead: int,
+    ) -> None:
+        self._scales = scales
+        self._generators = list(generators)
+        device = self._generators[0].device
+        self._drawn = [
+            torch.zeros(len(generators), n_ahead, *shape, device=device) if scale > 0 else None
+            for scale in scales
+        ]
+
+    def prepare(self) -> None:
+        for place, generator in enumerate(self._generators):
+            for drawn in self._drawn:
+                if drawn is not None:
+                    drawn[place].normal_(generator=generator)
+        for drawn, scale in zip(self._drawn, self._scales, strict=True):
+            if drawn is not None and scale != 1:
+                drawn.mul_(scale)
+
+    def at(self, slot: Tensor) -> list[Tensor | None]:
+        """One (K, B, 1 + P, C) per scale, None where the scale is 0. slot (1,)"""
+        return [
+            None if drawn is None else drawn.index_select(1, slot).squeeze(1)
+            for drawn in self._drawn
+        ]
+
+    def keep(self, nets: Tensor) -> None:
+        """Go on with only the nets at these indices."""
+        self._generators = [self._generators[net] for net in nets.tolist()]
+        self._drawn = [None if drawn is None else drawn[nets] for drawn in self._drawn]

@@ -1,4 +1,4 @@
-"""Where training starts: weights, and the first penalty of each net.
+"""Where training starts: the loss, the weights, and the first penalty of each net.
 
 Shapes: K nets, B rows of a batch, H hidden units, C label columns.
 """
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from muddle.core.loss import MuddledLoss, combine, make_loss, make_plain_loss
+from muddle.core.loss import MuddledLoss, combine, make_loss
 from muddle.core.muddling import draw_noise
 from muddle.core.network import StackedMLP, draw_nets, draw_weights
 from muddle.core.penalty import first_penalty
@@ -17,10 +17,12 @@ from muddle.training.config import TrainConfig
 from muddle.training.data import Batch
 
 
-def loss_of(config: TrainConfig) -> MuddledLoss:
-    """What a configuration is trained by."""
-    if config.head == "linear":
-        return make_plain_loss(config.task, config.loss)
+def choose_loss(config: TrainConfig) -> MuddledLoss:
+    """The training loss of a configuration."""
+    if config.head == "linear" and config.task == "classification":
+        # The residual is output minus labels, so logits must be Y* + residual. The paper's have Y*
+        # twice, which would show the labels.
+        return make_loss(config.task, "mean_square", structured_noise=False)
     _, structured = config.noise_scales
     return make_loss(config.task, config.loss, structured_noise=structured > 0)
 
@@ -31,7 +33,7 @@ def start_nets(
     generators: Sequence[torch.Generator],
     device: torch.device | None = None,
 ) -> StackedMLP:
-    """Untrained nets of a configuration, one per generator."""
+    """Untrained nets, one per generator."""
     return draw_nets(
         n_features,
         depth=config.depth,
@@ -50,7 +52,7 @@ def start_head(
     generators: Sequence[torch.Generator],
     device: torch.device | None = None,
 ) -> Tensor | None:
-    """Untrained output weights, one net per generator; None where they are solved for. (K, H, C)"""
+    """Untrained output weights, one net per generator; None if a ridge solves them. (K, H, C)"""
     if config.head != "linear":
         return None
     # PAPER: its bound of the last layer prints the features where the hidden units must be meant.
@@ -65,11 +67,11 @@ def first_log_penalty(
     config: TrainConfig,
     generators: Sequence[torch.Generator],
 ) -> Tensor:
-    """Log of the penalty given, or of that found on the first batch by the loss. -> (K,)"""
+    """Log of the given penalty, or of the one found on the first batch by the loss. -> (K,)"""
     if not isinstance(config.penalty, str):
         return baseline.new_full((nets.n_nets,), math.log(config.penalty))
     # PAPER: the grid is printed with the whole loss, but the parameter study says that structured
-    # noise leaves the choice alone. It does only if it is left out, as the released code does:
+    # noise does not change the choice. That holds only if it is left out, as in the released code:
     # with it the paper's loss starts three decades too low on noisy data (decisions/0006).
     loss = make_loss(config.task, config.loss, structured_noise=False)
     dither = draw_noise(config.dither, tuple(batch.stack.shape[1:]), generators)
@@ -79,9 +81,9 @@ def first_log_penalty(
     if root is not None:
         hidden, columns = hidden * root, columns * root
 
-    def loss_of(residual: Tensor) -> Tensor:
+    def compute_loss(residual: Tensor) -> Tensor:
         residual = residual if root is None else residual / root
         errors = loss.errors(residual.reshape(batch.stack.shape), stack, batch.weights)
         return combine(errors, baseline).total
 
-    return first_penalty(hidden, columns, loss_of, config.penalty).log()
+    return first_penalty(hidden, columns, compute_loss, config.penalty).log()

@@ -1,18 +1,31 @@
-"""Which iteration to keep, which nets to stop, and when time is over."""
+"""Which iteration to keep, by its validation score; which nets to stop; when time is over.
+
+Shapes: K nets, N validation rows, H hidden units, C label columns; weights (K, N).
+"""
 
 import math
+import platform
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from muddle.core.loss import weighted_mean
 from muddle.core.network import StackedMLP
 from muddle.errors import TimeLimitError
+from muddle.training.config import Ties, TrainConfig
+from muddle.training.data import TrainingData
+
+# ---------------------------------------------------------------------------- time
 
 
 class Deadline:
-    """A time limit counted from the start of `fit`; None never ends."""
+    """A time limit counted from the start of `fit`; None never ends.
+
+    It can be pickled: in another process, whose clock starts anywhere, the same time is left.
+    """
 
     def __init__(self, limit: float | None) -> None:
         self.limit = limit
@@ -22,14 +35,12 @@ class Deadline:
         return time.perf_counter() - self.start
 
     def left(self) -> float:
-        """Seconds that are left, not below 0; infinite without a limit."""
+        """Seconds left, not below 0; infinite without a limit."""
         return math.inf if self.limit is None else max(0.0, self.limit - self.elapsed())
 
     def part(self, share: float) -> "Deadline":
-        """A deadline after this share of the time that is left."""
-        if self.limit is None:
-            return Deadline(None)
-        return Deadline(share * self.left())
+        """A deadline after this share of the time left."""
+        return Deadline(None if self.limit is None else share * self.left())
 
     def is_over(self) -> bool:
         return self.limit is not None and self.elapsed() >= self.limit
@@ -41,16 +52,117 @@ class Deadline:
                 f"({self.elapsed():.2g} s). Raise time_limit, or lower width, depth or batch_size."
             )
 
+    def __getstate__(self) -> tuple[float | None, float, float, str]:
+        return self.limit, self.elapsed(), time.time(), platform.node()
+
+    def __setstate__(self, state: tuple[float | None, float, float, str]) -> None:
+        self.limit, elapsed, sent_at, host = state
+        # The way here counts too, but only on one machine: the clock of another may be wrong.
+        way = max(0.0, time.time() - sent_at) if host == platform.node() else 0.0
+        self.start = time.perf_counter() - elapsed - way
+
+
+# ---------------------------------------------------------------------------- validation scores
+
+
+def r2_score(labels: Tensor, predicted: Tensor, weights: Tensor) -> Tensor:
+    """R² averaged over outputs. labels, predicted (K, N, C) -> (K,)
+
+    Validation rows with equal labels have no variance to explain; their error is divided by 1, the
+    variance of the standardised target.
+    """
+    error = weighted_mean((labels - predicted).square(), weights)
+    variance = weighted_mean((labels - weighted_mean(labels, weights)[:, None]).square(), weights)
+    variance = torch.where(variance > 1e-12, variance, torch.ones_like(variance))
+    return (1 - error / variance).mean(-1)
+
+
+def auc_score(labels: Tensor, predicted: Tensor, weights: Tensor) -> Tensor:
+    """Area under the ROC curve, one class against the rest, averaged over classes.
+
+    labels ±1 and predicted (K, N, C) -> (K,). A class that no validation row has, or that all have,
+    has no curve and is left out; nan if no class is left.
+    """
+    labels, predicted = labels.mT, predicted.mT.contiguous()  # (K, C, N)
+    weights = weights[:, None].to(torch.float64)
+    positive = weights * (labels > 0)
+    negative = weights * (labels <= 0)
+    ordered, order = predicted.sort(-1)
+    # Weight of the negatives ranked below each row, ties counting one half.
+    below = torch.nn.functional.pad(negative.gather(-1, order).cumsum(-1), (1, 0))
+    first = torch.searchsorted(ordered, predicted)
+    last = torch.searchsorted(ordered, predicted, right=True)
+    beaten = (below.gather(-1, first) + below.gather(-1, last)) / 2
+    pairs = positive.sum(-1) * negative.sum(-1)
+    area = (positive * beaten).sum(-1) / pairs  # 0/0 = nan where there is no curve
+    return area.nanmean(-1)
+
+
+def error_score(labels: Tensor, predicted: Tensor, weights: Tensor) -> Tensor:
+    """Minus the mean squared error against ±1 labels; defined also without a ROC curve."""
+    return -weighted_mean((labels - predicted).square(), weights).mean(-1)
+
+
+_SCORES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "r2": r2_score,
+    "auc": auc_score,
+}
+
+
+def choose_score(config: TrainConfig, data: TrainingData) -> str:
+    """R² for numbers, area under the ROC curve for classes. If the validation rows of some net have
+    no ROC curve, all nets are scored by squared error, so that they stay comparable."""
+    if config.task == "regression":
+        return "r2"
+    labels = data.labels[data.validation_rows]
+    weights = data.gather_weights(data.validation_rows)
+    no_curve = bool(auc_score(labels, labels, weights).isnan().any())
+    return "minus squared error" if no_curve else "auc"
+
 
 @dataclass(frozen=True)
-class Candidate:
-    """Nets as they are at one iteration, and how good they are."""
+class Scoring:
+    """Compares iterations on each net's validation rows: by score, then by tie_break.
 
-    nets: StackedMLP
-    penalty: Tensor  # (K,)
-    head: Tensor  # (K, H, C)
-    score: Tensor  # (K,), nan: not to be kept
-    tie_break: Tensor  # (K,) decides between equal scores
+    A few validation rows are soon ranked perfectly, before the net has learnt much; ties="error"
+    then prefers the iteration with the least squared error.
+    """
+
+    name: str
+    ties: Ties
+    logits: bool  # whether predictions are log-odds, which must not be compared with ±1 directly
+    labels: Tensor  # (K, N, C)
+    weights: Tensor
+
+    def score(self, predicted: Tensor) -> Tensor:
+        """predicted (K, N, C) -> (K,)"""
+        if self.name == "minus squared error":
+            return self._error_score(predicted)
+        return _SCORES[self.name](self.labels, predicted, self.weights)
+
+    def tie_break(self, predicted: Tensor) -> Tensor:
+        """predicted (K, N, C) -> (K,)"""
+        if self.ties == "first":
+            return predicted.new_zeros(len(predicted))
+        return self._error_score(predicted)
+
+    def _error_score(self, predicted: Tensor) -> Tensor:
+        # tanh(z/2) = 2p - 1: compares the probability with ±1 labels.
+        predicted = torch.tanh(predicted / 2) if self.logits else predicted
+        return error_score(self.labels, predicted, self.weights)
+
+    def keep(self, nets: Tensor) -> "Scoring":
+        """Only the nets at these indices."""
+        return replace(self, labels=self.labels[nets], weights=self.weights[nets])
+
+
+def make_scoring(name: str, config: TrainConfig, data: TrainingData) -> Scoring:
+    rows = data.validation_rows
+    logits = config.head == "linear" and config.task == "classification"
+    return Scoring(name, config.ties, logits, data.labels[rows], data.gather_weights(rows))
+
+
+# ---------------------------------------------------------------------------- nets to keep
 
 
 @dataclass(frozen=True)
@@ -61,7 +173,7 @@ class BestNets:
     penalty: Tensor  # (K,)
     head: Tensor  # (K, H, C)
     score: Tensor  # (K,), -inf before the first finite score
-    tie_break: Tensor  # (K,)
+    tie_break: Tensor  # (K,) decides between equal scores
     iteration: Tensor  # (K,), -1 before the first finite score
 
     @classmethod
@@ -77,20 +189,29 @@ class BestNets:
             iteration=torch.full((n_nets,), -1, device=like.device),
         )
 
-    def update(self, new: Candidate, places: Tensor, iteration: Tensor) -> Tensor:
-        """Keep what improved, and say what did. A score that is not finite never does; where also
-        the tie-breaks are equal the earlier iteration stays.
+    def update(
+        self,
+        places: Tensor,  # (K',) which of the K nets follow
+        iteration: Tensor,  # (1,)
+        nets: StackedMLP,
+        penalty: Tensor,
+        head: Tensor,
+        score: Tensor,  # nan: do not keep
+        tie_break: Tensor,
+    ) -> Tensor:
+        """Keep the nets that improved, and return which did. (K',) bool
 
-        places (K',): which of the K nets the candidates are; iteration (1,) -> (K',) bool
+        A score that is not finite never improves; if the tie-breaks are equal too, the earlier
+        iteration stays.
         """
-        score = new.score.to(self.score.dtype)
-        tie_break = new.tie_break.to(self.score.dtype)
+        score = score.to(self.score.dtype)
+        tie_break = tie_break.to(self.score.dtype)
         best, best_tie = self.score[places], self.tie_break[places]
         better = score.isfinite() & ((score > best) | ((score == best) & (tie_break > best_tie)))
         pairs = [
-            *zip(self.nets.parameters(), new.nets.parameters(), strict=True),
-            (self.penalty, new.penalty),
-            (self.head, new.head),
+            *zip(self.nets.parameters(), nets.parameters(), strict=True),
+            (self.penalty, penalty),
+            (self.head, head),
             (self.score, score),
             (self.tie_break, tie_break),
             (self.iteration, iteration.expand(len(places))),
@@ -117,8 +238,42 @@ def _keep_on_device(mine: Tensor, theirs: Tensor, better: Tensor, places: Tensor
 
 
 @dataclass(frozen=True)
+class Snapshot:
+    """Copies of the nets still in training at one iteration, unscored."""
+
+    best: BestNets
+    places: Tensor  # (K,) which nets of the job these are
+    alive: Tensor  # (K,) bool
+
+    @classmethod
+    def take(
+        cls, iteration: int, nets: StackedMLP, penalty: Tensor, places: Tensor, alive: Tensor
+    ) -> "Snapshot":
+        unscored = penalty.new_full(penalty.shape, torch.nan, dtype=torch.float64)
+        best = BestNets(
+            nets=nets.map(torch.clone),
+            penalty=penalty.clone(),
+            head=penalty.new_zeros(0),  # solved later
+            score=unscored,
+            tie_break=unscored,
+            iteration=torch.full_like(places, iteration),
+        )
+        return cls(best, places.clone(), alive.clone())
+
+    def usable(self) -> Tensor:
+        """Indices of the nets that are alive and finite. (K',)"""
+        finite = self.best.penalty.isfinite()
+        for tensor in self.best.nets.parameters():
+            finite = finite & tensor.isfinite().flatten(1).all(1)
+        return torch.nonzero(finite & self.alive).flatten()
+
+
+# ---------------------------------------------------------------------------- nets to stop
+
+
+@dataclass(frozen=True)
 class NetStatus:
-    """Who is still in training, and what happened to each net; changed in place."""
+    """Which nets are still in training, and what happened to each; changed in place."""
 
     alive: Tensor  # (K,) bool
     diverged: Tensor  # (K,) bool: stopped by a loss that was not finite or above max_loss
@@ -135,7 +290,7 @@ class NetStatus:
         return cls(~zeros(torch.bool), zeros(torch.bool), zeros(), zeros(), zeros(), zeros())
 
     def count_raises(self, places: Tensor, n_raises: Tensor) -> Tensor:
-        """Add to the recoveries; -> how many of them followed each other. Both (K',)"""
+        """Add to the recoveries; return how many of them came in a row. Both (K',)"""
         in_a_row = torch.where(n_raises > 0, self.raises_in_a_row[places] + n_raises, 0)
         self.raises_in_a_row.index_copy_(0, places, in_a_row)
         self.n_recoveries.index_add_(0, places, n_raises)
@@ -150,7 +305,7 @@ class NetStatus:
         better: Tensor,
         patience: int | None,
     ) -> None:
-        """After an iteration: who broke or lost patience stops. All (K',), iteration (1,)."""
+        """Stop nets that broke or ran out of patience. All (K',), iteration (1,)."""
         since_best = torch.where(better, 0, self.since_best[places] + 1)
         goes_on = alive & ~broken
         if patience is not None:

@@ -1,19 +1,23 @@
-"""K nets in training: what one iteration does, and what is looked at between iterations.
+"""K nets in training: one iteration, what happens between iterations, and the result.
 
 One iteration evaluates the nets as they are (loss, head, validation score), keeps those that
 improved, and takes one Adam step on weights and output layer. Iteration 0 is the start. Nothing in
 an iteration waits for the device: on CUDA it is recorded once and replayed, and the host looks at
 the outcome only every `n_ahead` iterations.
 
-Shapes: K nets still in training, B rows of a batch, H hidden units, C label columns.
+Shapes: K nets (still in training), B rows of a batch, H hidden units, C label columns, I iterations
+(the longest of the K nets).
 """
 
 import contextlib
+import functools
 import math
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -21,24 +25,112 @@ from torch import Tensor
 from muddle.core.backprop import Pass, ReducedWeights
 from muddle.core.loss import LossTerms, loss_gradient
 from muddle.core.muddling import stack_permuted
-from muddle.core.ridge import factor_gram, gather_system, project
-from muddle.training.config import TrainConfig
-from muddle.training.data import Batches, TrainingData
-from muddle.training.heads import solve_heads
-from muddle.training.linear_output import LinearOutput
-from muddle.training.noise import Noise
-from muddle.training.outputs import Fit, OutputLayer
-from muddle.training.results import History, TrainResult, merge_results
-from muddle.training.ridge_output import RidgeOutput
-from muddle.training.schedule import rate_factors
-from muddle.training.scoring import make_scoring, scorer_rows
-from muddle.training.snapshots import Snapshot, snapshot_iterations
-from muddle.training.start import first_log_penalty, loss_of, start_head, start_nets
-from muddle.training.stopping import BestNets, Candidate, NetStatus
-from muddle.training.streams import iterations_ahead, stream_of
+from muddle.core.network import StackedMLP
+from muddle.core.ridge import factor_gram, gather_system
+from muddle.training.config import TrainConfig, rate_factors
+from muddle.training.data import Batches, Noise, TrainingData
+from muddle.training.heads import block_rows, predict_validation, solve_heads
+from muddle.training.outputs import Fit, LinearOutput, OutputLayer, RidgeOutput
+from muddle.training.start import choose_loss, first_log_penalty, start_head, start_nets
+from muddle.training.stopping import BestNets, NetStatus, Snapshot, make_scoring
 
-# Noise has a stream of its own: it is drawn on the device, everything else on the CPU.
+# Noise has a random stream of its own: it is drawn on the device, everything else on the CPU.
 NOISE_STREAM = 0x6D7564646C65
+# Iterations between two looks of the host at a CUDA device, fewer if their noise would fill it.
+ITERATIONS_AHEAD = 20
+NUMBERS_AHEAD = 2**22
+
+
+@dataclass(frozen=True)
+class History:
+    """Measurements per iteration and net; nan after a net has stopped."""
+
+    loss: Tensor  # (I, K)
+    permutation: Tensor  # (I, K) the part of the loss that permuted labels caused
+    score: Tensor  # (I, K) on validation rows; nan where the iteration had no finite loss
+    penalty: Tensor  # (I, K)
+    seconds: Tensor  # (I, K) of the iteration, for all nets trained side by side
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """The nets that had a finite iteration (perhaps none), each at its best one, on the CPU."""
+
+    nets: StackedMLP  # float32
+    head: Tensor  # (K, H, C) float64
+    held_out_head: Tensor  # (K, H, C) float64, solved without the validation rows
+    penalty: Tensor  # (K,) at the best iteration
+    score: Tensor  # (K,) validation score of the best iteration
+    score_name: str
+    best_iteration: Tensor  # (K,)
+    n_iterations: Tensor  # (K,) Adam steps taken
+    n_recoveries: Tensor  # (K,) how often the penalty was raised because a factorisation failed
+    diverged: Tensor  # (K,) bool: stopped by a loss that was not finite or above max_loss
+    kept: list[int]  # which of the job's nets these are; one without a finite loss is missing
+    validation_output: Tensor  # (K, n_validation, C) by a head that never saw these rows
+    history: History
+
+    @property
+    def n_nets(self) -> int:
+        return len(self.kept)
+
+
+def merge_results(parts: Sequence[TrainResult], sizes: Sequence[int]) -> TrainResult:
+    """One result from those of groups of nets. sizes: how many nets each group began with."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    n_rows = max(len(part.history.loss) for part in parts)
+
+    def join_history(name: str) -> Tensor:
+        columns = [getattr(part.history, name) for part in parts]
+        gaps = [c.new_full((n_rows - len(c), c.shape[1]), torch.nan) for c in columns]
+        return torch.cat([torch.cat(pair) for pair in zip(columns, gaps, strict=True)], dim=1)
+
+    kept: list[int] = []
+    for part, offset in zip(parts, accumulate(sizes, initial=0), strict=False):
+        kept += [offset + net for net in part.kept]
+    tensors = {
+        field.name: torch.cat([getattr(part, field.name) for part in parts])
+        for field in fields(TrainResult)
+        if field.type is Tensor
+    }
+    return TrainResult(
+        nets=StackedMLP.join([part.nets for part in parts]),
+        score_name=first.score_name,
+        kept=kept,
+        history=History(**{field.name: join_history(field.name) for field in fields(History)}),
+        **tensors,
+    )
+
+
+def iterations_ahead(device: torch.device, numbers_per_iteration: int) -> int:
+    """How many iterations to prepare at once. It depends on one net alone: its noise is drawn in
+    pieces of this length, and must not depend on the nets beside it."""
+    if device.type != "cuda":
+        return 1
+    return max(1, min(ITERATIONS_AHEAD, NUMBERS_AHEAD // numbers_per_iteration))
+
+
+@functools.cache
+def get_stream(device: torch.device, place: int, thread: int) -> torch.cuda.Stream | None:
+    """The stream of the trainer at this place among those that run side by side. It is always the
+    same one, as cuBLAS keeps a workspace for every stream that it has ever seen. Threads have their
+    own: work that one sends while another records would be recorded."""
+    if device.type != "cuda":
+        return None
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+def solves_head_to_score(data: TrainingData, config: TrainConfig) -> bool:
+    """Whether scores need a head of all training rows, as that of the batch is not one."""
+    return config.head == "train" and data.n_train > config.batch_size
+
+
+def count_scorer_rows(data: TrainingData, config: TrainConfig) -> int:
+    """Rows that pass through the nets at once to score them."""
+    n_solved = data.n_train if solves_head_to_score(data, config) else 0
+    return block_rows(config.width, max(data.validation_rows.shape[1], n_solved))
 
 
 class Trainer:
@@ -55,7 +147,7 @@ class Trainer:
     ) -> None:
         self.config = config
         self.device = device
-        self.stream = stream_of(device, place, threading.get_ident())
+        self.stream = get_stream(device, place, threading.get_ident())
         self.iteration = 0  # the next one
         self.is_done = False
         self.seconds: list[float] = []
@@ -67,8 +159,8 @@ class Trainer:
             head = start_head(labels.shape[2], config, own, device)
             stack = stack_permuted(labels, config.n_permuted, own).to(device)
             self.data = self._all_data = data = data.to(device)
-            self.loss = loss_of(config)
-            self.baseline = self.loss.baseline(stack[:, :, 0], data.weights_of(data.train_rows))
+            self.loss = choose_loss(config)
+            self.baseline = self.loss.baseline(stack[:, :, 0], data.gather_weights(data.train_rows))
             self.scoring = make_scoring(score_name, config, data)
             n_rows = min(data.n_train, config.batch_size)
             shape = (n_rows, *stack.shape[2:])
@@ -90,11 +182,11 @@ class Trainer:
             self.noise = Noise(config.noise_scales, shape, generators, self.n_ahead)
             self.places = torch.arange(len(seeds), device=device)
             self.best = BestNets.start(self.nets, labels.shape[2])
-            # What the iterations since the last look left behind, and what was seen before.
+            # Measurements of the iterations since the last look, and those before.
             self.records = torch.full((self.n_ahead, len(seeds), 4), torch.nan, device=device)
             self.seen: list[Tensor] = []
             self.snapshots: list[Snapshot] = []
-            self.snapshot_at = snapshot_iterations(config.keep, config.steps)
+            self.snapshot_at = config.snapshot_iterations
             # A recorded iteration takes a step after the last one too: it must not count.
             factors = [*rate_factors(config.schedule, config.steps), 0.0]
             self.rates = config.rate * torch.tensor(factors, device=device)
@@ -124,9 +216,9 @@ class Trainer:
             self.batches.draw(min(self.n_ahead, self.config.steps + 1 - self.iteration))
 
     def look(self) -> tuple[int, float, float]:
-        """Wait for what was sent, and let nets that stopped leave.
+        """Wait for the iterations sent, and drop nets that stopped.
 
-        -> net-iterations done, mean loss and mean best score of these nets
+        -> iterations times nets done, mean loss and mean best score of these nets
         """
         with self._on_stream():
             alive = self.status.alive[self.places]
@@ -146,22 +238,21 @@ class Trainer:
         return n_nets * self._n_sent, loss, best
 
     def result(self) -> TrainResult:
-        """Nets that had a finite iteration, at their best or at every cycle's end, on the CPU."""
+        """Nets that had a finite iteration, at their best one or at each cycle's end, on the CPU."""
         with self._on_stream():
             if self.config.keep == "best":
                 kept = torch.nonzero(self.best.iteration >= 0).flatten()
-                return self._result_of(self.best, kept, torch.arange(len(self.status.alive)))
+                return self._collect(self.best, kept, torch.arange(len(self.status.alive)))
             if self.iteration <= self.config.steps:  # time was over in the middle of a cycle
                 self._take_snapshot()
-            n_labels = self.data.labels.shape[1]
             parts = [
-                self._result_of(taken.as_best(n_labels), taken.usable(), taken.places.cpu())
+                self._collect(taken.best, taken.usable(), taken.places.cpu())
                 for taken in self.snapshots
             ]
-            return merge_results(parts, [0] * len(parts))  # the same nets again and again
+            return merge_results(parts, [0] * len(parts))  # the same nets in every part
 
-    def _result_of(self, best: BestNets, kept: Tensor, places: Tensor) -> TrainResult:
-        """Nets at some iteration. kept (K',): which of `best`; places: which of the job."""
+    def _collect(self, best: BestNets, kept: Tensor, places: Tensor) -> TrainResult:
+        """Result of the nets `kept` (K',) of `best`, which are the nets `places` of the job."""
         heads = solve_heads(best, kept, self._all_data.keep(places.to(kept.device)), self.config)
         kept_places = places[kept.cpu()]
         recorded = torch.cat(self.seen)[:, kept_places]
@@ -197,15 +288,15 @@ class Trainer:
         self._graph.replay()
 
     def _record(self) -> torch.cuda.CUDAGraph:
-        """One iteration as a graph. The first two ran as they are, so that nothing is set up for
-        the first time while recording."""
+        """Record one iteration as a graph. The first two iterations ran without it, so that nothing
+        is set up for the first time while recording."""
         graph = torch.cuda.CUDAGraph()
         # Other threads may use the device while this one records.
         graph.capture_begin(capture_error_mode="thread_local")
         try:
             self._iterate()
         except BaseException:
-            # Recording must end before anything else can be done; that it is broken is known.
+            # Recording must end before anything else can be done, though it is broken.
             with contextlib.suppress(RuntimeError), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 graph.capture_end()
@@ -214,7 +305,7 @@ class Trainer:
         return graph
 
     def _keep(self, nets: Tensor) -> None:
-        """Go on with only the nets with these indices."""
+        """Go on with only the nets at these indices."""
         old = [*self.nets.parameters(), *self.output.parameters()]
         states = [self.optimizer.state[parameter] for parameter in old]
         self._graph = None
@@ -286,13 +377,13 @@ class Trainer:
         self.optimizer.step()
 
     def _keep_books(self, terms: LossTerms, alive: Tensor, scored: Tensor, fit: Fit) -> None:
-        """Score, keep the best, write the history, and stop who must stop."""
+        """Score, keep the best nets, write the history, and stop nets."""
         if self.config.keep != "best":
             score, better = torch.full_like(terms.total, torch.nan), torch.zeros_like(alive)
         else:
             score, better = self._score(scored, fit)
         measured = torch.stack([terms.total, terms.permutation, score.to(terms.total.dtype)], dim=1)
-        # A net that sits out has a loss by the factor that made it harmless, which means nothing.
+        # The loss of a net that skips the iteration comes from a unit factor, and is meaningless.
         measured = torch.where(fit.failed[:, None], torch.nan, measured)
         rows = torch.cat([measured, fit.penalty[:, None]], dim=1)
         rows = torch.where(alive[:, None], rows, torch.nan)
@@ -303,42 +394,34 @@ class Trainer:
         self.status.update(self.places, self.counter, alive, broken, better, self.config.patience)
 
     def _score(self, scored: Tensor, fit: Fit) -> tuple[Tensor, Tensor]:
-        """Scores on validation rows, and which nets are better than ever, which are kept."""
-        if self.config.head == "train" and self.data.n_train > self.config.batch_size:
+        """Score on the validation rows, keep the nets that improved, and return which did."""
+        if solves_head_to_score(self.data, self.config):
             # PAPER: scored with the head of all training rows; that of the batch, which is already
             # there, chooses as well (decisions/0008).
-            head, solved = self._head_of_training_rows(fit.penalty)
+            head, solved = self._solve_training_head(fit.penalty)
             scored_now = scored & solved
         else:
             head, scored_now = fit.head, scored
         with torch.inference_mode():
-            predicted = self._predict_validation(head)
+            predicted = predict_validation(self._forward, head, self.data, self.scorer_rows)
             score = torch.where(scored_now, self.scoring.score(predicted), torch.nan)
             tie_break = self.scoring.tie_break(predicted)
-        new = Candidate(self.nets, fit.penalty, head, score, tie_break)
-        return score, self.best.update(new, self.places, self.counter)
-
-    def _predict_validation(self, head: Tensor) -> Tensor:
-        parts = [
-            self.scorer.forward(self.nets, self.data.features_of(rows)) @ head
-            for rows in torch.split(self.data.validation_rows, self.scorer_rows, dim=1)
-        ]
-        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
-
-    def _head_of_training_rows(self, penalty: Tensor) -> tuple[Tensor, Tensor]:
-        """Head of clean labels on all training rows, and for which nets there is one."""
-        n_rows = self.data.n_train
-        blocks = (
-            (self.scorer.forward(self.nets, features), labels)
-            if root is None
-            else (self.scorer.forward(self.nets, features) * root, labels * root)
-            for features, labels, root in self.data.blocks(self.data.train_rows, self.scorer_rows)
+        better = self.best.update(
+            self.places, self.counter, self.nets, fit.penalty, head, score, tie_break
         )
-        gram, right, hidden = gather_system(blocks, n_rows, penalty.dtype)
+        return score, better
+
+    def _forward(self, features: Tensor) -> Tensor:
+        return self.scorer.forward(self.nets, features)
+
+    def _solve_training_head(self, penalty: Tensor) -> tuple[Tensor, Tensor]:
+        """Head of clean labels on all training rows, and which nets have one."""
+        data, n_rows = self.data, self.data.n_train
+        blocks = data.blocks(data.train_rows, self.scorer_rows, self._forward)
+        system = gather_system(blocks, n_rows, penalty.dtype)
         # PAPER: the penalty belongs to the rows it was trained with; it grows with their number.
-        factor = factor_gram(gram, penalty * (n_rows / self.batches.n_rows))
-        solved = factor.harmless().solve(right)
-        return (solved if hidden is None else project(hidden, solved)), ~factor.failed
+        factor = factor_gram(system.gram, penalty * (n_rows / self.batches.n_rows))
+        return system.solve(factor.harmless()), ~factor.failed
 
     # ------------------------------------------------------------------ setting up
 
@@ -352,7 +435,7 @@ class Trainer:
             for parameters, multiple in ((others, 1.0), (scale, config.scale_rate))
             if parameters
         ]
-        if config.schedule != "constant":  # what changes must be where the device can change it
+        if config.schedule != "constant":  # a rate that changes must be on the device
             for group in groups:
                 group["lr"] = torch.zeros((), device=self.device)
         return torch.optim.Adam(
@@ -363,14 +446,14 @@ class Trainer:
         )
 
     def _make_buffers(self) -> None:
-        """Memory of an iteration, used again and again."""
+        """Allocate the memory that every iteration uses again."""
         config, nets = self.config, self.nets
         n_nets, n_rows = nets.n_nets, self.batches.n_rows
         like = nets.biases[0]
         on_cpu_reduced = config.precision == "reduced" and not like.is_cuda
         self.reduced = ReducedWeights(nets) if on_cpu_reduced else None
         self.body = Pass(nets, n_rows, config.precision, backward=True, reduced=self.reduced)
-        self.scorer_rows = scorer_rows(self.data, config)
+        self.scorer_rows = count_scorer_rows(self.data, config)
         self.scorer = Pass(
             nets, self.scorer_rows, config.precision, backward=False, reduced=self.reduced
         )

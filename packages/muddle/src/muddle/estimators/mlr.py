@@ -1,0 +1,1014 @@
+"""MLR nets as estimators: one net, a bag of nets of one depth, an ensemble of several depths.
+
+All six are one machine for K nets; they differ in their parameters and presets only. Parameters are
+declared once, as dataclass fields from which the constructors are generated, and defaults that
+belong to training are taken from TrainConfig.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Literal, Self, get_args
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from muddle.core.device import resolve_device
+from muddle.training.config import Source
+from muddle.core.loss import Task
+from muddle.core.network import Activation
+from muddle.core.device import Precision
+from muddle.estimators.base import (
+    MAX_SEED,
+    Estimator,
+    restore_frame,
+    store_frame,
+    to_numpy_nets,
+    watch,
+)
+from muddle.estimators.calibrate import fit_temperature
+from muddle.estimators.problems import (
+    ClassProblem,
+    Criterion,
+    Problem,
+    fit_features,
+    make_jobs,
+    read_classes,
+    read_numbers,
+)
+from muddle.tables.preprocessor import TablePreprocessor
+from muddle.training.config import DITHER, Head, Ties, TrainConfig, preset_config
+from muddle.training.data import TrainJob
+from muddle.training.trainer import TrainResult
+from muddle.training.jobs import train_in_parallel as spread_jobs
+from muddle.training.stopping import Deadline
+from muddle_runtime.columns import FloatArray
+from muddle_runtime.fitted import FittedModel, Member, Select, Selection, check_selection
+from muddle_runtime.forward import PlainView
+from muddle_runtime.parameters import check_choice, check_int
+from muddle_runtime.tables import warn
+
+DEFAULT = TrainConfig()
+# The settings of a single net that bags and ensembles share.
+BAGS = {f"bag-mlr-{depth}": f"mlr-{depth}" for depth in (1, 2, 3, 4)}
+ENSEMBLES: dict[str, Select] = {"ens-mlr": "all", "best-mlr": "best", "top5-mlr": "top"}
+EstimatorHead = Literal["all", "train", "batch"]
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class NetParameters:
+    """Parameters of every MLR estimator."""
+
+    width: int = DEFAULT.width
+    activation: Activation = DEFAULT.activation
+    init_gain: float = DEFAULT.init_gain
+    loss: Any = DEFAULT.loss
+    n_permutations: int = DEFAULT.n_permutations
+    structured_noise: float = DEFAULT.structured_noise
+    penalty: Any = DEFAULT.penalty
+    learning_rate: float | None = DEFAULT.learning_rate
+    max_iter: int | None = DEFAULT.max_iter
+    patience: int | None = DEFAULT.patience
+    batch_size: int = DEFAULT.batch_size
+    validation_fraction: float = DEFAULT.validation_fraction
+    head: Head = DEFAULT.head
+    precision: Precision = DEFAULT.precision
+    max_loss: float | None = DEFAULT.max_loss
+    time_limit: float | None = DEFAULT.time_limit
+    preprocessor: TablePreprocessor | None = None
+    device: str = "auto"
+    random_state: int | np.random.RandomState | None = None
+    verbose: bool = False
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class RegressionParameters(NetParameters):
+    dither: float = DITHER
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ClassificationParameters(NetParameters):
+    criterion: Criterion = "logistic"
+    dither: float = DEFAULT.dither
+    ties: Ties = DEFAULT.ties
+    class_weight: Any = None
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class EnsembleParameters:
+    n_nets: int = 10
+    select: Select = "all"
+    top_k: int = 5
+    n_jobs: int | None = None
+
+
+class MLR(Estimator, NetParameters):
+    """K nets of one or several depths, trained as one batch; those selected predict their mean."""
+
+    # Of a single net; parameters of the others.
+    n_nets: int = 1
+    select: Select = "all"
+    top_k: int = 1
+    n_jobs: int | None = 1
+
+    _preset_task: ClassVar[Task]
+
+    def _depths(self) -> tuple[int, ...]:
+        return (self.depth,)  # type: ignore[attr-defined]
+
+    def _task(self) -> Task:
+        """The loss that trains the nets."""
+        return self._preset_task
+
+    @classmethod
+    def _from_preset(cls, name: str, settings: Source, **values: Any) -> Self:
+        """An unfitted estimator with published settings of a single net, and other parameters."""
+        config = preset_config(name, settings, cls._preset_task)
+        known = cls._get_param_names()
+        shared = {f.name: getattr(config, f.name) for f in fields(config) if f.name in known}
+        return cls(**shared | values)
+
+    def _configs(self) -> list[TrainConfig]:
+        """Settings per depth; bad values stop here, before any work."""
+        check_choice("head", self.head, get_args(EstimatorHead))
+        check_int("n_nets", self.n_nets, minimum=1)
+        _check_n_jobs(self.n_jobs)
+        depths = self._depths()
+        check_selection(self.select, self.top_k, self.n_nets * len(depths))
+        names = {f.name for f in fields(TrainConfig)} - {"task", "depth"}
+        params = self.get_params(deep=False)
+        shared = {name: value for name, value in params.items() if name in names}
+        return [TrainConfig(task=self._task(), depth=depth, **shared) for depth in depths]
+
+    def _fit(self, problem: Problem, configs: Sequence[TrainConfig], deadline: Deadline) -> Self:
+        """From a checked problem to a fitted model."""
+        preprocessor, features = fit_features(self.preprocessor, problem)
+        jobs, results = self._train(problem, features, configs, deadline)
+        for text in _describe_troubles(jobs, results, self.top_k if self.select == "top" else None):
+            warn(text)
+        records = _record_nets(results, [config.depth for config in configs])
+        view = PlainView(preprocessor.plan_.n_features)
+        members = tuple(
+            Member(
+                to_numpy_nets(result.nets, [view] * result.n_nets, rounded=False),
+                result.head.numpy(),
+            )
+            for result in results
+            if result.n_nets > 0
+        )
+        scores = records["validation_score"].to_numpy(np.float64)
+        n_trained = self.n_nets * len(configs)
+        self.model_ = FittedModel(
+            estimator=type(self).__name__,
+            table=preprocessor.plan_,
+            target=problem.describe_target(),
+            members=members,
+            selection=Selection(scores, self.select, int(self.top_k), n_trained),
+            temperatures=_fit_temperatures(problem, jobs, results),
+            training=self._describe_training(
+                preprocessor,
+                table=problem.summarise(preprocessor.plan_),
+                seconds=deadline.elapsed(),
+                **self._record_training(results, records),
+            ),
+        )
+        return self
+
+    def _train(
+        self,
+        problem: Problem,
+        features: FloatArray,
+        configs: Sequence[TrainConfig],
+        deadline: Deadline,
+    ) -> tuple[list[TrainJob], list[TrainResult]]:
+        """Give every net its seed and rows, and train all of them."""
+        device = resolve_device(self.device)
+        seeds = check_random_state(self.random_state).randint(
+            MAX_SEED, size=(len(configs), self.n_nets)
+        )
+        jobs = make_jobs(problem, features, configs, seeds.tolist())
+        n_net_iterations = sum(len(job.seeds) * (job.config.steps + 1) for job in jobs)
+        depths = ", ".join(str(config.depth) for config in configs)
+        label = f"{type(self).__name__}(depth={depths})"
+        with watch(n_net_iterations, label, bool(self.verbose)) as reporter:
+            results = spread_jobs(
+                jobs, n_jobs=self.n_jobs, device=device, deadline=deadline, reporter=reporter
+            )
+        return jobs, results
+
+    def _record_training(
+        self, results: Sequence[TrainResult], records: pd.DataFrame
+    ) -> dict[str, Any]:
+        """Values and frames for people to read."""
+        metric = next(result.score_name for result in results if result.n_nets > 0)
+        values = {"validation_metric": metric, "n_iter": int(records["n_iterations"].max())}
+        if "n_nets" not in self.get_params(deep=False):
+            penalty = float(records["penalty"].iloc[0])
+            values |= {
+                "penalty": penalty if np.isfinite(penalty) else None,
+                "best_iteration": int(records["best_iteration"].iloc[0]),
+                "n_recoveries": int(records["n_recoveries"].iloc[0]),
+            }
+            return {"values": values, "frames": {"history": _history_frame(results[0], 0)}}
+        frames = [_history_frame(result, net) for result in results for net in range(result.n_nets)]
+        history = pd.concat(frames, keys=range(len(frames)), names=["net", "iteration"])
+        # The scores are a part of the model, as they choose the nets that predict.
+        nets = records.drop(columns="validation_score")
+        return {"values": values, "frames": {"history": history, "nets": nets}}
+
+    # --- what a fit tells people -----------------------------------------------------------------
+
+    @property
+    def history_(self) -> pd.DataFrame:
+        """loss, permutation_term, validation_score, penalty and seconds per iteration."""
+        return self._frame("history")
+
+    @property
+    def n_iter_(self) -> int:
+        """Adam steps of the net that took most."""
+        return int(self._fitted().training.values["n_iter"])
+
+    @property
+    def validation_metric_(self) -> str:
+        """The name of the validation score."""
+        return str(self._fitted().training.values["validation_metric"])
+
+
+class SingleNet(MLR):
+    """One net, and what it tells about itself."""
+
+    depth: int
+
+    @classmethod
+    def preset(cls, name: str, settings: Source = "paper", **overrides: Any) -> Self:
+        """An unfitted estimator with published settings.
+
+        Parameters
+        ----------
+        name : {"mlr-1", "mlr-2", "mlr-3", "mlr-4"}
+            Number of hidden layers, with the learning rate and iterations that go with it.
+        settings : {"paper", "released"}, default="paper"
+            Settings of the paper's text, or of the authors' released code, which made the
+            published tables. docs/method.md lists the differences.
+        **overrides
+            Any constructor parameter, e.g. ``random_state=0``.
+        """
+        return cls._from_preset(name, settings, **overrides)
+
+    @property
+    def validation_score_(self) -> float:
+        """Score on the validation rows at the best iteration."""
+        return float(_selection(self._fitted()).scores[0])
+
+    @property
+    def penalty_(self) -> float:
+        """Ridge penalty at the best iteration."""
+        found = self._fitted().training.values["penalty"]
+        return np.nan if found is None else float(found)
+
+    @property
+    def best_iteration_(self) -> int:
+        """The iteration that was kept."""
+        return int(self._fitted().training.values["best_iteration"])
+
+    @property
+    def n_recoveries_(self) -> int:
+        """How often the penalty was raised because a Gram matrix was not positive definite."""
+        return int(self._fitted().training.values["n_recoveries"])
+
+
+class Ensemble(MLR, EnsembleParameters):
+    """Several nets, and what they tell about themselves."""
+
+    @property
+    def validation_scores_(self) -> FloatArray:
+        """Score of each net on its own validation rows."""
+        return _selection(self._fitted()).scores
+
+    @property
+    def estimator_weights_(self) -> FloatArray:
+        """Weight of each net in the mean, by `select`."""
+        picked = _selection(self._fitted()).choose(self.select, None)
+        weights = np.zeros(self.model_.n_nets)
+        weights[picked] = 1 / len(picked)
+        return weights
+
+    @property
+    def leaderboard_(self) -> pd.DataFrame:
+        """One row per net, in net order."""
+        board = self._frame("nets")
+        board.insert(1, "validation_score", self.validation_scores_)
+        return board.assign(weight=self.estimator_weights_).reset_index()
+
+    def predict_nets(self, X: Any) -> FloatArray:
+        """The prediction of each net alone: (n_nets, n) or (n_nets, n, outputs); of classifiers
+        the probabilities, (n_nets, n, classes)."""
+        found: FloatArray = self._predictor(X).predict_nets(X)
+        return found
+
+    def predict_std(
+        self, X: Any, select: Select | None = None, top_k: int | None = None
+    ) -> FloatArray:
+        """Standard deviation of the selected nets' predictions, or of their probabilities
+        (n, classes). It tells how far the nets disagree, not how far they err."""
+        found: FloatArray = self._predictor(X).predict_std(X, select=select, top_k=top_k)
+        return found
+
+    def subset(self, nets: Sequence[int] | slice | NDArray[Any]) -> Self:
+        """A fitted estimator of only these nets, in their present order; nothing is refitted.
+
+        Parameters
+        ----------
+        nets : list of int, slice or boolean mask
+            Positions as in `leaderboard_`.
+        """
+        check_is_fitted(self)
+        chosen = _resolve_nets(nets, self.model_.n_nets)
+        training = self.model_.training
+        records = restore_frame(training.frames["nets"]).iloc[chosen].reset_index(drop=True)
+        history = restore_frame(training.frames["history"])
+        frames = {
+            "nets": store_frame(records.rename_axis("net")),
+            "history": store_frame(
+                pd.concat(
+                    [history.loc[net] for net in chosen],
+                    keys=range(len(chosen)),
+                    names=["net", "iteration"],
+                )
+            ),
+        }
+        values = training.values | {"n_iter": int(records["n_iterations"].max())}
+        part = type(self)(**self.get_params(deep=False))
+        part.model_ = replace(
+            self.model_.subset(chosen), training=replace(training, frames=frames, values=values)
+        )
+        return part
+
+
+class Bag(Ensemble):
+    """Nets of one depth."""
+
+    depth: int
+
+    @classmethod
+    def preset(cls, name: str, settings: Source = "paper", **overrides: Any) -> Self:
+        """An unfitted estimator with published settings: ten nets of one depth.
+
+        Parameters
+        ----------
+        name : {"bag-mlr-1", "bag-mlr-2", "bag-mlr-3", "bag-mlr-4"}
+            Number of hidden layers, with the learning rate and iterations that go with it.
+        settings : {"paper", "released"}, default="paper"
+            Settings of the paper's text, or of the authors' released code. There, classifiers
+            train the regression loss; the published ones, by their scores, the logistic.
+        **overrides
+            Any constructor parameter, e.g. ``random_state=0``.
+        """
+        check_choice("name", name, tuple(BAGS))
+        return cls._from_preset(BAGS[name], settings, **overrides)
+
+
+class DepthEnsemble(Ensemble):
+    """Nets of several depths."""
+
+    depths: tuple[int, ...]
+
+    def _depths(self) -> tuple[int, ...]:
+        return check_depths(self.depths)
+
+    @classmethod
+    def preset(cls, name: str, settings: Source = "paper", **overrides: Any) -> Self:
+        """An unfitted estimator with published settings: ten nets each of depth 1 and 2.
+
+        Parameters
+        ----------
+        name : {"ens-mlr", "best-mlr", "top5-mlr"}
+            The mean of all twenty, the one with the best validation score, the mean of the five
+            best.
+        settings : {"paper", "released"}, default="paper"
+            Settings of the paper's text, or of the authors' released code. There, classifiers
+            train the regression loss; the published ones, by their scores, the logistic.
+        **overrides
+            Any constructor parameter, e.g. ``random_state=0``.
+        """
+        check_choice("name", name, tuple(ENSEMBLES))
+        # Learning rate and iterations go by the depth of each net.
+        by_depth = {"learning_rate": None, "max_iter": None}
+        chosen = {"depths": (1, 2), "select": ENSEMBLES[name], "top_k": 5}
+        return cls._from_preset("mlr-1", settings, **by_depth | chosen | overrides)
+
+
+class RegressionMLR(RegressorMixin, MLR, RegressionParameters):
+    """Numbers to predict."""
+
+    _preset_task: ClassVar[Task] = "regression"
+
+    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit to the rows of X and their targets y, (n,) or (n, outputs).
+
+        A row of weight w counts like w rows in the head and in the loss; weight 0 leaves it out.
+        """
+        configs = self._configs()
+        deadline = Deadline(self.time_limit)
+        problem = read_numbers(X, y, sample_weight, type(self).__name__)
+        return self._fit(problem, configs, deadline)
+
+    def predict(self, X: Any, select: Select | None = None, top_k: int | None = None) -> FloatArray:
+        """Predicted targets, (n,) or (n, outputs) as y was.
+
+        select and top_k: which nets of an ensemble predict; None: as in the constructor.
+        """
+        return self._predictor(X).predict(X, select=select, top_k=top_k)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.single_output = True
+        tags.target_tags.multi_output = True
+        return tags
+
+
+class ClassificationMLR(ClassifierMixin, MLR, ClassificationParameters):
+    """Classes to predict."""
+
+    _preset_task: ClassVar[Task] = "classification"
+
+    def _task(self) -> Task:
+        return "regression" if self.criterion == "squared" else "classification"
+
+    @classmethod
+    def _from_preset(cls, name: str, settings: Source, **values: Any) -> Self:
+        if settings != "released" or issubclass(cls, SingleNet):
+            return super()._from_preset(name, settings, **values)
+        # PAPER: the logistic loss; the published rows of ensembles were made with the other one.
+        config = preset_config(name, settings, "regression")
+        known = cls._get_param_names()
+        shared = {f.name: getattr(config, f.name) for f in fields(config) if f.name in known}
+        return cls(**shared | {"criterion": "squared"} | values)
+
+    def _configs(self) -> list[TrainConfig]:
+        check_choice("criterion", self.criterion, get_args(Criterion))
+        return super()._configs()
+
+    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit to the rows of X and their labels y, (n,).
+
+        A row of weight w counts like w rows in the head and in the loss; weight 0 leaves it out.
+        """
+        configs = self._configs()
+        deadline = Deadline(self.time_limit)
+        problem = read_classes(
+            X,
+            y,
+            sample_weight,
+            type(self).__name__,
+            class_weight=self.class_weight,
+            criterion=self.criterion,
+        )
+        return self._fit(problem, configs, deadline)
+
+    def predict(
+        self, X: Any, select: Select | None = None, top_k: int | None = None
+    ) -> NDArray[Any]:
+        """The most probable class of each row.
+
+        select and top_k: which nets of an ensemble predict; None: as in the constructor.
+        """
+        return self._predictor(X).predict(X, select=select, top_k=top_k)
+
+    def predict_proba(
+        self, X: Any, select: Select | None = None, top_k: int | None = None
+    ) -> FloatArray:
+        """Probability of each class, (n, classes), in the order of `classes_`; of an ensemble, the
+        mean of the selected nets' probabilities."""
+        found: FloatArray = self._predictor(X).predict_proba(X, select=select, top_k=top_k)
+        return found
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The labels seen in `fit`, sorted."""
+        return self._fitted().classes_
+
+    @property
+    def temperature_(self) -> Any:
+        """Divisor of the scores in `predict_proba`; of an ensemble, one per net."""
+        found = self._fitted().temperatures
+        assert found is not None
+        return float(found[0]) if isinstance(self, SingleNet) else found
+
+
+# --- the six estimators --------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class MLRRegressor(RegressionMLR, SingleNet):
+    """One MLR net for regression: a wide net with a ridge output, trained on muddled labels.
+
+    Takes any table: numbers are standardised, gaps filled, text and dates encoded inside; the
+    target is standardised too. One fifth of the rows is set aside to choose the best iteration.
+    Several targets (y of shape (n, outputs)) are fitted by one net.
+
+    Parameters
+    ----------
+    depth : int, default=2
+        Hidden layers (MLR-1 has one).
+    width : int, default=1024
+        Units of each hidden layer.
+    activation : {"relu", "selu", "mish", "tanh"}, default="relu"
+        Activation after every hidden layer.
+    init_gain : float, default=1.0
+        Factor on the Glorot-uniform start. The released code uses √2.
+    loss : {"root_mean_square", "mean_square"}, default="mean_square"
+        The loss as the paper defines it (root mean square), or as the authors' code computes it
+        (mean square of half the residual). "mean_square" is safer on noisy data,
+        "root_mean_square" better on clean data.
+    n_permutations : int, default=16
+        Permuted copies of the labels that the net must not fit. 0 turns the term off.
+    structured_noise : float, default=1.0
+        Standard deviation of the noise that is seen through I - H (structured dithering). 0: off.
+    dither : float, default=0.03
+        Standard deviation of the noise added to standardised labels at every iteration. 0: off.
+    penalty : {PENALTIES} or float, default=DEFAULT_PENALTY
+        First ridge penalty: the point where the loss rises fastest along the paper's (12 points)
+        or the released code's (11 points) grid, or a number. It is trained from there.
+    learning_rate : float or None, default=None
+        Learning rate of Adam. None: 1e-2, 1e-3, 10^-3.5, 1e-4 for depth 1, 2, 3, 4 and more.
+    max_iter : int or None, default=None
+        Adam steps. None: 200 up to depth 2, 400 beyond.
+    patience : int or None, default=None
+        Stop a net after this many iterations without a better validation score. None: never.
+    batch_size : int, default=4096
+        Rows per step; all training rows if there are no more than that.
+    validation_fraction : float, default=0.2
+        Share of rows that choose the best iteration, stratified by the target.
+    head : {"all", "train", "batch"}, default="all"
+        Rows the predicting output layer is solved on: all rows (the validation rows too, once the
+        iteration is chosen), training rows, or, as in the released code, the batch of the best
+        iteration with its dithered labels. With more training rows than `batch_size`, iterations
+        are scored with the head of their batch; "train" solves it on every training row each
+        time, which takes longer.
+    precision : {"float32", "reduced"}, default="float32"
+        "reduced" computes the products of hidden layers, and nothing else, in a shorter format
+        where the device is faster at it.
+    max_loss : float or None, default=None
+        Stop when the fit term exceeds this. None: stop only when it is not finite.
+    time_limit : float or None, default=None
+        Seconds for the whole fit; training stops after the iteration that reaches it (on CUDA up
+        to nineteen iterations later, as the clock is read every twenty).
+    preprocessor : TablePreprocessor or None, default=None
+        How the table becomes features, unfitted. None: ``TablePreprocessor()``.
+    device : str, default="auto"
+        "auto" (CUDA if there is a device, else CPU), "cpu", "cuda" or "cuda:1".
+    random_state : int, RandomState or None, default=None
+        Seed of split, start, permutations and noise. Same seed, same CPU: same bits.
+    verbose : bool, default=False
+        Show progress (needs tqdm).
+
+    Attributes
+    ----------
+    model_ : muddle_runtime.FittedModel
+        The fitted model: weights as numpy arrays, and all that is needed to predict.
+    preprocessor_ : TablePreprocessor
+        From tables to features; its `describe()` tells what became of each column.
+    penalty_ : float
+        Ridge penalty at the best iteration.
+    best_iteration_, n_iter_ : int
+        The iteration kept and the Adam steps taken.
+    validation_score_ : float
+        R² on the validation rows at the best iteration.
+    history_ : pandas.DataFrame
+        loss, permutation_term, validation_score, penalty and seconds per iteration; row 0 is the
+        state before the first step.
+    n_recoveries_ : int
+        How often the penalty was raised because a Gram matrix was not positive definite.
+    table_summary_ : dict
+        The training rows, summarised: quantiles, shares of levels and gaps.
+    fit_seconds_ : float
+        Wall time of the fit.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from muddle import MLRRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = MLRRegressor(depth=1, random_state=0).fit(X[:300], y[:300])
+    >>> bool(model.score(X[300:], y[300:]) > 0.4)
+    True
+    """
+
+    depth: int = DEFAULT.depth
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class MLRClassifier(ClassificationMLR, SingleNet):
+    """One MLR net for classification, two classes or more, labels of any type.
+
+    Each class is a column of ±1 labels (two classes share one), trained with the logistic MLR
+    loss, one class against the rest. Probabilities are the softmax (sigmoid for two classes) of
+    the scores divided by a temperature, which is fitted on the validation rows.
+
+    Parameters
+    ----------
+    depth, width, activation, init_gain, loss, n_permutations, structured_noise, penalty, \
+learning_rate, max_iter, patience, batch_size, validation_fraction, head, precision, max_loss, \
+time_limit, preprocessor, device, random_state, verbose
+        As in :class:`MLRRegressor`. Iterations are compared by the area under the ROC curve.
+    criterion : {"logistic", "squared"}, default="logistic"
+        The logistic loss of ±1 labels, or, as in the authors' released ensembles, the regression
+        loss of 0/1 labels; then iterations are compared by R².
+    dither : float, default=0.0
+        Standard deviation of the noise added to 0/1 labels at every iteration; only with
+        criterion="squared".
+    ties : {"error", "first"}, default="error"
+        Which iteration to keep among those with equal area under the curve: the one with the least
+        squared error against ±1 labels, or, as in the released code, the first.
+    class_weight : dict, "balanced" or None, default=None
+        Weight of each class, multiplied with sample_weight. "balanced": inverse class frequency.
+
+    Attributes
+    ----------
+    classes_ : numpy.ndarray
+        The labels seen in `fit`, sorted.
+    temperature_ : float
+        Divisor of the scores in `predict_proba`.
+    model_, preprocessor_, penalty_, best_iteration_, n_iter_, validation_score_, history_, \
+n_recoveries_, table_summary_, fit_seconds_, n_features_in_, feature_names_in_
+        As in :class:`MLRRegressor`; the validation score is the area under the ROC curve.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from muddle import MLRClassifier
+    >>> X, y = load_wine(return_X_y=True)
+    >>> model = MLRClassifier(depth=1, random_state=0).fit(X[::2], y[::2])
+    >>> bool(model.score(X[1::2], y[1::2]) > 0.9)
+    True
+    """
+
+    depth: int = DEFAULT.depth
+
+    def decision_function(self, X: Any) -> FloatArray:
+        """Scores before the temperature: (n,), positive for `classes_[1]`, or (n, classes)."""
+        found: FloatArray = self._predictor(X).decision_function(X)
+        return found
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class BagMLRRegressor(RegressionMLR, Bag):
+    """A bag of MLR nets of one depth for regression (Bag-MLR), trained as one batch.
+
+    Every net has its own start, validation rows, permutations and noise; the mean of the nets
+    predicts. A net is the same as it would be alone: the first is that of :class:`MLRRegressor`
+    with the same `random_state`.
+
+    Parameters
+    ----------
+    depth : int, default=2
+        Hidden layers of every net.
+    n_nets : int, default=10
+        Nets in the bag.
+    select : {"all", "best", "top"}, default="all"
+        Which nets predict: all, the one with the highest validation score, or the `top_k` with the
+        highest. `predict` can be asked for another choice; training is the same for all.
+    top_k : int, default=5
+        Nets that predict with select="top".
+    n_jobs : int or None, default=None
+        Workers that share the nets, through joblib. None: this process alone, unless a
+        ``joblib.parallel_config`` says otherwise, e.g. for a Dask cluster; -1: one per core. On
+        one machine a batch of nets uses all cores already.
+    time_limit : float or None, default=None
+        Seconds for the whole fit, all nets together.
+    random_state : int, RandomState or None, default=None
+        Seed of the nets' seeds.
+    verbose : bool, default=False
+        Show progress (needs tqdm).
+    width, activation, init_gain, loss, n_permutations, structured_noise, dither, penalty, \
+learning_rate, max_iter, patience, batch_size, validation_fraction, head, precision, max_loss, \
+preprocessor, device
+        As in :class:`MLRRegressor`.
+
+    Attributes
+    ----------
+    model_ : muddle_runtime.FittedModel
+        The fitted model: weights as numpy arrays, one member per depth.
+    validation_scores_ : numpy.ndarray
+        R² of each net on its own validation rows.
+    estimator_weights_ : numpy.ndarray
+        Weight of each net in the mean, by `select`.
+    leaderboard_ : pandas.DataFrame
+        One row per net, in net order: net, depth, validation_score, best_iteration, n_iterations,
+        penalty, n_recoveries, weight. A net without a finite loss is left out, with a warning.
+    history_ : pandas.DataFrame
+        loss, permutation_term, validation_score, penalty and seconds per net and iteration.
+    n_iter_ : int
+        Adam steps of the net that took most.
+    validation_metric_ : str
+        Name of the validation score.
+    preprocessor_, table_summary_, fit_seconds_, n_features_in_, feature_names_in_
+        As in :class:`MLRRegressor`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from muddle import BagMLRRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = BagMLRRegressor(depth=1, n_nets=4, random_state=0).fit(X[:300], y[:300])
+    >>> bool(model.score(X[300:], y[300:]) > 0.4)
+    True
+    >>> model.predict_nets(X[300:]).shape, model.predict_std(X[300:]).shape
+    ((4, 142), (142,))
+    >>> model.subset([0, 3]).validation_scores_.shape
+    (2,)
+    """
+
+    depth: int = DEFAULT.depth
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class BagMLRClassifier(ClassificationMLR, Bag):
+    """A bag of MLR nets of one depth for classification (Bag-MLR), trained as one batch.
+
+    The mean of the nets' probabilities predicts; each net has its own temperature. Otherwise as
+    :class:`BagMLRRegressor`.
+
+    Parameters
+    ----------
+    depth, n_nets, select, top_k, n_jobs, time_limit, random_state, verbose
+        As in :class:`BagMLRRegressor`.
+    criterion : {"logistic", "squared"}, default="logistic"
+        The logistic loss of ±1 labels, or, as in the authors' released ensembles, the regression
+        loss of 0/1 labels; then the validation score is R² instead of the area under the ROC curve.
+    width, activation, init_gain, loss, n_permutations, structured_noise, dither, penalty, \
+learning_rate, max_iter, patience, batch_size, validation_fraction, head, precision, ties, \
+max_loss, class_weight, preprocessor, device
+        As in :class:`MLRClassifier`.
+
+    Attributes
+    ----------
+    classes_ : numpy.ndarray
+        The labels seen in `fit`, sorted.
+    temperature_ : numpy.ndarray
+        Divisor of each net's scores in `predict_proba`.
+    model_, validation_scores_, estimator_weights_, leaderboard_, history_, n_iter_, \
+validation_metric_, preprocessor_, table_summary_, fit_seconds_, n_features_in_, feature_names_in_
+        As in :class:`BagMLRRegressor`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from muddle import BagMLRClassifier
+    >>> X, y = load_wine(return_X_y=True)
+    >>> model = BagMLRClassifier(depth=1, n_nets=4, random_state=0).fit(X[::2], y[::2])
+    >>> bool(model.score(X[1::2], y[1::2]) > 0.9)
+    True
+    >>> model.predict_nets(X[1::2]).shape
+    (4, 89, 3)
+    """
+
+    depth: int = DEFAULT.depth
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class EnsMLRRegressor(RegressionMLR, DepthEnsemble):
+    """MLR nets of several depths for regression: Ens-MLR, Best-MLR and Top5-MLR in one.
+
+    `n_nets` nets of each depth are trained as one batch per depth. select="all" is the paper's
+    Ens-MLR, "best" its Best-MLR, "top" its Top5-MLR; one fitted model predicts as any of them.
+
+    Parameters
+    ----------
+    depths : tuple of int, default=(1, 2)
+        Hidden layers; any distinct numbers. Each depth has the learning rate and iterations that
+        go with it, unless `learning_rate` and `max_iter` set them for all.
+    n_nets : int, default=10
+        Nets of each depth.
+    select, top_k, n_jobs, time_limit, random_state, verbose
+        As in :class:`BagMLRRegressor`; nets of all depths are compared with each other.
+    width, activation, init_gain, loss, n_permutations, structured_noise, dither, penalty, \
+learning_rate, max_iter, patience, batch_size, validation_fraction, head, precision, max_loss, \
+preprocessor, device
+        As in :class:`MLRRegressor`.
+
+    Attributes
+    ----------
+    model_, validation_scores_, estimator_weights_, leaderboard_, history_, n_iter_, \
+validation_metric_, preprocessor_, table_summary_, fit_seconds_, n_features_in_, feature_names_in_
+        As in :class:`BagMLRRegressor`; nets are counted depth by depth.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from muddle import EnsMLRRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = EnsMLRRegressor(n_nets=2, max_iter=20, random_state=0).fit(X[:300], y[:300])
+    >>> model.predict(X[300:], select="best").shape
+    (142,)
+    >>> model.leaderboard_["depth"].tolist()
+    [1, 1, 2, 2]
+    """
+
+    depths: tuple[int, ...] = (1, 2)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class EnsMLRClassifier(ClassificationMLR, DepthEnsemble):
+    """MLR nets of several depths for classification: Ens-MLR, Best-MLR and Top5-MLR in one.
+
+    As :class:`EnsMLRRegressor`, with the mean of the nets' probabilities.
+
+    Parameters
+    ----------
+    depths, n_nets
+        As in :class:`EnsMLRRegressor`.
+    select, top_k, n_jobs, criterion, time_limit, random_state, verbose
+        As in :class:`BagMLRClassifier`.
+    width, activation, init_gain, loss, n_permutations, structured_noise, dither, penalty, \
+learning_rate, max_iter, patience, batch_size, validation_fraction, head, precision, ties, \
+max_loss, class_weight, preprocessor, device
+        As in :class:`MLRClassifier`.
+
+    Attributes
+    ----------
+    classes_, temperature_, model_, validation_scores_, estimator_weights_, leaderboard_, \
+history_, n_iter_, validation_metric_, preprocessor_, table_summary_, fit_seconds_, \
+n_features_in_, feature_names_in_
+        As in :class:`BagMLRClassifier`; nets are counted depth by depth.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from muddle import EnsMLRClassifier
+    >>> X, y = load_wine(return_X_y=True)
+    >>> model = EnsMLRClassifier(n_nets=2, max_iter=20, random_state=0).fit(X[::2], y[::2])
+    >>> model.predict_proba(X[1::2], select="top", top_k=3).shape
+    (89, 3)
+    """
+
+    depths: tuple[int, ...] = (1, 2)
+
+
+# --- checks, records, warnings -------------------------------------------------------------------
+
+
+def check_depths(depths: Any) -> tuple[int, ...]:
+    """Distinct whole numbers above 0, in the order given."""
+    if not isinstance(depths, (tuple, list, range, np.ndarray)):
+        raise TypeError(
+            f"depths must be a sequence of whole numbers such as (1, 2), got depths={depths!r}. "
+            "For one depth use the Bag estimators, or a sequence of one."
+        )
+    if len(depths) == 0:
+        raise ValueError(f"depths must name at least one depth, got depths={depths!r}.")
+    for depth in depths:
+        check_int("each of depths", depth, minimum=1)
+    if len(set(depths)) < len(depths):
+        raise ValueError(
+            f"depths must be distinct, got depths={depths!r}. Raise n_nets for more nets of each."
+        )
+    return tuple(int(depth) for depth in depths)
+
+
+def _check_n_jobs(n_jobs: Any) -> None:
+    """joblib's meaning: a number of workers, -1 for one per core, -2 for one fewer, ..."""
+    if n_jobs is None:
+        return
+    check_int("n_jobs", n_jobs, minimum=-(2**31))
+    if n_jobs == 0:
+        raise ValueError("n_jobs must not be 0. Use None or 1 for no workers, -1 for all cores.")
+
+
+def _resolve_nets(nets: Any, n_nets: int) -> list[int]:
+    """Positions that a list, slice or mask stands for, ascending."""
+    chosen = np.arange(n_nets)[nets] if isinstance(nets, slice) else np.atleast_1d(np.asarray(nets))
+    if chosen.dtype == bool:
+        if chosen.shape != (n_nets,):
+            raise ValueError(
+                f"a mask of nets must have one value for each of the {n_nets} net(s), got shape "
+                f"{chosen.shape}."
+            )
+        chosen = np.flatnonzero(chosen)
+    if len(chosen) == 0:
+        raise ValueError(f"nets must name at least one net, got nets={nets!r} of {n_nets} net(s).")
+    if chosen.ndim > 1 or chosen.dtype.kind not in "iu":
+        raise TypeError(
+            f"nets must be indices, a slice or a boolean mask, got {chosen.dtype} of shape "
+            f"{chosen.shape}."
+        )
+    wrong = chosen[(chosen < -n_nets) | (chosen >= n_nets)]
+    if len(wrong) > 0:
+        raise IndexError(
+            f"nets must lie between 0 and {n_nets - 1}, got {int(wrong[0])}: the model has "
+            f"{n_nets} net(s)."
+        )
+    positions: list[int] = np.unique(np.where(chosen < 0, chosen + n_nets, chosen)).tolist()
+    if len(positions) < len(chosen):
+        raise ValueError(f"nets must name each net once, got nets={nets!r}.")
+    return positions
+
+
+def _selection(model: FittedModel) -> Selection:
+    assert model.selection is not None
+    return model.selection
+
+
+def _fit_temperatures(
+    problem: Problem, jobs: Sequence[TrainJob], results: Sequence[TrainResult]
+) -> FloatArray | None:
+    """Divisor of each net's scores, from its validation rows, which its scoring head never saw."""
+    if not isinstance(problem, ClassProblem):
+        return None
+    target = problem.describe_target()
+    found = []
+    for job, result in zip(jobs, results, strict=True):
+        for output, net in zip(result.validation_output, result.kept, strict=True):
+            rows = job.data.validation_rows[net].numpy()
+            weights = None if problem.weights is None else problem.weights[rows]
+            scores = target.to_scores(output.numpy())
+            found.append(fit_temperature(scores, problem.codes[rows], weights))
+    return np.array(found)
+
+
+def _history_frame(result: TrainResult, net: int) -> pd.DataFrame:
+    """One row per iteration; row 0 is the state before the first step."""
+    history = result.history
+    n_rows = int(result.n_iterations[net]) + 1
+    return pd.DataFrame(
+        {
+            "loss": history.loss[:n_rows, net].numpy(),
+            "permutation_term": history.permutation[:n_rows, net].numpy(),
+            "validation_score": history.score[:n_rows, net].numpy(),
+            "penalty": history.penalty[:n_rows, net].numpy(),
+            "seconds": history.seconds[:n_rows, net].numpy(),
+        }
+    ).rename_axis("iteration")
+
+
+def _record_nets(results: Sequence[TrainResult], depths: Sequence[int]) -> pd.DataFrame:
+    """One row per net, in the order of depths and seeds."""
+    frames = [
+        pd.DataFrame(
+            {
+                "depth": depth,
+                "validation_score": result.score.double().numpy(),
+                "best_iteration": result.best_iteration.numpy(),
+                "n_iterations": result.n_iterations.numpy(),
+                "penalty": result.penalty.double().numpy(),
+                "n_recoveries": result.n_recoveries.numpy(),
+            }
+        )
+        for depth, result in zip(depths, results, strict=True)
+        if result.n_nets > 0
+    ]
+    return pd.concat(frames, ignore_index=True).rename_axis("net")
+
+
+def _describe_troubles(
+    jobs: Sequence[TrainJob], results: Sequence[TrainResult], top_k: int | None
+) -> list[str]:
+    """What training had to work around, each thing once. top_k: if nets are chosen by it."""
+    n_asked = sum(len(job.seeds) for job in jobs)
+    n_nets = sum(result.n_nets for result in results)
+    n_recoveries = torch.cat([result.n_recoveries for result in results])
+    diverged = torch.cat([result.diverged for result in results])
+    n_iterations = torch.cat([result.n_iterations for result in results])
+    texts = []
+    if n_nets < n_asked:
+        text = f"{n_asked - n_nets} of {n_asked} nets had no finite loss and were left out"
+        gone = [
+            str(job.config.depth)
+            for job, result in zip(jobs, results, strict=True)
+            if result.n_nets == 0
+        ]
+        if gone:
+            text += f"; none of depth {' and '.join(gone)} is left"
+        if top_k is not None and n_nets < top_k:
+            text += f"; the top {top_k} are the {n_nets} that are left"
+        texts.append(
+            f"{text}. Clip or transform extreme feature values, or try a lower learning_rate."
+        )
+    if n_recoveries.any():
+        texts.append(
+            f"the ridge penalty was raised {int(n_recoveries.sum())} time(s) in "
+            f"{int((n_recoveries > 0).sum())} of {n_nets} net(s), because a Gram matrix was "
+            "not positive definite. Start from a larger penalty to avoid this."
+        )
+    if diverged.any():
+        first, last = np.unique(n_iterations[diverged].numpy())[[0, -1]].tolist()
+        texts.append(
+            f"{int(diverged.sum())} of {n_nets} net(s) stopped after "
+            f"{first if first == last else f'{first} to {last}'} iteration(s) because the loss was "
+            "not finite or exceeded max_loss; the best earlier iteration is kept. Try a lower "
+            "learning_rate."
+        )
+    if any(result.score_name == "minus squared error" for result in results):
+        texts.append(
+            "the validation rows hold a single class, so there is no ROC curve: iterations were "
+            "compared by squared error instead. Raise validation_fraction or add rows of the rare "
+            "class."
+        )
+    return texts

@@ -1,1 +1,0 @@
-"""Fitted models as files: safetensors with a header of plain JSON, documented in docs/format.md."""

@@ -1,0 +1,154 @@
+"""Small jobs on random tables, and calls that train them."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from muddle.training import jobs as jobs_module
+from muddle.training.config import TrainConfig
+from muddle.training.data import TrainingData, TrainJob
+from muddle.training.stopping import Deadline
+from muddle.training.trainer import Trainer
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="session")
+def small():
+    return TrainConfig(depth=2, width=24, max_iter=8, n_permutations=3, dither=0.03)
+
+
+@pytest.fixture(scope="session")
+def cycles(small):
+    """Snapshots at iterations 1, 3, 7 and 15."""
+    return replace(small, max_iter=15, schedule="cycles", scale_rate=6.0, keep="cycles")
+
+
+def make_training_data(
+    n_rows=40,
+    n_nets=3,
+    n_labels=1,
+    *,
+    n_features=4,
+    weighted=False,
+    own_tables=False,
+    classes=False,
+):
+    """A table of which every net validates on another fifth."""
+    generator = torch.Generator().manual_seed(5)
+    features = torch.randn(n_rows, n_features, generator=generator)
+    labels = features[:, :n_labels] + 0.3 * torch.randn(n_rows, n_labels, generator=generator)
+    labels = torch.where(labels > 0, 1.0, -1.0) if classes else labels
+    orders = torch.stack([torch.randperm(n_rows, generator=generator) for _ in range(n_nets)])
+    if own_tables:
+        features = features + 0.5 * torch.randn(n_nets, n_rows, n_features, generator=generator)
+    weights = torch.linspace(0.2, 3.0, n_rows) if weighted else None
+    n_held_out = n_rows // 5
+    return TrainingData(features, labels, weights, orders[:, n_held_out:], orders[:, :n_held_out])
+
+
+@pytest.fixture(scope="session")
+def make_data():
+    return make_training_data
+
+
+@pytest.fixture(scope="session")
+def make_job():
+    """A job with seeds from 11 on; the other options are those of make_data."""
+
+    def make(config, n_nets=3, **options):
+        data = make_training_data(n_nets=n_nets, classes=config.task != "regression", **options)
+        return TrainJob(config, data, tuple(range(11, 11 + n_nets)))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def train():
+    """The result of each job."""
+
+    def train_all(*jobs, device=CPU, deadline=None, reporter=None):
+        deadline = deadline or Deadline(None)
+        return jobs_module.train_jobs(jobs, device=device, deadline=deadline, reporter=reporter)
+
+    return train_all
+
+
+@pytest.fixture(scope="session")
+def fit(train):
+    """The result of one configuration on a table."""
+
+    def fit_one(data, config, seeds=None, **options):
+        seeds = seeds or range(11, 11 + len(data.train_rows))
+        return train(TrainJob(config, data, tuple(seeds)), **options)[0]
+
+    return fit_one
+
+
+@pytest.fixture(scope="session")
+def make_trainer():
+    return lambda data, config, device=CPU: Trainer(
+        data, config, tuple(range(11, 11 + len(data.train_rows))), "r2", device
+    )
+
+
+@pytest.fixture(scope="session")
+def finish():
+    """Train to the end; `changes` are made before the iterations with these numbers."""
+
+    def run(trainer, changes=None):
+        while not trainer.is_done:
+            trainer.advance()
+            trainer.look()
+            if changes and trainer.iteration in changes:
+                changes[trainer.iteration](trainer)
+        return trainer.result()
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def poison():
+    """A table with one more row, too large for any loss, that only one net trains on."""
+
+    def add_row(data, net):
+        train_rows = data.train_rows.clone()
+        train_rows[net, 0] = data.n_rows
+        return replace(
+            data,
+            features=torch.cat([data.features, torch.full((1, data.n_features), 1e25)]),
+            labels=torch.cat([data.labels, torch.zeros(1, data.labels.shape[1])]),
+            train_rows=train_rows,
+        )
+
+    return add_row
+
+
+@pytest.fixture
+def limit_group(monkeypatch):
+    """Let only this many nets of a job be trained side by side."""
+
+    def limit(job, size):
+        most = jobs_module.shared_bytes(job, CPU) + size * jobs_module.bytes_per_net(job, CPU)
+        monkeypatch.setattr(jobs_module, "MOST_ON_CPU", most)
+
+    return limit
+
+
+class Clock(Deadline):
+    """A deadline that is over after a number of looks: one per iteration, one more after the
+    first."""
+
+    def __init__(self, n_looks):
+        super().__init__(1.0)
+        self.n_looks = n_looks
+
+    def is_over(self):
+        self.n_looks -= 1
+        return self.n_looks < 0
+
+
+@pytest.fixture(scope="session")
+def make_clock():
+    return Clock

@@ -1,0 +1,564 @@
+"""Model files: a file that was written is read again; any other is refused by name."""
+
+import copy
+import io
+import json
+import os
+import pickle
+import resource
+import struct
+import warnings
+import zipfile
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import save
+
+from muddle_runtime import file, load_model, whole_file
+from muddle_runtime.errors import ModelFileError
+from muddle_runtime.file import FORMAT, KEY, store_model, write_model
+
+
+@pytest.fixture
+def path(ensemble, tmp_path):
+    return write_model(ensemble.model, tmp_path / "model.muddle")
+
+
+def forge(path, change):
+    """Write the file again after a change of its header or arrays."""
+    header, arrays = copy.deepcopy(store_model(load_model(path)))
+    change(header, arrays)
+    path.write_bytes(save(arrays, metadata={KEY: json.dumps(header)}))
+    return path
+
+
+# --- written and read again ----------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:X holds values", "ignore:.* needs at least")
+def test_a_model_written_and_read_predicts_the_same_bits(stored, tmp_path):
+    again = load_model(write_model(stored.model, tmp_path / "model.muddle"))
+    np.testing.assert_array_equal(again.predict(stored.rows), stored.model.predict(stored.rows))
+    (one, arrays), (other, others) = store_model(stored.model), store_model(again)
+    assert one == other
+    assert {name: array.tobytes() for name, array in arrays.items()} == {
+        name: array.tobytes() for name, array in others.items()
+    }
+
+
+@pytest.mark.filterwarnings("ignore:X holds values")
+def test_half_precision_halves_the_file_and_moves_predictions_little(regressor, tmp_path):
+    whole = write_model(regressor.model, tmp_path / "whole.muddle")
+    half = write_model(regressor.model, tmp_path / "half.muddle", dtype="float16")
+    assert half.stat().st_size < 0.9 * whole.stat().st_size  # most of this small one is header
+    found, expected = load_model(half).predict(regressor.rows), regressor.outputs["predict"]
+    np.testing.assert_allclose(found, expected, atol=0.02 * np.std(expected))
+
+
+def test_the_stored_models_hold_what_a_format_can_hold(regressor):
+    """So that a change of any part of the format is seen in the stored files."""
+    header, _ = store_model(regressor.model)
+    assert header["format"] == FORMAT
+    assert {view["kind"] for view in header["views"]} == {"plain", "bins", "waves"}
+    assert {part["normal"] for part in header["parts"]} == {True, False}
+    numbers = header["preprocessor"]["numbers"]
+    assert {source["kind"] for source in numbers} == {"number", "date", "duration"}
+    assert any(source["had_gaps"] for source in numbers)
+    assert header["spread"]
+    assert header["preprocessor"]["means"]
+    assert header["preprocessor"]["one_hot"]
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_any_work(ensemble, tmp_path):
+    model = ensemble.model
+    with pytest.raises(FileNotFoundError, match=r"folder of model\.muddle must exist, .* Create"):
+        write_model(model, tmp_path / "no" / "model.muddle")
+    with pytest.raises(IsADirectoryError, match="must name a file"):
+        write_model(model, tmp_path)
+    with pytest.raises(ValueError, match=r"dtype must be one of .* Did you mean 'float16'\?"):
+        write_model(model, tmp_path / "model.muddle", dtype="float61")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileExistsError, match="must name an ordinary file or none"):
+        write_model(model, tmp_path / "pipe")
+    assert os.listdir(tmp_path) == ["pipe"]
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(path, ensemble, monkeypatch):
+    before = path.read_bytes()
+
+    def fail(*_):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(whole_file.os, "fsync", fail)
+    with pytest.raises(OSError, match="no space left"):
+        write_model(ensemble.model, path)
+    assert path.read_bytes() == before
+    assert os.listdir(path.parent) == ["model.muddle"]
+
+
+def test_a_model_that_could_not_be_read_again_is_not_written(ensemble, tmp_path, monkeypatch):
+    model = ensemble.model
+    with pytest.raises(ModelFileError, match="temperature must be above 0"):
+        write_model(replace(model, temperatures=-model.temperatures), tmp_path / "model.muddle")
+    huge = replace(model.members[0], representation=_times(model.members[0].representation, 1e6))
+    with pytest.raises(ValueError, match=r"at most 65504 .* Use dtype='float32'"):
+        write_model(
+            replace(model, members=(huge, *model.members[1:])),
+            tmp_path / "model.muddle",
+            dtype="float16",
+        )
+    monkeypatch.setattr(file, "LONGEST_HEADER", 1000)
+    with pytest.raises(ModelFileError, match=r"at most 1,000 characters, .*drop=\["):
+        write_model(model, tmp_path / "model.muddle")
+    assert os.listdir(tmp_path) == []
+
+
+def _times(nets, factor):
+    return replace(nets, weights=tuple(weight * np.float32(factor) for weight in nets.weights))
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.array([(1, 2), None], dtype=object),
+        np.array(["2020", "2021"], dtype="M8[Y]"),
+        np.array([b"no", b"yes"]),
+    ],
+    ids=["tuples", "datetime64", "bytes"],
+)
+def test_labels_that_json_cannot_hold_are_refused_with_a_way_out(ensemble, tmp_path, labels):
+    model = replace(ensemble.model, target=replace(ensemble.model.target, classes=labels))
+    with pytest.raises(TypeError, match="classes must be text, whole numbers, numbers or booleans"):
+        write_model(model, tmp_path / "model.muddle")
+
+
+# --- other files ---------------------------------------------------------------------------------
+
+
+def test_files_that_cannot_be_read_are_errors_of_the_system_or_ours(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no\.muddle"):
+        load_model(tmp_path / "no.muddle")
+    with pytest.raises(IsADirectoryError):
+        load_model(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    for place in ("/dev/zero", tmp_path / "pipe"):
+        with pytest.raises(ModelFileError, match="must be an ordinary file"):
+            load_model(place)
+
+
+def make_zip():
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("weights", bytes(10**7))
+    return packed.getvalue()
+
+
+class Run:
+    """A pickle that would end the tests."""
+
+    def __reduce__(self):
+        return os.abort, ()
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (b"", "an empty file"),
+        (b"price,size\n1,2\n", "another kind of file, or a part of one"),
+        (pickle.dumps(Run()), "looks like a pickle, which is never opened"),
+        (b"\x1f\x8b" + bytes(20), "a gzip file"),
+        (make_zip(), "a zip archive"),
+    ],
+    ids=["empty", "csv", "pickle", "gzip", "zip"],
+)
+def test_other_kinds_of_files_are_named(content, kind, tmp_path):
+    path = tmp_path / "other"
+    path.write_bytes(content)
+    with pytest.raises(ModelFileError, match=f"other must be a whole file .* {kind}"):
+        load_model(path)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.999])
+def test_a_part_of_a_file(path, share):
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(ModelFileError, match=r"must be a whole file .* Save or copy it again\."):
+        load_model(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "no metadata entry 'muddle', so it is of another kind"),
+        ("[" * 100_000 + "]" * 100_000, "nested too deeply"),
+        ("1" * 1_000_000, "its header is not JSON"),
+        ("[]", "its format must be"),
+        ('"muddle"', "its format must be"),
+        ('{"format": 1.0}', "its format must be a whole number"),
+        ('{"format": true}', "its format must be a whole number"),
+        (f'{{"format": {FORMAT + 1}}}', f"formats up to {FORMAT}. Upgrade muddle"),
+        ('{"format": 1, "estimator": "os.system"}', "estimator must be one of"),
+    ],
+    ids=range(9),
+)
+def test_a_header_of_something_else(path, text, message):
+    path.write_bytes(save({"a": np.zeros(1)}, metadata=text and {KEY: text}))
+    with pytest.raises(ModelFileError, match=message):
+        load_model(path)
+
+
+def set_at(*place, value):
+    def change(header, arrays):
+        owner = header
+        for name in place[:-1]:
+            owner = owner[name]
+        owner[place[-1]] = value
+
+    return change
+
+
+def put(name, make):
+    def change(header, arrays):
+        arrays[name] = np.ascontiguousarray(make(arrays[name]))
+
+    return change
+
+
+def lengthen_classes(header, arrays):
+    header["target"] |= {"classes": [*map(str, range(999)), "x" * 100_000], "dtype": "text"}
+
+
+def lengthen_name(header, arrays):
+    name, stored = "x" * 100_000, header["preprocessor"]
+    (place,) = (i for i, one in enumerate(stored["one_hot"]) if one["column"] == "kind")
+    stored["one_hot"][place]["column"] = name
+    stored["one_hot"][place]["levels"]["known"] = [str(i) for i in range(1000)]
+    arrays[f"preprocessor.one_hot.{place}.shares"] = np.zeros(1001)
+    stored["one_hot"][place]["levels"]["missing"] = 1000
+    stored["decisions"][2]["name"] = header["columns"]["names"][2] = name
+
+
+FORGERIES = {
+    "another task": (set_at("task", value="regression"), "task must be one of classific"),
+    "top of fewer": (
+        lambda header, arrays: (
+            header["answer"].update(select="top", top_k=9),
+            header["parameters"].update(select="top", top_k=9),
+        ),
+        "top_k must be at most the number of nets",
+    ),
+    "another choice": (set_at("answer", "top_k", value=2), "answer.top_k must be the parameter"),
+    "a column twice": (
+        lambda header, arrays: header["columns"]["names"].append("size"),
+        "columns.names must be a list without repetition",
+    ),
+    "levels twice": (
+        set_at("preprocessor", "one_hot", 0, "levels", "known", value=["flat", "flat"]),
+        "levels.known must be a list without repetition",
+    ),
+    "another column": (
+        set_at("preprocessor", "one_hot", 0, "column", value="city"),
+        "preprocessor.one_hot must have the columns decided on",
+    ),
+    "a code beyond the levels": (
+        set_at("preprocessor", "one_hot", 0, "levels", "missing", value=8),
+        "missing must be a code up to 2, got 8",
+    ),
+    "a step of another version": (
+        set_at("preprocessor", "steps", 0, "kind", value="quantiles"),
+        "kind must be one of scale, smooth_clip, got 'quantiles'",
+    ),
+    "missing views": (set_at("parts", 0, "views", value=[0, 1, 1]), "views must be below 1"),
+    "more nets": (set_at("parts", 0, "n_nets", value=4), "views must be 4 places"),
+    "a depth": (set_at("parts", 0, "depth", value=10**9), "'parts.0.weights.1' must be there"),
+    "classes of another type": (set_at("target", "dtype", value="int8"), "must be a whole number"),
+    "one class": (set_at("target", "classes", value=["a"]), "classes must be a list of 2 or more"),
+    "nan": (set_at("training", "seconds", value=float("nan")), "NaN is not a number of JSON"),
+    "infinity": (set_at("training", "seconds", value=float("inf")), "is not a number of JSON"),
+    "a summary of another table": (
+        set_at("training", "table", value={"rows": -1}),
+        "training.table must be a summary of the table",
+    ),
+    "notes of another kind": (
+        set_at("training", "origin", value={"target": ["price"]}),
+        "origin.target must be text",
+    ),
+    "text with half a character": (
+        set_at("columns", "names", 0, value="\udc80"),
+        "must be text that UTF-8 can hold",
+    ),
+    "weights of another shape": (
+        put("parts.1.weights.1", lambda array: array[:, :3]),
+        r"parts.1.weights.1 must be of shape \(3, \d+, any\), got",
+    ),
+    "weights that are nan": (
+        put("parts.0.weights.0", lambda array: array * np.nan),
+        "parts.0.weights.0 must be without NaN",
+    ),
+    "weights that are infinite": (
+        put("parts.0.biases.0", lambda array: array + np.inf),
+        "parts.0.biases.0 must be finite",
+    ),
+    "whole weights": (
+        put("parts.0.head", lambda array: array.astype(np.int64)),
+        "parts.0.head must be of type float64 or float32, got int64",
+    ),
+    "bytes": (put("temperature", lambda array: array.astype("u1")), "types F16, F32, F64, I64"),
+    "a temperature of 0": (put("temperature", lambda array: 0 * array), "must be above 0"),
+    "a place beyond the columns": (
+        put("preprocessor.kept", lambda array: array + 1),
+        r"preprocessor.kept must be within 0 and \d, got",
+    ),
+    "places in disorder": (
+        put("preprocessor.kept", lambda array: array[::-1]),
+        "preprocessor.kept must be ascending",
+    ),
+    "labels that are one in an array": (
+        lambda header, arrays: header["target"].update(classes=["a", "a\0"], dtype="text"),
+        "target.classes must be distinct as text too",
+    ),
+    "one more column of a frame": (
+        lambda header, arrays: (
+            header["training"]["frames"]["nets"]["dtypes"].update(validation_score="float64"),
+            arrays.update({"training.nets.validation_score": np.zeros(6)}),
+        ),
+        "columns of training.nets must be net, depth, .* got 'validation_score'",
+    ),
+    "a view twice": (
+        lambda header, arrays: header["views"].append(header["views"][0]),
+        "views must be distinct",
+    ),
+    "a tensor too few": (
+        lambda header, arrays: arrays.pop("temperature"),
+        "the tensor 'temperature' must be there",
+    ),
+    "a tensor too many": (
+        lambda header, arrays: arrays.update(rows=np.zeros(9)),
+        "nothing in the header asks for the tensor 'rows'",
+    ),
+    # A megabyte in the file would be gigabytes in memory.
+    "long labels": (lengthen_classes, "classes must be short enough for 33,554,432 letters"),
+    "long names of many levels": (lengthen_name, "names of columns in the names of features must"),
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forged_file_is_refused_by_name(path, name):
+    change, message = FORGERIES[name]
+    forge(path, change)
+    with pytest.raises(ModelFileError, match=f"model.muddle must be a file as .*{message}"):
+        load_model(path)
+
+
+def find_waves(header):
+    """The views of each part that sees waves."""
+    parts = (part["views"] for part in header["parts"])
+    return [own for own in parts if header["views"][own[0]]["kind"] == "waves"]
+
+
+def see_other_waves(header, arrays):
+    view = find_waves(header)[0][0]
+    for name in ("frequencies", "phases", "mixtures"):
+        arrays[f"views.{view}.{name}"] = np.ascontiguousarray(arrays[f"views.{view}.{name}"][:, 1:])
+
+
+def change_spread(**changes):
+    return lambda header, arrays: header["spread"]["spreads"][0].update(changes)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (see_other_waves, r"the views of parts.\d must be of one kind and shape"),
+        (change_spread(mean=1e-300), "mean must be a number from 1e-100 to 1e.100"),
+        (change_spread(floor=9.0, ceiling=1.0), "the ceiling of a spread must be its floor"),
+        (put("views.0.mixtures", lambda array: array * 1e300), "mixtures must be within"),
+        (put("conformal.0.scores", lambda a: a[::-1]), r"conformal\.0\.scores must be ascending"),
+        (put("normal.lambdas", lambda a: a + 1e6), "normal must be a power that can be undone"),
+        (put("target.range", lambda array: array[::-1]), "target.range must be from low to high"),
+    ],
+    ids=range(7),
+)
+def test_a_forged_mixture_is_refused_by_name(regressor, tmp_path, change, message):
+    path = write_model(regressor.model, tmp_path / "model.muddle")
+    with pytest.raises(ModelFileError, match=message):
+        load_model(forge(path, change))
+
+
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value", "ignore:X holds")
+def test_nets_that_overflow_give_no_numbers_but_no_error(regressor, tmp_path):
+    def change(header, arrays):
+        for name in arrays:
+            if name.startswith("parts.") and ".weights." in name:
+                arrays[name] = np.copysign(np.float32(1e29), arrays[name])
+
+    model = load_model(forge(write_model(regressor.model, tmp_path / "model.muddle"), change))
+    assert np.isnan(model.predict(regressor.rows)).all()
+    assert np.isnan(model.predict_interval(regressor.rows)).all()
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        {"dtype": "F64", "shape": [2**40], "data_offsets": [0, 2**43]},
+        {"dtype": "F64", "shape": [2**62, 4], "data_offsets": [0, 8]},
+        {"dtype": "F64", "shape": [0, 2**60], "data_offsets": [0, 0]},
+        {"dtype": "F64", "shape": [1] * 70, "data_offsets": [0, 8]},
+        {"dtype": "F64", "shape": [-1], "data_offsets": [0, 8]},
+        {"dtype": "F64", "shape": [], "data_offsets": [0, 8]},
+    ],
+    ids=["longer than the file", "overflow", "empty", "many axes", "negative", "none"],
+)
+def test_shapes_that_promise_more_than_the_file_has(ensemble, tmp_path, tensor):
+    text = json.dumps(
+        {"__metadata__": {KEY: json.dumps(store_model(ensemble.model)[0])}, "temperature": tensor}
+    ).encode()
+    path = tmp_path / "model.muddle"
+    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(8))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ModelFileError):
+        load_model(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kilobytes
+
+
+# --- a thousand damaged files: each is refused by our own error, or is a model that predicts -----
+
+thoroughly = settings(
+    max_examples=115,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.sampled_from([-1, 0, 1, 2, 7, 10**6, 2**31, 2**63, 10**30]),
+    st.sampled_from([-1.0, 0.0, 0.5, 1e-320, 1e300, 1e308]),
+    st.sampled_from(["", "number", "text", "float64", "x0", "\udc80", "cuda:9", "os.system"]),
+    st.sampled_from([[], {}, [0], ["a", "a"], [[[]]], {"kind": "plain"}]),
+)
+SHAPES = (
+    lambda array: array[..., None],
+    lambda array: array[None],
+    lambda array: array.ravel(),
+    lambda array: array.T,
+    lambda array: array[:0],
+    lambda array: array[1:],
+    lambda array: array[..., :1],
+    lambda array: np.repeat(array, 2, axis=0),
+)
+NUMBERS = (np.nan, np.inf, -np.inf, 0.0, -1.0, 1e-300, 1e29, 1e300)
+
+
+def check(path, rows):
+    """Nothing but our own error, or a model that predicts."""
+    try:
+        model = load_model(path)
+    except ModelFileError:
+        return
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        assert len(model.predict(rows)) == len(rows)
+        for method in ("predict_proba", "predict_interval"):
+            if hasattr(model, method):
+                assert len(getattr(model, method)(rows)) == len(rows)
+        assert len(model.columns) == model.n_features_in_
+
+
+@thoroughly
+@given(data=st.data())
+def test_bytes_that_were_changed_cut_or_put_in(stored, tmp_path_factory, data):
+    raw = bytearray(stored.path.read_bytes())
+    head = 8 + int.from_bytes(raw[:8], "little")
+    for _ in range(data.draw(st.integers(1, 4))):
+        end = data.draw(st.sampled_from([8, head, len(raw)]))
+        place = data.draw(st.integers(0, min(end, len(raw)) - 1))
+        change = data.draw(st.sampled_from(["set", "set", "set", "cut", "drop", "insert"]))
+        if change == "set":
+            raw[place] = data.draw(st.integers(0, 255))
+        elif change == "cut":
+            raw = raw[: place + 1]
+        elif change == "drop":
+            del raw[place : place + data.draw(st.integers(1, 16))]
+        else:
+            raw[place:place] = data.draw(st.binary(min_size=1, max_size=16))
+        if not raw:
+            break
+    changed = tmp_path_factory.getbasetemp() / "changed.muddle"
+    changed.write_bytes(raw)
+    check(changed, stored.rows[:3])
+
+
+def spots(value, path=()):
+    """Every place in a header."""
+    if path:
+        yield path
+    if isinstance(value, dict):
+        for name, entry in value.items():
+            yield from spots(entry, (*path, name))
+    elif isinstance(value, list):
+        for place, entry in enumerate(value[:3]):
+            yield from spots(entry, (*path, place))
+
+
+@thoroughly
+@given(data=st.data())
+def test_fields_of_the_header_that_were_changed(stored, tmp_path_factory, data):
+    header, arrays = copy.deepcopy(store_model(stored.model))
+    places = [place for place in spots(header) if place[0] != "parameters" or len(place) == 2]
+    *parents, last = data.draw(st.sampled_from(places))
+    owner = header
+    for parent in parents:
+        owner = owner[parent]
+    change = data.draw(st.sampled_from(["set", "set", "near", "remove", "repeat"]))
+    if change == "remove":
+        del owner[last]
+    elif change == "repeat" and isinstance(owner[last], list):
+        owner[last] = owner[last] * 2
+    elif change == "near" and isinstance(owner[last], (int, float)):
+        owner[last] = owner[last] + data.draw(st.sampled_from([-1, 1, 5]))
+    elif change == "near" and isinstance(owner[last], list):
+        owner[last] = owner[last][1:]
+    else:
+        owner[last] = data.draw(VALUES)
+    changed = tmp_path_factory.getbasetemp() / "changed.muddle"
+    changed.write_bytes(save(arrays, metadata={KEY: json.dumps(header)}))
+    check(changed, stored.rows[:3])
+
+
+@thoroughly
+@given(data=st.data())
+def test_tensors_of_other_shapes_types_and_values(stored, tmp_path_factory, data):
+    header, whole = store_model(stored.model)
+    arrays = dict(whole)
+    for _ in range(data.draw(st.integers(1, 3))):
+        name = data.draw(st.sampled_from(sorted(arrays)))
+        with np.errstate(all="ignore"):
+            arrays[name] = change_array(arrays[name], data)
+        if data.draw(st.integers(0, 9)) == 0:
+            arrays[data.draw(st.sampled_from(sorted(whole)))] = arrays.pop(name)
+    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    changed = tmp_path_factory.getbasetemp() / "changed.muddle"
+    changed.write_bytes(save(arrays, metadata={KEY: json.dumps(header)}))
+    check(changed, stored.rows[:3])
+
+
+def change_array(array, data):
+    change = data.draw(st.sampled_from(["value", "value", "shape", "type"]))
+    if change == "type":
+        return array.astype(data.draw(st.sampled_from(["f2", "f4", "f8", "i8", "i4", "u1", "?"])))
+    if change == "shape":
+        return data.draw(st.sampled_from(SHAPES))(array)
+    array = array.copy()
+    if array.size:
+        place = data.draw(st.integers(0, array.size - 1))
+        if array.dtype.kind == "f":
+            array.flat[place] = data.draw(st.sampled_from(NUMBERS))
+        else:
+            value = data.draw(st.sampled_from([-(2**63), -1, 0, 5, 2**31, 2**63 - 1]))
+            array.flat[place] = np.int64(value).astype(array.dtype)
+    return array

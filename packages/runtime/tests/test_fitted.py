@@ -1,0 +1,242 @@
+"""A fitted model predicts the same numbers alone, in a batch, in blocks and on another library."""
+
+import copy
+import pickle
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from muddle_runtime import forward
+from muddle_runtime.forward import Bank, Library, NetRef, Nets, PlainView
+from muddle_runtime.labels import NormalScores, raise_to_powers, undo_powers
+from muddle_runtime.tables import Scale
+
+pytestmark = pytest.mark.filterwarnings("ignore:X holds values", "ignore:.* needs at least")
+
+
+def compute(model, rows):
+    """The number that a model is judged by, in units of the target's deviation."""
+    if model.task == "classification":
+        return model.predict_proba(rows)
+    return model.predict(rows)[:, None] / model.target.scale.deviation
+
+
+def predict_as(model, method, rows):
+    if method == "quantiles":
+        return model.predict(rows, quantiles=[0.1, 0.5, 0.9])
+    options = {"coverage": 0.8} if method == "predict_interval" else {}
+    return getattr(model, method)(rows, **options)
+
+
+def test_a_stored_model_predicts_what_it_predicted_when_it_was_stored(stored):
+    for method, expected in stored.outputs.items():
+        found = predict_as(stored.model, method, stored.rows)
+        if isinstance(np.ravel(expected)[0], np.floating):
+            scale = 1.0
+            if stored.model.task == "regression":
+                scale = stored.model.target.scale.deviation[0]
+            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6 * scale)
+        else:
+            assert found.tolist() == expected
+
+
+def test_a_row_alone_is_predicted_as_in_a_batch_and_in_blocks(stored, monkeypatch):
+    model, rows = stored.model, stored.rows
+    together = compute(model, rows)
+    for row, expected in zip(rows, together, strict=True):
+        np.testing.assert_allclose(compute(model, row)[0], expected, rtol=0, atol=1e-6)
+    monkeypatch.setattr(forward, "BLOCK_VALUES", 1)
+    monkeypatch.setattr(forward, "FEWEST_ROWS", 3)
+    monkeypatch.setattr(forward, "MOST_COSINES", 1)
+    monkeypatch.setattr(forward, "MOST_CACHED", 0)
+    in_blocks = compute(copy.deepcopy(model), rows)
+    np.testing.assert_allclose(in_blocks, together, rtol=0, atol=1e-6)
+    alone = compute(copy.deepcopy(model), rows[:1])
+    np.testing.assert_allclose(alone, together[:1], rtol=0, atol=1e-6)
+
+
+def test_another_array_library_gives_the_same_numbers(stored):
+    torch = pytest.importorskip("torch")
+    library = Library(
+        torch,
+        put=lambda array: torch.from_numpy(np.ascontiguousarray(array)),
+        get=lambda tensor: tensor.numpy(),
+        cast=lambda tensor, dtype: tensor.to(getattr(torch, dtype)),
+    )
+    for exact in (False, True):
+        model = stored.model.using(replace(library, exact=exact))
+        expected = compute(stored.model, stored.rows)
+        np.testing.assert_allclose(compute(model, stored.rows), expected, rtol=0, atol=1e-6)
+
+
+def make_nets(n_nets, n_features, activation, rng, depth=2, width=7):
+    sizes = [n_features] + [width] * depth
+    weights = tuple(
+        rng.normal(size=(n_nets, a, b)).astype(np.float32) / np.float32(a**0.5)
+        for a, b in zip(sizes, sizes[1:], strict=False)
+    )
+    biases = tuple(rng.normal(size=(n_nets, 1, width)).astype(np.float32) for _ in range(depth))
+    scale = rng.normal(size=(n_nets, n_features, 1)).astype(np.float32)
+    return Nets(activation, weights, biases, scale, (PlainView(n_features),) * n_nets, False)
+
+
+REFERENCE = {
+    "relu": lambda x: np.maximum(x, 0),
+    "selu": lambda x: (
+        1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(np.minimum(x, 0)))
+    ),
+    "mish": lambda x: x * np.tanh(np.logaddexp(0, x)),
+    "tanh": np.tanh,
+}
+
+
+@pytest.mark.parametrize("activation", REFERENCE)
+def test_the_forward_pass_is_the_textbook_one(activation):
+    rng = np.random.default_rng(0)
+    nets = make_nets(3, 5, activation, rng)
+    heads = rng.normal(size=(3, 7, 2))
+    matrix = rng.normal(size=(11, 5))
+    bank = Bank([NetRef(nets, net, heads[net]) for net in range(3)])
+    expected = []
+    for net in range(3):
+        layer = matrix * nets.scale[net, :, 0]
+        for weight, bias in zip(nets.weights, nets.biases, strict=True):
+            layer = REFERENCE[activation](layer @ weight[net].astype(np.float64) + bias[net])
+        expected.append(layer @ heads[net])
+    np.testing.assert_allclose(bank.outputs(matrix), expected, atol=2e-6)
+    np.testing.assert_allclose(bank.total(matrix), np.sum(expected, axis=0), atol=5e-6)
+
+
+def test_rows_far_from_the_others_are_computed_in_float64_and_only_those():
+    rng = np.random.default_rng(1)
+    nets = make_nets(1, 4, "relu", rng)
+    refs = [NetRef(nets, 0, rng.normal(size=(7, 1)))]
+    matrix = rng.normal(size=(5, 4))
+    matrix[2, 1] = 1e4
+    found, exact = Bank(refs).total(matrix), Bank(refs, exact=True).total(matrix)
+    np.testing.assert_array_equal(found[2], exact[2])
+    assert (found != exact)[[0, 1, 3, 4]].any()
+
+
+def test_nets_that_see_many_features_are_computed_in_float64():
+    rng = np.random.default_rng(2)
+    nets = make_nets(2, forward.MANY_FEATURES + 1, "selu", rng)
+    refs = [NetRef(nets, net, rng.normal(size=(7, 1))) for net in range(2)]
+    matrix = rng.normal(size=(4, forward.MANY_FEATURES + 1))
+    np.testing.assert_array_equal(Bank(refs).total(matrix), Bank(refs, exact=True).total(matrix))
+
+
+def test_the_mixture_is_the_weighted_sum_of_its_members(regressor):
+    model = regressor.model
+    matrix = model.transform(regressor.rows)
+    expected = model.offset + sum(
+        member.weight * model.member_labels(matrix, i)
+        for i, member in enumerate(model.members)
+        if member.weight
+    )
+    found = model.labels(matrix)
+    np.testing.assert_allclose(found, model.target.clip(expected), atol=1e-6)
+    assert {member.normal is None for member in model.members} == {True, False}
+
+
+def test_chosen_nets_predict_their_mean(ensemble):
+    model, rows = ensemble.model, ensemble.rows
+    each = model.predict_nets(rows)
+    scores = model.selection.scores
+    top = np.argsort(-scores, kind="stable")[:2]
+    np.testing.assert_allclose(
+        model.predict_proba(rows, select="top", top_k=2), each[top].mean(axis=0), atol=1e-12
+    )
+    np.testing.assert_allclose(
+        model.predict_std(rows, select="top", top_k=2), each[top].std(axis=0), atol=1e-12
+    )
+    part = model.subset([0, model.n_nets - 1])
+    np.testing.assert_allclose(part.predict_nets(rows), each[[0, -1]], atol=1e-6)
+    assert part.n_nets == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"select": "bset"}, "Did you mean 'best'"),
+        ({"select": "top", "top_k": 99}, "top_k must be at most the number of nets"),
+        ({"select": "all", "top_k": 2}, "top_k goes with select='top'"),
+    ],
+)
+def test_a_wrong_choice_of_nets_is_refused(ensemble, options, message):
+    with pytest.raises(ValueError, match=message):
+        ensemble.model.predict(ensemble.rows, **options)
+
+
+def test_options_of_other_models_are_refused_and_methods_are_missing(regressor, ensemble):
+    with pytest.raises(TypeError, match="select and top_k go with ensembles"):
+        regressor.model.predict(regressor.rows, select="best")
+    with pytest.raises(TypeError, match="quantiles goes with a MuddleRegressor"):
+        ensemble.model.predict(ensemble.rows, quantiles=[0.5])
+    assert not hasattr(regressor.model, "predict_proba")
+    assert not hasattr(regressor.model, "predict_nets")
+    assert not hasattr(regressor.model, "classes_")
+    assert not hasattr(ensemble.model, "predict_interval")
+    assert not hasattr(ensemble.model, "decision_function")
+
+
+@pytest.mark.filterwarnings("default")
+def test_too_few_rows_for_an_interval_are_said_once_and_at_the_caller(regressor):
+    row = next(row for row in regressor.rows if None not in row.values())
+    for call in (
+        lambda: regressor.model.predict_interval(row, coverage=0.999),
+        lambda: regressor.model.predict(row, quantiles=[0.001]),
+    ):
+        with pytest.warns(UserWarning, match="for finite bounds") as caught:
+            assert np.isinf(call()).any()
+        assert [one.filename for one in caught if "finite" in str(one.message)] == [__file__]
+    with pytest.raises(ValueError, match=r"coverage must lie in \(0, 1\).*Did you mean 0.9"):
+        regressor.model.predict_interval(row, coverage=90)
+
+
+def test_a_model_tells_its_columns(regressor):
+    model = regressor.model
+    columns = {column.name: column for column in model.columns}
+    assert columns["size"].holds == "number"
+    assert columns["size"].needed
+    assert columns["kind"].levels is not None
+    assert "MuddleRegressor" in repr(model)
+    assert model.n_features_in_ == len(model.feature_names_in_)
+
+
+def test_a_pickled_or_copied_model_leaves_prepared_nets_behind(stored):
+    compute(stored.model, stored.rows)
+    raw = pickle.dumps(stored.model.using(forward.NUMPY))
+    assert len(raw) < 2 * stored.path.stat().st_size
+    again = pickle.loads(raw)
+    assert set(again.__dict__) == set(type(again).__dataclass_fields__) - {"library"}
+    np.testing.assert_array_equal(compute(again, stored.rows), compute(stored.model, stored.rows))
+
+
+def test_a_power_and_its_inverse():
+    rng = np.random.default_rng(3)
+    values = rng.normal(size=(50, 4))
+    powers = np.array([0.0, 0.4, 2.0, 2.7])
+    np.testing.assert_allclose(undo_powers(raise_to_powers(values, powers), powers), values)
+    normal = NormalScores(powers, Scale(np.ones(4), np.full(4, 2.0)), np.full(4, -9), np.full(4, 9))
+    np.testing.assert_allclose(normal.undo(normal.apply(values)), values)
+
+
+def test_prediction_needs_numpy_and_safetensors_alone(stored):
+    blocked = ("torch", "pandas", "sklearn", "scipy", "narwhals", "joblib", "muddle")
+    code = (
+        "import sys, json\n"
+        f"for name in {blocked}: sys.modules[name] = None\n"
+        "from muddle_runtime import load_model\n"
+        f"model = load_model({str(stored.path)!r})\n"
+        "row = {'size': 1.0, 'age': 40, 'kind': 'flat', 'city': 'city 3', 'garden': True,\n"
+        "       'sold': '2022-01-05', 'took': None}\n"
+        "names = set(model.feature_names_in_)\n"
+        "import warnings; warnings.simplefilter('ignore')\n"
+        "print(len(model.predict([{k: v for k, v in row.items() if k in names}] * 2)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "2\n", done.stderr
