@@ -27,6 +27,7 @@ from muddle.core.device import resolve_device
 from muddle.core.network import StackedMLP
 from muddle.errors import MissingPackageError, ModelFileError
 from muddle.tables.preprocessor import TablePreprocessor
+from muddle.training.config import OLD_NAMES
 from muddle.training.jobs import Reporter
 from muddle_runtime import __version__ as runtime_version
 from muddle_runtime.file import read_model, store_class, write_model
@@ -337,6 +338,9 @@ def _restore_parameters(kind: type[Estimator], stored: dict[str, Any]) -> dict[s
     if unknown:
         raise ValueError(f"the unknown parameter {min(unknown)!r}")
     parameters = dict(stored)
+    for name, renamed in OLD_NAMES.items():
+        if isinstance(parameters.get(name), str):
+            parameters[name] = renamed.get(parameters[name], parameters[name])
     if parameters.get("preprocessor") is not None:
         parameters["preprocessor"] = restore_preprocessor(parameters["preprocessor"])
     if isinstance(parameters.get("class_weight"), dict):

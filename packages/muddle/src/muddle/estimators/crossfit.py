@@ -21,16 +21,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from muddle.core.device import product_precision, torch_threads
 from muddle.core.network import StackedMLP
-from muddle.core.precision import product_precision
 from muddle.errors import DivergenceError
-from muddle.tables.splits import Rows
+from muddle.tables.target import Rows
 from muddle.training.config import TrainConfig
 from muddle.training.data import TrainingData, TrainJob
 from muddle.training.jobs import Reporter, train_jobs
-from muddle.training.results import TrainResult, merge_results
-from muddle.training.spread import torch_threads
 from muddle.training.stopping import Deadline
+from muddle.training.trainer import TrainResult, merge_results
 from muddle_runtime import fitted
 from muddle_runtime.columns import FloatArray
 from muddle_runtime.forward import Nets, View, ViewName, view_features

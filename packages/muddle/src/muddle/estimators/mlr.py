@@ -17,11 +17,10 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from muddle.core.device import resolve_device
-from muddle.training.config import Source
-from muddle.core.loss import Task
+from muddle.core.device import Precision, resolve_device
+from muddle.core.loss import LossName, Task
 from muddle.core.network import Activation
-from muddle.core.device import Precision
+from muddle.core.penalty import PenaltyGrid
 from muddle.estimators.base import (
     MAX_SEED,
     Estimator,
@@ -41,11 +40,11 @@ from muddle.estimators.problems import (
     read_numbers,
 )
 from muddle.tables.preprocessor import TablePreprocessor
-from muddle.training.config import DITHER, Head, Ties, TrainConfig, preset_config
+from muddle.training.config import DITHER, Head, Source, Ties, TrainConfig, preset_config
 from muddle.training.data import TrainJob
-from muddle.training.trainer import TrainResult
-from muddle.training.jobs import train_in_parallel as spread_jobs
+from muddle.training.jobs import train_in_parallel
 from muddle.training.stopping import Deadline
+from muddle.training.trainer import TrainResult
 from muddle_runtime.columns import FloatArray
 from muddle_runtime.fitted import FittedModel, Member, Select, Selection, check_selection
 from muddle_runtime.forward import PlainView
@@ -66,10 +65,10 @@ class NetParameters:
     width: int = DEFAULT.width
     activation: Activation = DEFAULT.activation
     init_gain: float = DEFAULT.init_gain
-    loss: Any = DEFAULT.loss
+    loss: LossName = DEFAULT.loss
     n_permutations: int = DEFAULT.n_permutations
     structured_noise: float = DEFAULT.structured_noise
-    penalty: Any = DEFAULT.penalty
+    penalty: PenaltyGrid | float = DEFAULT.penalty
     learning_rate: float | None = DEFAULT.learning_rate
     max_iter: int | None = DEFAULT.max_iter
     patience: int | None = DEFAULT.patience
@@ -114,11 +113,12 @@ class MLR(Estimator, NetParameters):
     select: Select = "all"
     top_k: int = 1
     n_jobs: int | None = 1
+    depth: int
 
     _preset_task: ClassVar[Task]
 
     def _depths(self) -> tuple[int, ...]:
-        return (self.depth,)  # type: ignore[attr-defined]
+        return (self.depth,)
 
     def _task(self) -> Task:
         """The loss that trains the nets."""
@@ -195,7 +195,7 @@ class MLR(Estimator, NetParameters):
         depths = ", ".join(str(config.depth) for config in configs)
         label = f"{type(self).__name__}(depth={depths})"
         with watch(n_net_iterations, label, bool(self.verbose)) as reporter:
-            results = spread_jobs(
+            results = train_in_parallel(
                 jobs, n_jobs=self.n_jobs, device=device, deadline=deadline, reporter=reporter
             )
         return jobs, results
@@ -240,8 +240,6 @@ class MLR(Estimator, NetParameters):
 
 class SingleNet(MLR):
     """One net, and what it tells about itself."""
-
-    depth: int
 
     @classmethod
     def preset(cls, name: str, settings: Source = "paper", **overrides: Any) -> Self:
@@ -351,8 +349,6 @@ class Ensemble(MLR, EnsembleParameters):
 
 class Bag(Ensemble):
     """Nets of one depth."""
-
-    depth: int
 
     @classmethod
     def preset(cls, name: str, settings: Source = "paper", **overrides: Any) -> Self:
@@ -531,9 +527,9 @@ class MLRRegressor(RegressionMLR, SingleNet):
         Standard deviation of the noise that is seen through I - H (structured dithering). 0: off.
     dither : float, default=0.03
         Standard deviation of the noise added to standardised labels at every iteration. 0: off.
-    penalty : {PENALTIES} or float, default=DEFAULT_PENALTY
-        First ridge penalty: the point where the loss rises fastest along the paper's (12 points)
-        or the released code's (11 points) grid, or a number. It is trained from there.
+    penalty : {"grid12", "grid11"} or float, default="grid12"
+        First ridge penalty: the point where the loss rises fastest along a grid, the paper's of 12
+        points or the released code's of 11, or a number. It is trained from there.
     learning_rate : float or None, default=None
         Learning rate of Adam. None: 1e-2, 1e-3, 10^-3.5, 1e-4 for depth 1, 2, 3, 4 and more.
     max_iter : int or None, default=None

@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from muddle.core.device import resolve_device
+from muddle.core.device import resolve_device, torch_threads
 from muddle.core.loss import Task
 from muddle.estimators.base import MAX_SEED
 from muddle.estimators.calibrate import (
@@ -46,11 +46,10 @@ from muddle.estimators.time_limit import choose_rows
 from muddle.page import plots
 from muddle.shipping import Shipping
 from muddle.tables import TablePreprocessor
-from muddle.tables.tables import accept_any_table, read_table, record_columns
+from muddle.tables.preprocessor import accept_any_table, record_columns
 from muddle.training.jobs import Reporter
-from muddle.training.spread import torch_threads
 from muddle.training.stopping import Deadline
-from muddle_runtime.columns import FloatArray
+from muddle_runtime.columns import FloatArray, read_table
 from muddle_runtime.fitted import FittedModel, SpreadModel
 from muddle_runtime.labels import Calibration, ClassTarget, NormalScores, NumberTarget
 from muddle_runtime.parameters import check_choice, check_number

@@ -43,7 +43,7 @@ from muddle.estimators.time_limit import (
     time_for_training,
 )
 from muddle.estimators.weights import weigh_members
-from muddle.tables.numbers import weighted_quantiles
+from muddle.tables.plan import weighted_quantiles
 from muddle.training.config import TrainConfig
 from muddle.training.data import TrainJob
 from muddle.training.jobs import Reporter, train_jobs

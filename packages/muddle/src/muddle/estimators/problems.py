@@ -15,12 +15,18 @@ from sklearn.base import clone
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 
-from muddle.tables.target import MIN_ROWS, check_target, check_weights
-from muddle.tables.preprocessor import TablePreprocessor
-from muddle.tables.target import fit_target_scale
-from muddle.tables.target import Rows, split_by_class, split_by_number
-from muddle.tables.summarise import summarise_classes, summarise_table, summarise_targets
 from muddle.tables.plan import TargetType
+from muddle.tables.preprocessor import TablePreprocessor
+from muddle.tables.summarise import summarise_classes, summarise_table, summarise_targets
+from muddle.tables.target import (
+    MIN_ROWS,
+    Rows,
+    check_target,
+    check_weights,
+    fit_target_scale,
+    split_by_class,
+    split_by_number,
+)
 from muddle.training.config import TrainConfig
 from muddle.training.data import TrainingData, TrainJob
 from muddle_runtime.columns import FloatArray, Table, read_table

@@ -8,10 +8,9 @@ import torch
 from numpy.typing import NDArray
 
 from muddle.errors import TimeLimitError
-from muddle.training.config import TrainConfig
+from muddle.training.config import N_CYCLES, TrainConfig
 from muddle.training.data import TrainJob
-from muddle.training.jobs import choose_score_of
-from muddle.training.schedule import N_CYCLES
+from muddle.training.jobs import fix_score as choose_score_of
 from muddle.training.stopping import Deadline
 from muddle.training.trainer import Trainer
 from muddle_runtime.columns import FloatArray
