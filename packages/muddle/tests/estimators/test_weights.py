@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muddle.flagship import combining
-from muddle.flagship.combining import weigh_members
+from muddle.estimators import weights as weighing
+from muddle.estimators.weights import weigh_members
 
 
 def draw(sizes, n_rows=200, n_labels=1, seed=0):
@@ -16,8 +16,8 @@ def draw(sizes, n_rows=200, n_labels=1, seed=0):
 
 
 def loss(weights, predicted, labels):
-    said = np.tensordot(weights, predicted, axes=1) + (1 - weights.sum()) * labels.mean(axis=0)
-    return ((said - labels) ** 2).mean()
+    mixed = np.tensordot(weights, predicted, axes=1) + (1 - weights.sum()) * labels.mean(axis=0)
+    return ((mixed - labels) ** 2).mean()
 
 
 @given(
@@ -36,11 +36,11 @@ def test_weights_sum_to_one_at_most_and_none_is_negative(sizes, n_rows, n_labels
 def test_a_member_that_is_right_in_the_mean_has_all_the_weight():
     rng = np.random.default_rng(0)
     predicted = rng.normal(size=(1, 5000, 1))
-    labels = predicted[0] + rng.normal(size=(5000, 1))  # errors that know nothing of what is said
+    labels = predicted[0] + rng.normal(size=(5000, 1))  # errors independent of it
     assert weigh_members(predicted, labels, None) == pytest.approx([1.0], abs=0.03)
 
 
-def test_noise_leaves_the_answer_to_the_mean():
+def test_noise_leaves_the_weight_to_the_mean():
     rng = np.random.default_rng(0)
     labels = rng.normal(size=(400, 1))
     assert weigh_members(rng.normal(size=(5, 400, 1)), labels, None).sum() < 0.3
@@ -61,12 +61,8 @@ def test_equal_members_get_equal_weights(size):
     assert weights.sum() == pytest.approx(1 / (1 + size**2), abs=0.05)
 
 
-def test_members_of_equal_size_of_error_get_about_equal_weights():
-    weights = weigh_members(*draw([0.5] * 3, n_rows=20_000), None)
-    np.testing.assert_allclose(weights, 4 / 13, atol=0.02)  # of precision 4 each, and labels 1
-
-
 def test_independent_errors_are_weighed_by_the_inverse_of_their_variance():
+    # The labels count, too: their variance is 1.
     weights = weigh_members(*draw([0.5, 1.0], n_rows=50_000), None)
     np.testing.assert_allclose(weights, [4 / 6, 1 / 6], atol=0.01)
 
@@ -87,14 +83,14 @@ def test_a_far_better_member_gets_nearly_all_with_many_rows_and_less_with_few():
     assert 0.5 < few < many - 0.05
 
 
-def test_no_rows_to_speak_of_leave_equal_weights(monkeypatch):
-    monkeypatch.setattr(combining, "PRIOR_ROWS", 1e9)
+def test_a_strong_prior_leaves_equal_weights(monkeypatch):
+    monkeypatch.setattr(weighing, "PRIOR_ROWS", 1e9)
     np.testing.assert_allclose(weigh_members(*draw([0.1, 1.0, 3.0]), None), 1 / 3, atol=1e-3)
 
 
 def test_weights_have_the_least_error_where_nothing_is_shrunk(monkeypatch):
-    monkeypatch.setattr(combining, "PRIOR_ROWS", 1e-9)
-    monkeypatch.setattr(combining, "LEAST_WEIGHT", 0.0)
+    monkeypatch.setattr(weighing, "PRIOR_ROWS", 1e-9)
+    monkeypatch.setattr(weighing, "LEAST_WEIGHT", 0.0)
     predicted, labels = draw([0.5, 0.6, 2.0], n_rows=30, n_labels=2)
     weights = weigh_members(predicted, labels, None)
     least = loss(weights, predicted, labels)
@@ -105,7 +101,7 @@ def test_weights_have_the_least_error_where_nothing_is_shrunk(monkeypatch):
 
 def test_a_weight_of_two_counts_like_the_row_twice(monkeypatch):
     # But for the rows that equal weights are worth, which are counted among rows.
-    monkeypatch.setattr(combining, "PRIOR_ROWS", 1e-9)
+    monkeypatch.setattr(weighing, "PRIOR_ROWS", 1e-9)
     predicted, labels = draw([0.5, 0.8, 1.0], n_rows=40)
     counts = np.arange(40) % 3 + 1
     repeated = weigh_members(
@@ -141,7 +137,7 @@ def test_a_perfect_member_gets_all_beside_others_that_are_alike(error):
     np.testing.assert_allclose(weigh_members(predicted, labels, None), [1, 0, 0], atol=0.01)
 
 
-def test_a_member_of_absurd_answers_does_not_blur_the_others():
+def test_a_member_with_absurd_predictions_does_not_blur_the_others():
     predicted, labels = draw([0.5, 1.0], n_rows=5000)
     absurd = np.concatenate([predicted, 1e8 * predicted[:1]])
     weights = weigh_members(absurd, labels, None)
@@ -159,7 +155,7 @@ def test_a_member_that_hardly_counts_is_dropped_and_its_weight_shared():
 def test_many_equal_members_keep_their_equal_weights():
     rng = np.random.default_rng(0)
     labels = rng.normal(size=(80, 1))
-    said = np.repeat(rng.normal(size=(1, 80, 1)), 60, axis=0)  # each worth 1/60 at most
-    weights = weigh_members(said + labels, labels, None)
+    errors = np.repeat(rng.normal(size=(1, 80, 1)), 60, axis=0)  # each worth 1/60 at most
+    weights = weigh_members(errors + labels, labels, None)
     assert (weights > 0).all()
     assert weights == pytest.approx(np.full(60, weights[0]))
