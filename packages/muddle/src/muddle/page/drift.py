@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from muddle.page.findings import Finding
+from muddle.page.findings import Finding, Severity
 from muddle.page.html import format_share, list_names
 from muddle.tables.checks import list_columns
 from muddle.tables.columns import Column, as_levels, is_missing
@@ -140,9 +140,7 @@ class _Counts:
                 found.append(self._report("drift", *difference))
         return found
 
-    def _judge_numbers(
-        self, n_before: int, n_now: int, chance: float
-    ) -> tuple[float, str] | None:
+    def _judge_numbers(self, n_before: int, n_now: int, chance: float) -> tuple[float, str] | None:
         """Largest distance between the two distribution functions (Kolmogorov, Smirnov) with a
         sentence, or None if chance explains it."""
         edges, kind = np.asarray(self.about["edges"]), self.about["kind"]
@@ -196,7 +194,7 @@ class _Counts:
         return distance, text
 
     def _report(self, kind: str, distance: float, text: str) -> tuple[float, Finding]:
-        severity = "warning" if distance >= VERY_LARGE else "note"
+        severity: Severity = "warning" if distance >= VERY_LARGE else "note"
         return distance, Finding(kind, severity, (self.about["name"],), text)
 
 

@@ -113,7 +113,7 @@ def find_few_rows(n_rows: int) -> list[Finding]:
     return [Finding("few rows", "warning", (), text)]
 
 
-def find_class_sizes(classes: Sequence[Any], counts: NDArray[np.int64]) -> list[Finding]:
+def find_class_sizes(classes: Any, counts: NDArray[np.int64]) -> list[Finding]:
     """Classes with hardly any rows, and one class with nearly all rows."""
     found = []
     tiny = [str(name) for name, n_rows in zip(classes, counts, strict=True) if n_rows < TINY_CLASS]

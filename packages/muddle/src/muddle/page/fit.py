@@ -1,4 +1,7 @@
-"""The report of one fit: facts of the fitted estimator, the sections made of them, and the page."""
+"""The report of one fit: facts of the fitted estimator, and the tables and figures made of them.
+
+The sentences of the page are in fit.html.
+"""
 
 import platform
 from dataclasses import dataclass
@@ -71,9 +74,7 @@ MOST_OUTPUTS = 6  # targets that are drawn
 MOST_BARS = 20
 MOST_CURVES = 8  # ROC curves
 MOST_NETS = 12  # learning curves of nets
-MOST_CONFUSED = 20  # classes of a confusion matrix; with more, the most frequent mistakes
-MOST_PAIRS = 15  # of these mistakes
-MOST_KINDS = 6
+MOST_CONFUSED = 20  # classes of a confusion matrix; with more, only the most frequent mistakes
 MOST_NAMED = 8
 HARDLY = 0.01  # of the largest importance: too small to name
 
@@ -93,18 +94,10 @@ def write_fit_report(
     *,
     title: str | None = None,
 ) -> Path:
-    """Write the page to `path` and return the path; an existing file is replaced at the end.
+    """Write the page to `path`, an HTML file in a folder that exists, and return the path.
 
-    Parameters
-    ----------
-    estimator : estimator
-        Fitted, or loaded from a file. Parts that need training rows then say why they are missing.
-    path : path
-        The page, such as report.html, in a folder that exists.
-    X, y : table and target, optional
-        The data of the fit, to check for leaks, repeated rows, tiny classes, gaps and outliers.
-    title : str, optional
-        Heading of the page.
+    The arguments are those of the method `report` of estimators. An existing file is replaced once
+    the new page is complete.
     """
     out = Path(path)
     if out.suffix.lower() not in (".html", ".htm"):
@@ -125,16 +118,19 @@ def render_fit_report(facts: "Facts", title: str | None = None) -> str:
         styles=[HERE / "fit.css"],
         scripts=[HERE / "tables.js"],
         title=clean(title or f"{facts.kind}: {name or 'report of a fit'}"),
-        subtitle=f"A model that predicts {_describe_output(facts)}: its data, how good it is, what "
-        "to check, and how to use it.",
+        subtitle="One fitted model: its data, how good it is, what to check, and how to use it.",
         facts=list_facts(facts),
-        summary=write_summary(facts),
-        findings=facts.findings,
         sections=build_sections(facts),
-        code=write_code(facts),
-        shell=write_shell(facts),
-        parameters=facts.parameters,
+        fit=facts,
+        most_rows=MOST_ROWS,
+        most_outputs=MOST_OUTPUTS,
         versions=list_versions(),
+        count=count,
+        duration=format_duration,
+        number=format_number,
+        share=format_share,
+        value=format_value,
+        names=lambda names, most=MOST_NAMED: list_names([clean(name) for name in names], most),
         footer=f"Made by muddle from a fitted {facts.kind}.",
     )
 
@@ -279,18 +275,19 @@ class Facts:
         return None if self.summary is None else int(self.summary["rows"])
 
     @property
-    def why_not(self) -> str:
-        """The reason why there are no out-of-fold predictions."""
-        if self.flagship:
-            return (
-                "A model file holds no training rows and no out-of-fold predictions. A report "
-                "written right after the fit has this part."
-            )
-        flagship = "MuddleClassifier" if self.task == "classification" else "MuddleRegressor"
-        return (
-            f"{self.kind} has no out-of-fold predictions: every net is scored on its own "
-            f"validation rows, which also chose its iteration. {flagship} has them."
-        )
+    def kinds(self) -> dict[str, int]:
+        """Number of columns per kind of values."""
+        return dict(self.columns["holds"].replace("", "not used").value_counts())
+
+    @property
+    def important(self) -> list[str]:
+        """Up to three columns with the largest importances, without those close to 0."""
+        if self.importances is None:
+            return []
+        values = self.importances["value"].to_numpy()
+        names = self.columns["column"].tolist()
+        order = np.argsort(-values, kind="stable")[:3]
+        return [names[i] for i in order if values[i] > max(HARDLY * values.max(), 0)]
 
 
 def gather_facts(estimator: Any, X: Any, y: Any) -> Facts:
@@ -512,88 +509,13 @@ def _list_scores(facts: Facts) -> list[Fact]:
     return [Fact(facts.score_name, score, f"{mean_of}validation rows")]
 
 
-def write_summary(facts: Facts) -> list[str]:
-    """A few sentences: the fit, its scores, the most important columns."""
-    text = f"{facts.kind} was fitted"
-    if facts.seconds is not None:
-        text += f" in {format_duration(facts.seconds)}"
-    if facts.n_rows is not None:
-        text += f" to {count(facts.n_rows, 'row')} with {count(len(facts.columns), 'column')}"
-    names = [clean(name) for name in facts.target_names if name]
-    if names:
-        text += f" to predict {list_names(names, MOST_NAMED)}"
-    texts = [f"{text}."]
-    if facts.classes is not None:
-        texts.append(_describe_classes(facts.classes))
-    elif facts.numbers:
-        texts += [_describe_numbers(one) for one in facts.numbers[:MOST_NAMED]]
-    else:
-        texts += [_describe_board(facts), facts.why_not]
-    if facts.importances is not None and facts.importances["value"].max() > 0:
-        values = facts.importances["value"].to_numpy()
-        order = np.argsort(-values, kind="stable")[:3]
-        names = facts.columns["column"].tolist()
-        important = [clean(names[i]) for i in order if values[i] > HARDLY * values.max()]
-        texts.append(f"The most important columns are {list_names(important, 3)}.")
-    return texts
-
-
-def _describe_output(facts: Facts) -> str:
-    if facts.task == "classification":
-        return f"one of {len(facts.labels):,} classes"
-    n_targets = len(facts.target_names)
-    return "a number" if n_targets == 1 else f"{n_targets} numbers"
-
-
-def _describe_numbers(one: Numbers) -> str:
-    which = f" of {clean(one.name)!r}" if one.name else ""
-    text = (
-        f"On rows that the nets had not seen, predictions{which} explain "
-        f"{format_share(max(one.r2, 0.0))} of the variance (R² {format_number(one.r2)}). The root "
-        f"mean squared error (RMSE) is {format_value(one.rmse)}; always predicting the mean would "
-        f"give {format_value(one.deviation)}. The mean absolute error is {format_value(one.mae)}."
-    )
-    covered = one.judge_coverage(0.9)
-    if not np.isnan(covered):
-        text += f" The 90 % intervals contain {format_share(covered)} of the rows."
-    return text
-
-
-def _describe_classes(classes: Classes) -> str:
-    return (
-        "On rows that the nets had not seen, the most probable class is right in "
-        f"{format_share(classes.accuracy)} of the rows; always predicting the most frequent class "
-        f"would be right in {format_share(classes.shares.max())}. The log-loss is "
-        f"{format_number(classes.log_loss)}; predicting the shares of the classes would give "
-        f"{format_number(classes.base_log_loss)}. Predicted probabilities are off by "
-        f"{format_number(classes.calibration_error)} on average (expected calibration error)."
-    )
-
-
-def _describe_board(facts: Facts) -> str:
-    """A sentence on a model without out-of-fold predictions."""
-    name = facts.score_name
-    if facts.flagship:
-        best = format_number(facts.board["score"].max())
-        return f"The best member of the pool has an out-of-fold {name} of {best}."
-    scores = facts.board.loc[facts.board["weight"] > 0, "score"]
-    low, high = format_number(scores.min()), format_number(scores.max())
-    if len(scores) == 1:
-        return f"On its validation rows, which also chose the iteration, the net has {name} {low}."
-    return (
-        f"On their validation rows, which also chose the iterations, the {len(scores):,} nets have "
-        f"{name} {low if low == high else f'{low} to {high}'}. Their mean is usually better than "
-        "each net."
-    )
-
-
 # Sections
 
 
 def build_sections(facts: Facts) -> list[Panel]:
     """All sections between the summary and the use of the model."""
     return [
-        build_warnings(facts),
+        Panel("warnings", "Warnings"),  # the template lists the findings
         build_data(facts),
         build_preprocessing(facts),
         build_leaderboard(facts),
@@ -603,49 +525,11 @@ def build_sections(facts: Facts) -> list[Panel]:
     ]
 
 
-def build_warnings(facts: Facts) -> Panel:
-    """The text above the findings, which the template lists."""
-    paragraphs = []
-    if not facts.findings:
-        paragraphs.append("Nothing unusual was found.")
-    if facts.target is None:
-        paragraphs.append(
-            "Leaks, repeated rows and extreme targets were not checked. To check them, pass the "
-            "data: model.report(path, X, y)."
-        )
-    return Panel("warnings", "Warnings", tuple(paragraphs))
-
-
 def build_data(facts: Facts) -> Panel:
-    paragraphs = []
-    columns = facts.columns
-    if facts.n_rows is not None:
-        sizes = columns["holds"].replace("", "not used").value_counts()
-        kinds = ", ".join(f"{kind} ({n:,})" for kind, n in sizes.head(MOST_KINDS).items())
-        rows = count(facts.n_rows, "row")
-        paragraphs.append(f"The table has {rows} and {count(len(columns), 'column')}: {kinds}.")
-        n_gaps = int(columns["missing"].sum())
-        if n_gaps:
-            share = format_share(n_gaps / (facts.n_rows * len(columns)))
-            where = count(int((columns["missing"] > 0).sum()), "column")
-            paragraphs.append(f"{share} of all values are missing, in {where}.")
-        else:
-            paragraphs.append("No value is missing.")
-        if facts.n_given is not None and facts.n_given != facts.n_rows:
-            paragraphs.append(
-                f"The table passed to this report has {count(facts.n_given, 'row')}. The fit "
-                "ignores rows of weight 0."
-            )
-    tables: tuple[Table, ...] = ()
-    if facts.task == "classification":
-        figures = _draw_class_sizes(facts)
-    else:
-        figures = _draw_targets(facts)
-        if len(figures) < len(facts.target_names) and figures:
-            paragraphs.append(_explain_choice(len(figures), len(facts.target_names)))
-        if not figures:
-            tables = tabulate_targets(facts)
-    return Panel("data", "Data", tuple(paragraphs), tables=tables, figures=tuple(figures))
+    draw = _draw_class_sizes if facts.task == "classification" else _draw_targets
+    figures = draw(facts)
+    tables = () if figures or facts.task == "classification" else tabulate_targets(facts)
+    return Panel("data", "Data", tables=tables, figures=tuple(figures))
 
 
 def _draw_class_sizes(facts: Facts) -> list[Figure]:
@@ -673,7 +557,9 @@ def _draw_targets(facts: Facts) -> list[Figure]:
     else:
         outputs = [one.target for one in facts.numbers]
     figures = []
-    for i, (name, values) in enumerate(zip(facts.target_names, outputs[:MOST_OUTPUTS], strict=False)):
+    for i, (name, values) in enumerate(
+        zip(facts.target_names, outputs[:MOST_OUTPUTS], strict=False)
+    ):
         caption = (
             f"Median {np.median(values):.4g}, mean {np.mean(values):.4g}, standard deviation "
             f"{np.std(values):.4g}."
@@ -706,14 +592,6 @@ def tabulate_targets(facts: Facts) -> tuple[Table, ...]:
 
 def build_preprocessing(facts: Facts) -> Panel:
     frame = facts.columns.assign(values=_describe_values(facts))
-    n_features = int(frame["features"].sum())
-    n_ignored = int((frame["features"] == 0).sum())
-    text = (
-        f"The preprocessor turned {count(len(frame), 'column')} into "
-        f"{count(n_features, 'feature')}."
-    )
-    if n_ignored:
-        text += f" {count(n_ignored, 'column')} {'is' if n_ignored == 1 else 'are'} not used."
     columns = [
         name_column("column", "Column"),
         text_column("holds", "Holds"),
@@ -726,14 +604,11 @@ def build_preprocessing(facts: Facts) -> Panel:
         frame["importance"] = facts.importances["value"].to_numpy()
         columns.append(number_column("importance", "Importance", "See the section Importances."))
     if len(frame) > MOST_ROWS:
-        which = f"first {MOST_ROWS}"
         if facts.importances is not None:
-            which = f"{MOST_ROWS} most important"
             frame = frame.sort_values("importance", ascending=False, kind="stable")
-        text += f" The table lists the {which} columns."
         frame = frame.head(MOST_ROWS).reset_index(drop=True)
     table = Table("columns", "Columns and their treatment", frame, tuple(columns))
-    return Panel("preprocessing", "Preprocessing", (text,), tables=(table,))
+    return Panel("preprocessing", "Preprocessing", tables=(table,))
 
 
 def _describe_values(facts: Facts) -> list[str]:
@@ -761,11 +636,6 @@ def _find_quantiles(about: Summary) -> list[float]:
 
 def build_leaderboard(facts: Facts) -> Panel:
     if facts.flagship:
-        text = (
-            "Every configuration is trained by cross-fitting and scored at the end of each "
-            f"learning-rate cycle, by its {facts.score_name} on rows that its nets had not seen. "
-            "The prediction is the weighted mean of the members."
-        )
         columns = [
             text_column("configuration", "Configuration"),
             number_column("iteration", "Iteration", "End of the cycle.", format_count),
@@ -779,10 +649,6 @@ def build_leaderboard(facts: Facts) -> Panel:
             text_column("outcome", "Outcome"),
         ]
     else:
-        text = (
-            f"Every net is scored by {facts.score_name} on its own validation rows. The prediction "
-            "is the weighted mean of the nets."
-        )
         columns = [
             number_column("net", "Net", "", format_count),
             number_column("depth", "Depth", "Hidden layers.", format_count),
@@ -794,16 +660,14 @@ def build_leaderboard(facts: Facts) -> Panel:
         ]
     frame = facts.board.sort_values("score", ascending=False, kind="stable")
     frame = frame.head(MOST_ROWS).reset_index(drop=True)
-    if len(facts.board) > len(frame):
-        text += f" The table lists the best {len(frame)} of {len(facts.board)}."
     table = Table("board", "Members", frame, tuple(columns), sorted={"score": "descending"})
-    return Panel("leaderboard", "Leader board", (text,), tables=(table,))
+    return Panel("leaderboard", "Leader board", tables=(table,))
 
 
 def build_learning(facts: Facts) -> Panel:
     history = facts.history
     if history.empty:
-        return Panel("learning", "Learning", ("No iteration has a finite score to draw.",))
+        return Panel("learning", "Learning")
     if facts.flagship:
         ylabel = f"out-of-fold {facts.score_name}"
         caption = (
@@ -831,25 +695,20 @@ def build_learning(facts: Facts) -> Panel:
 def build_outcome(facts: Facts) -> list[Panel]:
     """Out-of-fold quality: probabilities of classes, or predictions and their intervals."""
     if facts.task == "classification":
-        if facts.classes is None:
-            return [Panel("classes", "Classes", (facts.why_not,))]
-        return [build_classes(facts.classes)]
-    if not facts.numbers:
-        intervals = facts.why_not if facts.flagship else f"{facts.kind} has no intervals."
         return [
-            Panel("predictions", "Predictions", (facts.why_not,)),
-            Panel("intervals", "Intervals", (intervals,)),
+            Panel("classes", "Classes") if facts.classes is None else build_classes(facts.classes)
         ]
+    if not facts.numbers:
+        return [Panel("predictions", "Predictions"), Panel("intervals", "Intervals")]
     return [build_predictions(facts.numbers), build_intervals(facts.numbers)]
 
 
 def build_predictions(numbers: tuple[Numbers, ...]) -> Panel:
-    text = "Every training row is predicted by nets that had not seen it."
-    if len(numbers) > MOST_OUTPUTS:
-        text += f" {_explain_choice(MOST_OUTPUTS, len(numbers))}"
-    figures = []
-    for i, one in enumerate(numbers[:MOST_OUTPUTS]):
-        figures += [_draw_predictions(one, i), _draw_residuals(one, i)]
+    figures = [
+        figure
+        for place, one in enumerate(numbers[:MOST_OUTPUTS])
+        for figure in _draw_predictions(one, place)
+    ]
     tables: tuple[Table, ...] = ()
     if len(numbers) > 1:
         frame = pd.DataFrame(
@@ -864,36 +723,35 @@ def build_predictions(numbers: tuple[Numbers, ...]) -> Panel:
             number_column("deviation", "RMSE of the mean", write=format_value),
         )
         tables = (Table("targets", "Scores of each target", frame, columns),)
-    return Panel("predictions", "Predictions", (text,), tables=tables, figures=tuple(figures))
+    return Panel("predictions", "Predictions", tables=tables, figures=tuple(figures))
 
 
-def _draw_predictions(one: Numbers, place: int) -> Figure:
+def _draw_predictions(one: Numbers, place: int) -> list[Figure]:
+    """Predicted against actual values, and errors against predicted values."""
+    rows = (one.target, one.predicted)
     bounds = one.bounds(DRAWN_COVERAGE)
     finite = bool(np.isfinite(bounds).all())
-    caption = "Exact predictions lie on the dashed line."
+    exact = "Exact predictions lie on the dashed line."
     if finite:
-        caption += f" Bars: {100 * DRAWN_COVERAGE:.0f} % intervals."
+        exact += f" Bars: {100 * DRAWN_COVERAGE:.0f} % intervals."
     if len(one.target) > plots.MOST_POINTS:
-        caption += f" {plots.MOST_POINTS} of {len(one.target):,} rows are drawn."
-    return plots.draw_figure(
-        f"predictions-{place}",
-        _title("Predicted against actual", one.name),
-        caption,
-        plots.plot_predictions,
-        one.target,
-        one.predicted,
-        *(bounds if finite else ()),
-    )
-
-
-def _draw_residuals(one: Numbers, place: int) -> Figure:
-    caption = "Errors should scatter around 0 along the whole range."
+        exact += f" {plots.MOST_POINTS} of {len(one.target):,} rows are drawn."
+    errors = "Errors should scatter around 0 along the whole range."
     if plots.has_band(len(one.target)):
-        caption += " The band contains the middle half of the errors."
-    title = _title("Errors", one.name)
-    return plots.draw_figure(
-        f"residuals-{place}", title, caption, plots.plot_residuals, one.target, one.predicted
-    )
+        errors += " The band contains the middle half of the errors."
+    return [
+        plots.draw_figure(
+            f"predictions-{place}",
+            _title("Predicted against actual", one.name),
+            exact,
+            plots.plot_predictions,
+            *rows,
+            *(bounds if finite else ()),
+        ),
+        plots.draw_figure(
+            f"residuals-{place}", _title("Errors", one.name), errors, plots.plot_residuals, *rows
+        ),
+    ]
 
 
 def build_intervals(numbers: tuple[Numbers, ...]) -> Panel:
@@ -911,21 +769,11 @@ def build_intervals(numbers: tuple[Numbers, ...]) -> Panel:
     ]
     if len(numbers) > 1:
         columns.insert(0, name_column("target", "Target"))
-    texts = [
-        f"The table shows how many of {len(numbers[0].target):,} rows lie within their interval. "
-        "Here, the width of each row's interval comes from the errors of other rows only; "
-        "predict_interval(X, coverage) uses the errors of all rows."
-    ]
-    if frame["covered"].isna().any():
-        texts.append("A dash means that there are too few rows for a finite interval.")
     table = Table("coverage", "Coverage out of fold", frame, tuple(columns))
-    return Panel("intervals", "Intervals", tuple(texts), tables=(table,))
+    return Panel("intervals", "Intervals", tables=(table,))
 
 
 def build_classes(classes: Classes) -> Panel:
-    text = "Every training row is predicted by nets that had not seen it."
-    if classes.weights is not None:
-        text += " Scores and curves use the weights of the rows; the confusion matrix does not."
     few = len(classes.names) <= MOST_CONFUSED
     tables = (tabulate_confusion(classes) if few else tabulate_pairs(classes),)
     caption = (
@@ -943,7 +791,7 @@ def build_classes(classes: Classes) -> Panel:
         classes.weights,
     )
     figures = (reliability, *_draw_roc(classes))
-    return Panel("classes", "Classes", (text,), tables=tables, figures=figures)
+    return Panel("classes", "Classes", tables=tables, figures=figures)
 
 
 def _draw_roc(classes: Classes) -> list[Figure]:
@@ -986,7 +834,7 @@ def tabulate_confusion(classes: Classes) -> Table:
             for key, name in zip(keys, classes.names, strict=True)
         ),
     ]
-    caption = "Rows by true class (rows) and predicted class (columns)."
+    caption = "True class (rows) and predicted class (columns)."
     return Table(
         "confusion", "Confusion matrix", frame, tuple(columns), caption, "confusion", marks
     )
@@ -996,7 +844,7 @@ def tabulate_pairs(classes: Classes) -> Table:
     """The most frequent mistakes."""
     wrong = classes.predicted != classes.codes
     pairs = pd.DataFrame({"true": classes.codes[wrong], "predicted": classes.predicted[wrong]})
-    frame = pairs.value_counts().head(MOST_PAIRS).reset_index(name="rows")
+    frame = pairs.value_counts().head(MOST_CONFUSED).reset_index(name="rows")
     sizes = np.bincount(classes.codes, minlength=len(classes.names))
     frame["share"] = frame["rows"] / sizes[frame["true"].to_numpy(dtype=np.int64)]
     names = dict(enumerate(classes.names))
@@ -1013,15 +861,7 @@ def tabulate_pairs(classes: Classes) -> Table:
 
 def build_importances(facts: Facts) -> Panel:
     if facts.importances is None:
-        if facts.flagship:
-            text = "The time limit left no time for importances. Raise time_limit."
-        else:
-            text = (
-                f"{facts.kind} does not measure importances. MuddleRegressor and MuddleClassifier "
-                "measure them during the fit; for other models, use "
-                "sklearn.inspection.permutation_importance on held-out rows."
-            )
-        return Panel("importances", "Importances", (text,))
+        return Panel("importances", "Importances")
     names = [shorten(name, LABEL) for name in facts.columns["column"]]
     n_shown = min(len(names), MOST_BARS)
     caption = (
@@ -1047,39 +887,6 @@ def build_importances(facts: Facts) -> Panel:
 
 def _title(text: str, name: str) -> str:
     return f"{text}: {clean(name)}" if name else text
-
-
-def _explain_choice(n_shown: int, n_targets: int) -> str:
-    return f"The first {n_shown} of {n_targets} targets are drawn."
-
-
-# Use
-
-
-def write_code(facts: Facts) -> str:
-    """Python that saves the model, loads it and predicts."""
-    lines = [
-        "import muddle",
-        "",
-        'model.save("model.muddle")  # after the fit',
-        'model = muddle.load("model.muddle")  # anywhere; runtime="numpy" needs no torch',
-        "model.predict(new_rows)",
-    ]
-    if facts.task == "classification":
-        names = list_names([clean(label) for label in facts.labels], 4)
-        lines.append(f"model.predict_proba(new_rows)  # columns: {names}")
-    elif facts.flagship:
-        lines.append("model.predict_interval(new_rows, coverage=0.9)")
-    needed = list_names([clean(name) for name in facts.used], MOST_NAMED)
-    return "\n".join([*lines, "", f"# new_rows has the columns {needed}"])
-
-
-def write_shell(facts: Facts) -> str:
-    option = " --proba" if facts.task == "classification" else ""
-    if facts.task == "regression" and facts.flagship:
-        option = " --interval 0.9"
-    command = f"muddle predict model.muddle new_rows.csv -o predictions.csv{option}"
-    return f"muddle info model.muddle\n{command}"
 
 
 def list_versions() -> str:

@@ -460,7 +460,9 @@ def _check_history(history: Any) -> None:
         raise ValueError("history must have at least one row, got none. Fit a model first.")
     wrong = history["kept"][~history["kept"].isin([True, False])]
     if len(wrong):
-        raise ValueError(f"kept must be True or False in every row of history, got {wrong.iloc[0]}.")
+        raise ValueError(
+            f"kept must be True or False in every row of history, got {wrong.iloc[0]}."
+        )
 
 
 def _check_vector(name: str, values: Any, n_rows: int | None = None) -> Floats:
