@@ -23,6 +23,7 @@ from muddle_runtime.parameters import suggest
 CHANCE = 0.001  # probability of a false alarm, over all columns together
 LARGE, VERY_LARGE = 0.1, 0.25  # differences of shares that are a note, a warning
 MOST_EXAMPLES = 3
+MOST_ROWS = 10**12  # of training; a damaged file may claim any number
 OWNER = "the drift check"
 
 
@@ -51,7 +52,7 @@ class DriftCounter:
 
     def findings(self) -> list[Finding]:
         """All differences, the largest first."""
-        n_train = int(self._summary["rows"])
+        n_train = min(self._summary["rows"], MOST_ROWS)
         if self.n_rows == 0 or n_train == 0 or not self._counts:
             return []
         chance = CHANCE / (2 * len(self._counts))
