@@ -13,25 +13,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score, log_loss, r2_score, roc_auc_score
 
 import muddle
-from muddle import (
-    BagMLRClassifier,
-    BagMLRRegressor,
-    EnsMLRClassifier,
-    EnsMLRRegressor,
-    MLRClassifier,
-    MLRRegressor,
-    MuddleRegressor,
-)
 from muddle.errors import MissingPackageError
 from muddle.flagship.conformal import fit_conformal
-from muddle.page.fit import (
-    Classes,
-    Numbers,
-    build_classes,
-    find_in_fit,
-    gather_facts,
-    render_fit_report,
-)
+from muddle.page import fit
 
 SECTIONS = ["summary", "warnings", "data", "preprocessing", "leaderboard", "learning"]
 
@@ -101,24 +85,19 @@ def test_columns_and_members_are_listed(homes_page, regressor):
 def test_coverage_is_measured_with_widths_from_other_rows(n_rows, coverages):
     target = np.random.default_rng(0).normal(size=n_rows)
     zeros, ones = np.zeros(n_rows), np.ones(n_rows)
-    one = Numbers("", target, zeros, ones, None, fit_conformal(target, zeros, ones, None))
+    one = fit.Numbers("", target, zeros, ones, None, fit_conformal(target, zeros, ones, None))
     for coverage in coverages:
         # Of 12 rows, nine others set the width: too few for a finite interval.
         expected = coverage if n_rows > 12 else np.nan
         assert one.judge_coverage(coverage) == pytest.approx(expected, abs=0.03, nan_ok=True)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        MLRRegressor, BagMLRRegressor, EnsMLRRegressor,
-        MLRClassifier, BagMLRClassifier, EnsMLRClassifier,
-    ],
-    ids=lambda make: make.__name__,
-)  # fmt: skip
-def test_other_estimators_say_which_parts_they_lack(make, homes, trees, tiny, write_page):
-    data, outcome = (trees, "classes") if "Classifier" in make.__name__ else (homes, "predictions")
-    more = {} if make in (MLRRegressor, MLRClassifier) else {"n_nets": 2}
+@pytest.mark.parametrize("name", ["MLR", "BagMLR", "EnsMLR"])
+@pytest.mark.parametrize("task", ["Regressor", "Classifier"])
+def test_other_estimators_say_which_parts_they_lack(name, task, homes, trees, tiny, write_page):
+    data, outcome = (trees, "classes") if task == "Classifier" else (homes, "predictions")
+    make = getattr(muddle, name + task)
+    more = {} if name == "MLR" else {"n_nets": 2}
     with warnings.catch_warnings(action="ignore"):
         model = make(**more, **tiny).fit(*data)
     page = write_page(model, *data)
@@ -146,7 +125,7 @@ def test_the_page_of_a_model_file_says_which_parts_are_missing(
 def test_several_targets_each_have_their_scores(numbers, write_page):
     X, y = numbers[0][:60], numbers[1][:60]
     both = pd.DataFrame({"first": y, "second": -y + X[:, 3]})
-    model = MuddleRegressor(preset="fast", random_state=0)
+    model = muddle.MuddleRegressor(preset="fast", random_state=0)
     model.fit(X, both, sample_weight=np.arange(60) % 3)  # a third of the rows has weight 0
     page = write_page(model, X, both)
     check_valid(page)
@@ -162,7 +141,7 @@ def test_names_of_every_kind_are_shown_and_never_run(tiny, write_page):
     X = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 304)), columns=names)
     X.columns = X.columns.astype(str)
     y = pd.Series(np.where(X[evil] > 0, "<b>$1", "b\x07"), name="</title>")
-    model = EnsMLRClassifier(n_nets=1, **tiny).fit(X, y)
+    model = muddle.EnsMLRClassifier(n_nets=1, **tiny).fit(X, y)
     page = write_page(model, X, y, title=evil)
     check_valid(page)
     assert page.tags.count("script") == 1
@@ -184,22 +163,22 @@ def test_many_classes_have_a_list_of_mistakes():
     probabilities /= probabilities.sum(axis=1, keepdims=True)
     names = tuple(f"class {i}" for i in range(100))
     weights = np.random.default_rng(0).random(150)
-    section = build_classes(Classes(names, probabilities, codes, weights))
+    section = fit.build_classes(fit.Classes(names, probabilities, codes, weights))
     (table,) = section.tables
     assert table.frame.iloc[0].tolist() == ["class 0", "class 7", 10, 10 / 51]
     assert len(section.figures) == 2
 
 
 def test_a_class_without_judged_rows_has_no_area():
-    classes = Classes(("a", "b", "c"), np.full((4, 3), 1 / 3), np.array([0, 0, 1, 1]), None)
+    classes = fit.Classes(("a", "b", "c"), np.full((4, 3), 1 / 3), np.array([0, 0, 1, 1]), None)
     assert set(classes.areas) == {0, 1}
-    assert len(build_classes(classes).figures) == 2
+    assert len(fit.build_classes(classes).figures) == 2
 
 
 def test_a_page_without_importances_and_finite_scores_says_so(classifier):
-    facts = gather_facts(classifier, None, None)
+    facts = fit.gather_facts(classifier, None, None)
     board = facts.board.assign(score=np.nan)
-    page = render_fit_report(
+    page = fit.render_fit_report(
         replace(facts, importances=None, history=facts.history[:0], board=board)
     )
     assert "left no time for importances" in page
@@ -208,10 +187,10 @@ def test_a_page_without_importances_and_finite_scores_says_so(classifier):
 
 def test_weak_or_shortened_fits_are_warnings(regressor, classifier):
     board = regressor.leaderboard_.assign(outcome="shortened", n_recoveries=1)
-    (numbers,) = gather_facts(regressor, None, None).numbers
-    classes = gather_facts(classifier, None, None).classes
-    assert find_in_fit(regressor.leaderboard_, (numbers,), classes) == []
-    shortened, recovered, numeric, classified = find_in_fit(
+    (numbers,) = fit.gather_facts(regressor, None, None).numbers
+    classes = fit.gather_facts(classifier, None, None).classes
+    assert fit.find_in_fit(regressor.leaderboard_, (numbers,), classes) == []
+    shortened, recovered, numeric, classified = fit.find_in_fit(
         board,
         (replace(numbers, predicted=numbers.predicted[::-1]),),
         replace(classes, probabilities=classes.probabilities[:, ::-1]),
@@ -260,7 +239,7 @@ def test_wrong_estimators_and_tables_are_errors(regressor, homes, tmp_path):
     X, y = homes
     path = tmp_path / "report.html"
     with pytest.raises(NotFittedError):
-        MuddleRegressor().report(path)
+        muddle.MuddleRegressor().report(path)
     with pytest.raises(ValueError, match="lacks column 'area'"):
         regressor.report(path, X.drop(columns="area"), y)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):

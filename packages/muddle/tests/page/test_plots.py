@@ -1,24 +1,14 @@
 """Plots: the drawn data, the axes, and no side effects on matplotlib."""
 
 import sys
+from functools import partial
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from muddle.errors import MissingPackageError
-from muddle.page.plots import (
-    YELLOW,
-    plot_class_sizes,
-    plot_histogram,
-    plot_importances,
-    plot_learning_curves,
-    plot_predictions,
-    plot_reliability,
-    plot_residuals,
-    plot_roc,
-    wilson_interval,
-)
+from muddle.page import plots
 from muddle.scores import assign_bins, expected_calibration_error
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -38,16 +28,21 @@ P = RNG.random(200)
 TWO = np.column_stack([1 - P, P])
 CODES = (RNG.random(200) < P).astype(int)
 CALLS = {
-    "learning curves": lambda ax=None: plot_learning_curves(HISTORY, ax=ax),
-    "reliability": lambda ax=None: plot_reliability(TWO, CODES, ["no", "yes"], ax=ax),
-    "predictions": lambda ax=None: plot_predictions(P, CODES, P - 1, P + 1, ax=ax),
-    "importances": lambda ax=None: plot_importances([1.0, 2.0], [0.1, 0.2], ["a", "b"], ax=ax),
-    "roc": lambda ax=None: plot_roc(TWO, CODES, None, {1: "yes $"}, ax=ax),
-    "residuals": lambda ax=None: plot_residuals(P, P**2, ax=ax),
-    "histogram": lambda ax=None: plot_histogram(P, "p", ax=ax),
-    "class sizes": lambda ax=None: plot_class_sizes(np.array([3, 1]), ["a", "b"], ax=ax),
+    "learning_curves": (HISTORY,),
+    "reliability": (TWO, CODES, ["no", "yes"]),
+    "predictions": (P, CODES, P - 1, P + 1),
+    "importances": ([1.0, 2.0], [0.1, 0.2], ["a", "b"]),
+    "roc": (TWO, CODES, None, {1: "yes $"}),
+    "residuals": (P, P**2),
+    "histogram": (P, "p"),
+    "class_sizes": (np.array([3, 1]), ["a", "b"]),
 }
-every_plot = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+
+
+@pytest.fixture(params=CALLS)
+def call(request):
+    """Each plot with its arguments."""
+    return partial(getattr(plots, f"plot_{request.param}"), *CALLS[request.param])
 
 
 @pytest.fixture(autouse=True)
@@ -64,16 +59,14 @@ def ax():
 # All plots
 
 
-@every_plot
 def test_given_axes_are_drawn_on_and_named(call, ax):
-    assert call(ax) is ax
+    assert call(ax=ax) is ax
     assert plt.get_fignums() == [ax.figure.number]
     assert ax.lines or ax.patches
     assert ax.get_title()
     assert ax.get_xlabel()
 
 
-@every_plot
 def test_without_axes_one_figure_is_opened_not_shown_and_no_setting_changes(call, monkeypatch):
     monkeypatch.setattr(plt, "show", lambda *_, **__: pytest.fail("shown"))
     before = dict(matplotlib.rcParams)
@@ -83,7 +76,6 @@ def test_without_axes_one_figure_is_opened_not_shown_and_no_setting_changes(call
     assert dict(matplotlib.rcParams) == before
 
 
-@every_plot
 def test_without_matplotlib_the_error_says_what_to_install(call, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
@@ -91,54 +83,46 @@ def test_without_matplotlib_the_error_says_what_to_install(call, monkeypatch):
         call()
 
 
-WRONG_CALLS = [
-    (lambda: plot_learning_curves(HISTORY.iloc[:0]), "at least one row, got none"),
-    (lambda: plot_learning_curves(HISTORY.rename(columns={"score": "scores"})),
-     r"lacks score\. Did you mean 'scores'\?"),
-    (lambda: plot_learning_curves(HISTORY.assign(kept=["x"] * 5)), "True or False .* got x"),
-    (lambda: plot_learning_curves(HISTORY.assign(kept=[np.nan] * 5)), "True or False .* got nan"),
-    (lambda: plot_reliability(TWO, CODES, ["a", "b", "c"]), "classes must be 2, one per .* got 3"),
-    (lambda: plot_reliability(TWO, CODES[:3], ["a", "b"]), "codes must be whole numbers of the"),
-    (lambda: plot_predictions([[1.0], [2.0]], [1.0, 2.0]), r"target .* got \(2, 1\)\. Pass one"),
-    (lambda: plot_predictions([], []), r"target .* \(n,\) with n of at least 1, got \(0,\)"),
-    (lambda: plot_predictions([1.0, 2.0], [1.0]), r"predicted .* shape \(2,\), got \(1,\)"),
-    (lambda: plot_predictions([1.0, np.nan], [1.0, 2.0]), "target .* got 1 of 2 that are NaN"),
-    (lambda: plot_predictions([1.0], [1.0], [0.0]), "got lower alone. Pass upper as well"),
-    (lambda: plot_predictions([1.0], [1.0], None, [0.0]), "got upper alone. Pass lower as well"),
-    (lambda: plot_predictions([1.0], [1.0], [2.0], [0.0]), "lower .* got 2 and 0 in row 0"),
-    (lambda: plot_predictions([1.0], [1.0], [0.0, 1.0], [2.0]), r"lower .* \(1,\), got \(2,\)"),
-    (lambda: plot_importances([1.0, 2.0], None, ["a"]), "names must be 2, one per .* got 1"),
-    (lambda: plot_importances([1.0], [0.1, 0.2], ["a"]), r"spread .* \(1,\), got \(2,\)"),
-    (lambda: plot_importances([1.0], [-0.1], ["a"]), "must not be negative, got -0.1 for a"),
-    (lambda: plot_importances([np.inf], None, ["a"]), "importances must hold finite numbers"),
-    (lambda: plot_importances([1.0], None, ["a"], top=0), "top must be at least 1, got top=0"),
-]  # fmt: skip
+WRONG = [
+    ("learning_curves", ([1, 2],), "a DataFrame with the columns configuration, .* got list"),
+    ("learning_curves", (HISTORY.iloc[:0],), "at least one row, got none"),
+    ("learning_curves", (HISTORY.rename(columns={"score": "s"}),), "lacks score"),
+    ("learning_curves", (HISTORY.rename(columns={"kept": "keep"}),), r"Did you mean 'keep'\?"),
+    ("learning_curves", (HISTORY.assign(kept=["x"] * 5),), "True or False .* got x"),
+    ("learning_curves", (HISTORY.assign(kept=[np.nan] * 5),), "True or False .* got nan"),
+    ("reliability", (TWO, CODES, ["a", "b", "c"]), "classes must be 2, one per column .* got 3"),
+    ("reliability", (TWO, CODES[:3], ["a", "b"]), "codes must be whole numbers of the shape"),
+    ("predictions", ([[1.0], [2.0]], [1.0, 2.0]), r"target .* got \(2, 1\)\. Pass one output"),
+    ("predictions", ([], []), r"target .* \(n,\) with n of at least 1, got \(0,\)"),
+    ("predictions", ([1.0, 2.0], [1.0]), r"predicted must have the shape \(2,\), got \(1,\)"),
+    ("predictions", ([1.0, np.nan], [1.0, 2.0]), "target .* got 1 of 2 that are NaN"),
+    ("predictions", ([1.0], [1.0], [0.0]), "got lower alone. Pass upper as well"),
+    ("predictions", ([1.0], [1.0], None, [0.0]), "got upper alone. Pass lower as well"),
+    ("predictions", ([1.0], [1.0], [2.0], [0.0]), "not be above upper, got 2 and 0 in row 0"),
+    ("predictions", ([1.0], [1.0], [0.0, 1.0], [2.0]), r"lower .* shape \(1,\), got \(2,\)"),
+    ("importances", ([1.0, 2.0], None, ["a"]), "names must be 2, one per importance, got 1"),
+    ("importances", ([1.0], [0.1, 0.2], ["a"]), r"spread .* shape \(1,\), got \(2,\)"),
+    ("importances", ([1.0], [-0.1], ["a"]), "spread must not be negative, got -0.1 for a"),
+    ("importances", ([np.inf], None, ["a"]), "importances must hold finite numbers"),
+]
 
 
-@pytest.mark.parametrize(("call", "message"), WRONG_CALLS)
-def test_a_wrong_argument_is_an_error_and_opens_no_figure(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+@pytest.mark.parametrize(("name", "arguments", "message"), WRONG)
+def test_a_wrong_argument_is_an_error_and_opens_no_figure(name, arguments, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        getattr(plots, f"plot_{name}")(*arguments)
     assert plt.get_fignums() == []
-
-
-def test_a_history_of_another_type_is_an_error():
-    with pytest.raises(TypeError, match=r"a DataFrame with the columns configuration, .* got list"):
-        plot_learning_curves([1, 2])
 
 
 # Learning curves
 
 
 def test_every_configuration_is_a_line_in_the_order_of_its_iterations(ax):
-    plot_learning_curves(HISTORY, ylabel="R²", ax=ax)
+    plots.plot_learning_curves(HISTORY, ylabel="R²", ax=ax)
     wide, kept_wide, deep, kept_deep = ax.lines
     assert wide.get_xydata().tolist() == [[0, 0.1], [1, 0.6], [2, 0.5]]
     assert deep.get_xydata().tolist() == [[0, 0.2], [1, 0.4]]
-    assert [line.get_xydata().tolist() for line in (kept_wide, kept_deep)] == [
-        [[1, 0.6]],
-        [[1, 0.4]],
-    ]
+    assert [*kept_wide.get_xydata()[0], *kept_deep.get_xydata()[0]] == [1, 0.6, 1, 0.4]
     assert kept_wide.get_marker() == "o"
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["wide", "deep"]
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("iteration", "R²")
@@ -146,22 +130,18 @@ def test_every_configuration_is_a_line_in_the_order_of_its_iterations(ax):
 
 def test_lines_differ_in_colour_and_style_and_none_is_yellow_on_white(ax):
     many = pd.concat([HISTORY.assign(configuration=f"c{i:02}") for i in range(28)])
-    plot_learning_curves(many, ax=ax)
+    plots.plot_learning_curves(many, ax=ax)
     looks = {(line.get_color(), line.get_linestyle()) for line in ax.lines[::2]}
     assert len(looks) == 28
-    assert YELLOW not in {color for color, _ in looks}
+    assert plots.YELLOW not in {color for color, _ in looks}
     assert len({line.get_linestyle() for line in ax.lines[:8:2]}) == 4
 
 
-def test_a_net_that_stopped_early_ends_with_gaps(ax):
-    plot_learning_curves(HISTORY.assign(score=[np.nan, 0.1, 0.6, 0.2, 0.4]), ax=ax)
-    np.testing.assert_array_equal(ax.lines[0].get_ydata(), [0.1, 0.6, np.nan])
-    ax.figure.canvas.draw()
-
-
 @pytest.mark.parametrize(("turn", "corner"), [(1, "lower right"), (-1, "upper right")])
-def test_the_legend_is_where_the_curves_are_not(ax, turn, corner):
-    plot_learning_curves(HISTORY.assign(score=turn * HISTORY["score"]), ax=ax)
+def test_gaps_stay_gaps_and_the_legend_is_where_the_curves_are_not(ax, turn, corner):
+    scores = np.array([np.nan, 0.1, 0.6, 0.2, 0.4])  # the first net stopped early
+    plots.plot_learning_curves(HISTORY.assign(score=turn * scores), ax=ax)
+    np.testing.assert_array_equal(ax.lines[0].get_ydata(), turn * np.array([0.1, 0.6, np.nan]))
     assert ax.get_legend()._loc == ax.get_legend().codes[corner]
 
 
@@ -176,12 +156,12 @@ def find_bins(ax):
 
 
 def test_points_are_means_of_bins_of_equal_count(ax):
-    plot_reliability(TWO, CODES, ["no", "costs $5 or $6"], n_bins=5, ax=ax)
+    plots.plot_reliability(TWO, CODES, ["no", "costs $5 or $6"], n_bins=5, ax=ax)
     order = np.argsort(P).reshape(5, 40)
     x, y, low, high = find_bins(ax)
     np.testing.assert_allclose(x, P[order].mean(axis=1))
     np.testing.assert_allclose(y, CODES[order].mean(axis=1))
-    expected = wilson_interval(CODES[order].mean(axis=1), np.full(5, 40.0))
+    expected = plots.wilson_interval(CODES[order].mean(axis=1), np.full(5, 40.0))
     np.testing.assert_allclose((low, high), expected)
     error = expected_calibration_error(TWO, CODES, n_bins=5)
     assert ax.get_title() == f"Reliability: expected calibration error {error:.3f}"
@@ -196,7 +176,7 @@ def test_points_are_means_of_bins_of_equal_count(ax):
 def test_three_classes_are_pooled_each_against_the_rest(ax):
     probabilities = np.random.default_rng(1).dirichlet([1, 1, 1], 60)
     codes = np.arange(60) % 3
-    plot_reliability(probabilities, codes, ["a", "b", "c"], n_bins=4, ax=ax)
+    plots.plot_reliability(probabilities, codes, ["a", "b", "c"], n_bins=4, ax=ax)
     stated, event = probabilities.ravel(), np.eye(3)[codes].ravel()
     place = assign_bins(stated, np.ones(180), 4)
     x, y, _, _ = find_bins(ax)
@@ -212,21 +192,21 @@ def test_weighted_rows_count_as_often_as_their_weight(n_classes):
     probabilities = rng.dirichlet(np.ones(n_classes), 90)
     codes, weights = rng.integers(n_classes, size=90), rng.integers(1, 4, 90)
     rows = np.repeat(np.arange(90), weights)
-    weighted = plot_reliability(probabilities, codes, range(n_classes), weights)
-    repeated = plot_reliability(probabilities[rows], codes[rows], range(n_classes))
+    weighted = plots.plot_reliability(probabilities, codes, range(n_classes), weights)
+    repeated = plots.plot_reliability(probabilities[rows], codes[rows], range(n_classes))
     np.testing.assert_allclose(find_bins(weighted)[:2], find_bins(repeated)[:2])
     assert weighted.get_title() == repeated.get_title()
 
 
 def test_constant_probabilities_are_one_point_and_unequal_weights_make_its_bar_longer(ax):
-    plot_reliability(np.full((4, 2), 0.5), [0, 0, 1, 1], ["no", "yes"], [1, 3, 1, 3], ax=ax)
+    plots.plot_reliability(np.full((4, 2), 0.5), [0, 0, 1, 1], ["no", "yes"], [1, 3, 1, 3], ax=ax)
     # As certain as (1 + 3 + 1 + 3)² / (1 + 9 + 1 + 9) rows of equal weight.
-    low, high = wilson_interval(np.array([0.5]), np.array([64 / 20]))
+    low, high = plots.wilson_interval(np.array([0.5]), np.array([64 / 20]))
     np.testing.assert_allclose(find_bins(ax), [[0.5], [0.5], low, high])
 
 
 def test_wilson_intervals_by_hand():
-    low, high = wilson_interval(np.array([0.0, 0.5, 1.0]), np.array([10.0, 10.0, 10.0]))
+    low, high = plots.wilson_interval(np.array([0.0, 0.5, 1.0]), np.array([10.0, 10.0, 10.0]))
     z2 = 1.6448536269514722**2
     half = np.sqrt(z2 * (2.5 + z2 / 4)) / (10 + z2)
     assert low.tolist() == pytest.approx([0, 0.5 - half, 10 / (10 + z2)])
@@ -237,7 +217,7 @@ def test_wilson_intervals_by_hand():
 
 
 def test_intervals_are_upright_lines_and_the_diagonal_spans_both_axes(ax):
-    plot_predictions([1.0, 2.0, 4.0], [1.5, 2.0, 0.0], [1, 1, -1], [2, 2, 3], ax=ax)
+    plots.plot_predictions([1.0, 2.0, 4.0], [1.5, 2.0, 0.0], [1, 1, -1], [2, 2, 3], ax=ax)
     segments = [segment.tolist() for segment in ax.collections[0].get_segments()]
     assert segments == [[[1, 1], [1, 2]], [[2, 1], [2, 2]], [[4, -1], [4, 3]]]
     assert ax.collections[1].get_offsets().tolist() == [[1, 1.5], [2, 2], [4, 0]]
@@ -249,21 +229,21 @@ def test_intervals_are_upright_lines_and_the_diagonal_spans_both_axes(ax):
 def test_of_many_rows_the_same_five_hundred_are_drawn_and_all_are_counted():
     y = np.arange(1000.0)
     covered = y < 317
-    axes = [plot_predictions(y, y, np.where(covered, y, y + 1), y + 2) for _ in range(2)]
+    axes = [plots.plot_predictions(y, y, np.where(covered, y, y + 1), y + 2) for _ in range(2)]
     first, second = (ax.collections[1].get_offsets() for ax in axes)
     assert len(first) == len(np.unique(first[:, 0])) == 500
     np.testing.assert_array_equal(first, second)
     assert len(axes[0].collections[0].get_segments()) == 500
     title = "31.7 % of rows within their interval, 500 of 1000 rows drawn"
     assert axes[0].get_title().endswith(title)
-    few = plot_predictions(y[:500], y[:500])
+    few = plots.plot_predictions(y[:500], y[:500])
     assert len(few.collections[0].get_offsets()) == 500
     assert few.get_title() == "Predicted against actual"
 
 
 @pytest.mark.parametrize(("n_rows", "n_drawn"), [(29, 1), (30, 2)])
 def test_residuals_have_a_band_if_there_are_enough_rows(ax, n_rows, n_drawn):
-    plot_residuals(np.arange(n_rows) + 1.0, np.arange(n_rows) * 1.0, ax=ax)
+    plots.plot_residuals(np.arange(n_rows) + 1.0, np.arange(n_rows) * 1.0, ax=ax)
     assert len(ax.collections) == n_drawn
     assert set(ax.collections[0].get_offsets()[:, 1]) == {1.0}
 
@@ -273,7 +253,7 @@ def test_residuals_have_a_band_if_there_are_enough_rows(ax, n_rows, n_drawn):
 
 def test_bars_are_sorted_with_the_most_important_on_top(ax):
     names = ["low", r"$\no formula$", "high $"]
-    plot_importances([0.2, -0.1, 0.5], [0.01, 0.02, 0.03], names, ax=ax)
+    plots.plot_importances([0.2, -0.1, 0.5], [0.01, 0.02, 0.03], names, ax=ax)
     assert [bar.get_width() for bar in ax.patches] == [0.5, 0.2, -0.1]
     ax.figure.canvas.draw()
     shown = [label.get_text() for label in ax.get_yticklabels()]
@@ -284,13 +264,11 @@ def test_bars_are_sorted_with_the_most_important_on_top(ax):
     np.testing.assert_allclose(ends, [[0.47, 0.53], [0.19, 0.21], [-0.12, -0.08]])
 
 
-def test_only_the_top_is_drawn_and_the_title_says_so(ax):
-    plot_importances(np.arange(30.0), None, range(30), top=4, ax=ax)
-    assert [bar.get_width() for bar in ax.patches] == [29, 28, 27, 26]
-    assert ax.get_title() == "Importance, 4 of 30 features"
-    assert not ax.collections  # no spread, no error bars
-
-
-def test_a_new_figure_grows_with_its_bars():
-    few, many = (plot_importances(np.ones(n), None, range(n)) for n in (3, 20))
+def test_only_the_top_is_drawn_and_a_new_figure_grows_with_its_bars():
+    few, many = (plots.plot_importances(np.arange(30.0), None, range(30), top=n) for n in (3, 20))
+    assert [bar.get_width() for bar in few.patches] == [29, 28, 27]
+    assert few.get_title() == "Importance, 3 of 30 features"
+    assert not few.collections  # no spread, no error bars
+    with pytest.raises(ValueError, match="top must be at least 1, got top=0"):
+        plots.plot_importances([1.0], None, ["a"], top=0)
     assert many.figure.get_figheight() > 2 * few.figure.get_figheight()
