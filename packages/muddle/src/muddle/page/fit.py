@@ -430,13 +430,11 @@ def find_in_fit(
 ) -> list[Finding]:
     """Findings about the fit itself: lost or shortened members, and predictions without skill."""
     found = []
-    for outcome, text in OUTCOMES.items():
-        if "outcome" in board:
-            names = board.loc[board["outcome"] == outcome, "configuration"].unique()
-            if len(names):
-                listed = "; ".join(str(name) for name in names)
-                text = f"{len(names)} configuration(s) of the pool ({listed}) {text}."
-                found.append(Finding(outcome, "warning", (), text))
+    for outcome, text in OUTCOMES.items() if "outcome" in board else ():
+        names = board.loc[board["outcome"] == outcome, "configuration"].unique()
+        if len(names):
+            text = f"{len(names)} configuration(s) of the pool ({'; '.join(names)}) {text}."
+            found.append(Finding(outcome, "warning", (), text))
     if "n_recoveries" in board and board["n_recoveries"].sum():
         text = (
             f"The ridge penalty was raised {int(board['n_recoveries'].sum())} time(s) because a "
@@ -446,10 +444,8 @@ def find_in_fit(
     for one in numbers:
         if not one.r2 > 0:
             which = f" of {one.name}" if one.name else ""
-            text = (
-                f"Out-of-fold predictions{which} are no better than the mean (R² "
-                f"{format_number(one.r2, 2)})."
-            )
+            r2 = format_number(one.r2, 2)
+            text = f"Out-of-fold predictions{which} are no better than the mean (R² {r2})."
             found.append(Finding("no signal", "warning", (), text))
     if classes is not None and classes.log_loss >= classes.base_log_loss:
         text = (
@@ -468,18 +464,13 @@ def list_facts(facts: Facts) -> list[Fact]:
     found = []
     if facts.n_rows is not None:
         found.append(Fact("Rows", f"{facts.n_rows:,}"))
-    n_used, n_columns = len(facts.used), len(facts.columns)
-    found.append(
-        Fact("Columns", f"{n_columns:,}", "" if n_used == n_columns else f"{n_used:,} used")
-    )
+    found += [Fact("Columns", f"{len(facts.columns):,}", f"{len(facts.used):,} used")]
     found += _list_scores(facts)
     if facts.seconds is not None:
         found.append(Fact("Fit", format_duration(facts.seconds)))
     n_warnings = sum(finding.severity == "warning" for finding in facts.findings)
     n_notes = len(facts.findings) - n_warnings
-    found.append(
-        Fact("Warnings", str(n_warnings), f"and {count(n_notes, 'note')}" if n_notes else "")
-    )
+    found.append(Fact("Warnings", str(n_warnings), f"and {count(n_notes, 'note')}"))
     return found
 
 
@@ -492,15 +483,13 @@ def _list_scores(facts: Facts) -> list[Fact]:
             Fact("AUC", format_number(np.mean(areas) if areas else None), where),
             Fact("Log-loss", format_number(facts.classes.log_loss), where),
         ]
-    if len(facts.numbers) == 1:
-        (one,) = facts.numbers
-        return [
-            Fact("R²", format_number(one.r2), where),
-            Fact("RMSE", format_value(one.rmse), where),
-        ]
-    if facts.numbers:
+    if len(facts.numbers) > 1:
         mean = float(np.mean([one.r2 for one in facts.numbers]))
         return [Fact("R²", format_number(mean), f"mean of {len(facts.numbers)}, {where}")]
+    if facts.numbers:
+        (one,) = facts.numbers
+        r2, rmse = format_number(one.r2), format_value(one.rmse)
+        return [Fact("R²", r2, where), Fact("RMSE", rmse, where)]
     if facts.flagship:
         best = format_number(facts.board["score"].max())
         return [Fact(facts.score_name, best, "best member, out of fold")]
