@@ -1,6 +1,4 @@
-"""The page in a real browser: silent, readable on a phone, tables sort, nothing asks a network."""
-
-import pytest
+"""The page in a browser: no messages, no requests, no overflow on a phone, tables that sort."""
 
 ACT = """<script>
 addEventListener("load", () => {
@@ -19,30 +17,13 @@ addEventListener("load", () => {
 </script>"""
 
 
-@pytest.fixture(scope="module")
-def looks(browse, homes_page):
-    """What the script saw, and what the console said, in a window and on a phone."""
-    return browse(homes_page.html, ACT)
-
-
-def test_the_console_is_silent_and_nothing_is_requested(looks):
-    for seen, said in looks:
-        assert said == []
+def test_the_page_in_a_window_and_on_a_phone(browse, homes_page):
+    for width, (seen, console) in zip((1280, 390), browse(homes_page.html, ACT), strict=True):
+        assert console == []
         assert seen["requests"] == []
-
-
-def test_the_page_is_no_wider_than_a_phone(looks):
-    for (seen, _), width in zip(looks, (1280, 390), strict=True):
         content, window = seen["width"]
         assert content <= window == width
-
-
-def test_every_figure_has_a_size(looks):
-    for seen, _ in looks:
         assert seen["figures"] == 5
-
-
-def test_tables_sort_by_number(looks):
-    values = [float(text.replace("−", "-")) for text in looks[0][0]["importances"]]
-    assert values == sorted(values, reverse=True)
-    assert len(values) == 5
+        values = [float(text.replace("−", "-")) for text in seen["importances"]]
+        assert values == sorted(values, reverse=True)
+        assert len(values) == 5
