@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from muddle.cli.main import make_app
+from muddle.cli.app import make_app
 from muddle.flagship import pool
 
 N_ROWS = 90

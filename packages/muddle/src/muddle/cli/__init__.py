@@ -11,6 +11,6 @@ def main() -> None:
     except ImportError as error:
         name = (error.name or "typer").partition(".")[0]
         sys.exit(f"Error: muddle needs the package {name}: pip install 'muddle[cli]'.")
-    from muddle.cli.main import make_app
+    from muddle.cli.app import make_app
 
     make_app()(prog_name="muddle")
