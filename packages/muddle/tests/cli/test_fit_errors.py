@@ -53,8 +53,6 @@ def test_bad_options(shell, options, said):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("", "t.csv must contain a table, but it is empty."),
-        ("x,z,y\n", "t.csv must have rows below its header, but it has none."),
         ("y\n1\n2\n3\n", "t.csv must have several columns, got one. A target and at least"),
         (replace_line(12, "1,2"), "t.csv must have 3 fields in every line as in line 1"),
         ("x,z,y\n1,2,\n3,4,NA\n", "t.csv must have targets, but column 'y' is empty."),

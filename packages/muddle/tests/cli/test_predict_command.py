@@ -166,20 +166,13 @@ def test_a_reader_that_closes_the_pipe_ends_it_quietly(start):
     assert process.returncode == 1
 
 
-@pytest.mark.parametrize("name", ["p.tsv", "p.csv.gz", "p.parquet", "p.feather"])
-def test_output_formats_hold_the_same(shell, name):
-    predict(shell, "--keep", "zip", "--chunk-rows", 40, "-o", "p.csv")
-    expected = shell.read("p.csv")
-    if name.endswith(("parquet", "feather")):
-        pytest.importorskip("pyarrow")
-    predict(shell, "--keep", "zip", "--chunk-rows", 40, "-o", name)
-    if name.endswith(("parquet", "feather")):
-        found = getattr(pd, f"read_{name[2:]}")(shell.folder / name)
-    else:
-        sep = "\t" if "tsv" in name else ","
-        found = pd.read_csv(shell.folder / name, dtype={"zip": str}, sep=sep)
-    assert found["zip"].tolist() == expected["zip"].tolist()
-    np.testing.assert_array_equal(found["prediction"], expected["prediction"])
+@pytest.mark.parametrize("name", ["p.tsv", "p.csv.gz"])
+def test_text_formats_hold_the_same(shell, name):
+    predict(shell, "--keep", "zip", "-o", "p.csv")
+    predict(shell, "--keep", "zip", "-o", name)
+    sep = "\t" if "tsv" in name else ","
+    found = pd.read_csv(shell.folder / name, dtype={"zip": str}, sep=sep)
+    pd.testing.assert_frame_equal(found, shell.read("p.csv"))
 
 
 @pytest.mark.parametrize("form", ["parquet", "feather"])
@@ -187,7 +180,7 @@ def test_typed_files_are_predicted_in_chunks_and_keep_their_types(shell, form):
     pytest.importorskip("pyarrow")
     table = shell.read("new.csv").assign(number=pd.array([None, *range(89)], dtype="Int64"))
     getattr(table, f"to_{form}")(shell.folder / f"new.{form}")
-    options = ("--keep", "number", "--chunk-rows", 17, "-o", f"p.{form}")
+    options = ("--keep", "number", "--chunk-rows", 40, "-o", f"p.{form}")
     predict(shell, *options, data=f"new.{form}")
     found = getattr(pd, f"read_{form}")(shell.folder / f"p.{form}", dtype_backend="pyarrow")
     assert str(found["number"].dtype) == "int64[pyarrow]"

@@ -49,15 +49,10 @@ def test_rows_of_a_message_are_placed_in_the_file(shell):
     assert said.endswith("(Rows are counted from row 50 of other.csv.)")
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ("", "other.csv must contain a table, but it is empty."),
-        ("area,kind,zip,sold,key\n", "other.csv must have rows below its header, but it has none."),
-    ],
-)
-def test_no_rows(shell, content, said):
-    assert refuse(shell, data=shell.write(content, "other.csv")) == said
+def test_a_table_without_rows(shell):
+    header = (shell.folder / "new.csv").read_text().splitlines()[0]
+    said = refuse(shell, data=shell.write(header, "other.csv"))
+    assert said == "other.csv must have rows below its header, but it has none."
 
 
 @pytest.mark.parametrize("name", ["p.csv", "p.parquet"])
@@ -117,7 +112,7 @@ def test_a_file_that_is_not_a_model(shell, content):
             "price.muddle",
             "new.csv",
             ["--interval=90"],
-            "--interval must lie between 0 and 1, got 9",
+            "--interval must lie between 0 and 1, got 90. Did you mean 0.9?",
         ),
         (
             "price.muddle",
@@ -137,10 +132,6 @@ def test_a_file_that_is_not_a_model(shell, content):
 def test_bad_files_and_options(shell, model, data, options, said):
     (shell.folder / "m.csv").write_bytes((shell.folder / "price.muddle").read_bytes())
     assert refuse(shell, *options, model=model, data=data).startswith(said)
-
-
-def test_a_share_in_per_cent_is_understood_as_a_mistake(shell):
-    assert refuse(shell, "--interval=90").endswith("got 90. Did you mean 0.9?")
 
 
 def test_kept_column_with_the_name_of_an_output(shell):

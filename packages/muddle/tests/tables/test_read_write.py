@@ -43,7 +43,7 @@ def read(tmp_path):
 
 
 @pytest.fixture
-def refuse(read, tmp_path, monkeypatch):
+def refuse(read, tmp_path):
     """The message of the error that a content gives."""
 
     def read_and_fail(content, name="t.csv", **options):
