@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import rankdata
 
-from muddle.estimators.temperature import fit_temperature, to_probabilities
-from muddle.flagship.calibration import LOWEST, Calibration, fit_calibration
+from muddle.estimators.calibrate import LOWEST, fit_calibration, fit_temperature
+from muddle_runtime.labels import Calibration, to_probabilities
 
 
 def draw_codes(rng, probabilities):

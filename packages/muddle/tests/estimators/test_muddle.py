@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from muddle import MuddleClassifier, MuddleRegressor, TablePreprocessor
-from muddle.flagship import pool
+from muddle.estimators import pool
 
 FAST = {"preset": "fast", "random_state": 0, "device": "cpu"}
 BOTH = [MuddleRegressor, MuddleClassifier]

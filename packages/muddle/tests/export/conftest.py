@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from muddle import MLRRegressor, MuddleRegressor, TablePreprocessor
+from muddle.estimators import pool
 from muddle.export.onnx import export_model
-from muddle.flagship import pool
 from muddle_runtime.file import read_model
 
 SMALL = {"width": 8, "max_iter": 4, "depth": 1, "random_state": 0, "device": "cpu"}

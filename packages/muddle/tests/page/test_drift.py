@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from muddle import MLRRegressor
 from muddle.page.drift import DriftCounter, find_drift
-from muddle.tables import summary as summaries
-from muddle.tables.summary_checks import check_summary
+from muddle.tables import summarise as summaries
+from muddle_runtime.summary import check_summary
 
 N_ROWS = 600
 

@@ -14,7 +14,7 @@ from sklearn.metrics import accuracy_score, log_loss, r2_score, roc_auc_score
 
 import muddle
 from muddle.errors import MissingPackageError
-from muddle.flagship.conformal import fit_conformal
+from muddle.estimators.calibrate import fit_conformal
 from muddle.page import fit
 
 SECTIONS = ["summary", "warnings", "data", "preprocessing", "leaderboard", "learning"]

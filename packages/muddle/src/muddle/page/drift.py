@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from muddle.page.findings import Finding, Severity
 from muddle.page.html import format_share, list_names
-from muddle.tables.checks import list_columns
-from muddle.tables.columns import Column, as_levels, is_missing
-from muddle.tables.summary import read_named, to_floats
-from muddle.tables.summary_checks import NUMBERS, Summary
-from muddle.tables.tables import Table, read_table
+from muddle.tables.summarise import read_named, to_floats
+from muddle_runtime.columns import Column, Table, as_levels, is_missing, read_table
 from muddle_runtime.parameters import suggest
+from muddle_runtime.summary import NUMBERS, Summary
+from muddle_runtime.tables import list_columns
 
 CHANCE = 0.001  # probability of a false alarm, over all columns together
 LARGE, VERY_LARGE = 0.1, 0.25  # differences of shares that are a note, a warning

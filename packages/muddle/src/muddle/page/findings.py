@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from muddle.page.html import format_share, list_names
-from muddle.tables.checks import FloatArray, check_target
-from muddle.tables.columns import Column, as_levels, guess_form, is_missing
-from muddle.tables.summary import read_named, to_floats
-from muddle.tables.tables import read_table
+from muddle.tables.summarise import read_named, to_floats
+from muddle.tables.target import check_target
+from muddle_runtime.columns import Column, FloatArray, as_levels, guess_form, is_missing, read_table
 
 if TYPE_CHECKING:
     from muddle.tables import TablePreprocessor

@@ -18,7 +18,7 @@ from sklearn.metrics import confusion_matrix, roc_auc_score
 from sklearn.utils.validation import check_is_fitted
 
 from muddle import __version__
-from muddle.flagship.conformal import Conformal, fit_conformal, rows_needed
+from muddle.estimators.calibrate import fit_conformal
 from muddle.page import plots
 from muddle.page.drift import write_day
 from muddle.page.findings import (
@@ -57,9 +57,10 @@ from muddle.page.html import (
     text_column,
 )
 from muddle.scores import expected_calibration_error
-from muddle.tables.checks import FloatArray, check_target
-from muddle.tables.summary_checks import Summary, check_summary
-from muddle.tables.tables import read_table
+from muddle.tables.target import check_target
+from muddle_runtime.columns import FloatArray, read_table
+from muddle_runtime.intervals import Conformal, rows_needed
+from muddle_runtime.summary import Summary, check_summary
 from muddle_runtime.whole_file import check_place, write_whole
 
 SMALLEST = 1e-15  # a probability of 0 would have an infinite loss

@@ -664,7 +664,7 @@ def is_numeric(target: "pd.Series[Any]") -> bool:
 
 def guess_task(target: "pd.Series[Any]") -> tuple[Task, str]:
     """The task for a target without gaps, and the reason."""
-    from muddle.tables.targets import looks_continuous  # imports scikit-learn
+    from muddle.tables.plan import looks_continuous  # imports scikit-learn
 
     if pd.api.types.is_datetime64_any_dtype(target):
         raise DataFormatError(
