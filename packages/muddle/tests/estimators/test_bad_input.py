@@ -18,7 +18,7 @@ from muddle import (
     MLRRegressor,
 )
 from muddle.errors import DeviceError, DivergenceError, TimeLimitError
-from muddle.training.results import History, TrainResult
+from muddle.training.trainer import History, TrainResult
 
 QUICK = {"width": 16, "max_iter": 3, "random_state": 0}
 

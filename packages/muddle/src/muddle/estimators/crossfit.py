@@ -24,6 +24,7 @@ from torch import Tensor
 from muddle.core.device import product_precision, torch_threads
 from muddle.core.network import StackedMLP
 from muddle.errors import DivergenceError
+from muddle.estimators.base import to_numpy_nets
 from muddle.tables.target import Rows
 from muddle.training.config import TrainConfig
 from muddle.training.data import TrainingData, TrainJob
@@ -32,7 +33,7 @@ from muddle.training.stopping import Deadline
 from muddle.training.trainer import TrainResult, merge_results
 from muddle_runtime import fitted
 from muddle_runtime.columns import FloatArray
-from muddle_runtime.forward import Nets, View, ViewName, view_features
+from muddle_runtime.forward import View, ViewName, view_features
 from muddle_runtime.labels import NormalScores
 
 # Rows that pass through a net at once in float64.
@@ -221,16 +222,8 @@ def join_rounds(first: Member, second: Member) -> Member:
 
 def to_fitted_member(member: Member, weight: float) -> fitted.Member:
     """The part of a member that predicts new rows, as numpy arrays."""
-    nets = member.nets
-    representation = Nets(
-        activation=nets.activation,
-        weights=tuple(weights.numpy() for weights in nets.weights),
-        biases=tuple(biases.numpy() for biases in nets.biases),
-        scale=None if nets.scale is None else nets.scale.numpy(),
-        views=member.views,
-        rounded=True,
-    )
-    return fitted.Member(representation, member.head.numpy(), weight, member.normal)
+    nets = to_numpy_nets(member.nets, member.views, rounded=True)
+    return fitted.Member(nets, member.head.numpy(), weight, member.normal)
 
 
 # --- training side by side -----------------------------------------------------------------------

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from muddle.core.network import ACTIVATIONS, StackedMLP
 from muddle.estimators.crossfit import Member, view_per_net
+from muddle.estimators.pool import Pool
 from muddle_runtime.columns import FloatArray
 
 N_REPEATS = 3
@@ -28,13 +29,9 @@ MOST_PREDICTIONS = 60_000
 Positions = NDArray[np.int64]
 
 
-def permutation_importances(
-    members: Sequence[Member],
-    member_weights: FloatArray,
-    matrix: FloatArray,
+def measure_importances(
+    pool: Pool,
     columns: Sequence[Positions],
-    labels: FloatArray,
-    weights: FloatArray | None,
     device: torch.device,
     seed: int,
     seconds: float = math.inf,
@@ -44,11 +41,12 @@ def permutation_importances(
     columns: the features of each column of the table, none if it is not used. -> (columns,) both;
     with few seconds from fewer rows and one repeat, with hardly any nan.
     """
+    matrix, labels, weights = pool.training.matrix, pool.training.labels, pool.training.weights
     rng = np.random.default_rng(seed)
-    chosen = np.argsort(-member_weights, kind="stable")[:MOST_MEMBERS]
-    chosen = chosen[member_weights[chosen] > 0]
-    shares = member_weights[chosen] / member_weights[chosen].sum()
-    weighted = [(members[place], share) for place, share in zip(chosen, shares, strict=True)]
+    chosen = np.argsort(-pool.weights, kind="stable")[:MOST_MEMBERS]
+    chosen = chosen[pool.weights[chosen] > 0]
+    shares = pool.weights[chosen] / pool.weights[chosen].sum()
+    members = [(pool.members[place], share) for place, share in zip(chosen, shares, strict=True)]
     used = [column for column, features in enumerate(columns) if len(features)]
     n_rows = max(LEAST_ROWS, min(MOST_ROWS, MOST_PREDICTIONS // (N_REPEATS * max(1, len(used)))))
     order = rng.permutation(len(matrix))[:n_rows]
@@ -57,7 +55,7 @@ def permutation_importances(
 
     began = time.perf_counter()
     rows = np.sort(order)
-    predictor = _Predictor(weighted, matrix, rows, device)
+    predictor = _Predictor(members, matrix, rows, device)
     base = _mean_square(predictor.predict() - labels[rows], weights, rows)
     n_in_time = seconds / max(1e-9, time.perf_counter() - began)  # evaluations like this one
     if n_in_time < n_repeats * len(used):
@@ -65,7 +63,7 @@ def permutation_importances(
         rows = np.sort(order[: int(len(rows) * min(1.0, n_in_time / len(used)))])
         if len(rows) < min(LEAST_ROWS, len(matrix)):
             return unknown
-        predictor = _Predictor(weighted, matrix, rows, device)
+        predictor = _Predictor(members, matrix, rows, device)
         base = _mean_square(predictor.predict() - labels[rows], weights, rows)
 
     mean = np.average(labels, axis=0, weights=weights)

@@ -4,19 +4,19 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-import torch
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import roc_auc_score
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from muddle.core.device import resolve_device, torch_threads
 from muddle.core.loss import Task
-from muddle.estimators.base import MAX_SEED
+from muddle.estimators.base import MAX_SEED, Estimator, watch
 from muddle.estimators.calibrate import (
     fit_calibration,
     fit_normal_scores,
@@ -24,7 +24,7 @@ from muddle.estimators.calibrate import (
     sample_rows,
 )
 from muddle.estimators.crossfit import to_fitted_member
-from muddle.estimators.importances import permutation_importances
+from muddle.estimators.importances import measure_importances
 from muddle.estimators.pool import (
     Plan,
     Pool,
@@ -40,26 +40,17 @@ from muddle.estimators.problems import (
     fit_features,
     read_classes,
     read_numbers,
-    summarise_problem,
 )
-from muddle.estimators.progress import watch
 from muddle.estimators.time_limit import choose_rows
 from muddle.page import plots
-from muddle.shipping import Shipping
-from muddle.tables import TablePreprocessor
-from muddle.tables.preprocessor import accept_any_table, record_columns
+from muddle.tables.preprocessor import TablePreprocessor
 from muddle.training.jobs import Reporter
 from muddle.training.stopping import Deadline
-from muddle_runtime.columns import FloatArray, read_table
+from muddle_runtime.columns import FloatArray
 from muddle_runtime.fitted import FittedModel, SpreadModel
 from muddle_runtime.labels import Calibration, ClassTarget, NormalScores, NumberTarget
 from muddle_runtime.parameters import check_choice, check_number
-from muddle_runtime.tables import Scale, warn
-
-# Predictions stay within the range of the training targets and this share of it beyond.
-BEYOND = 0.1
-# These belong to the training rows, which a model file does not hold.
-OF_TRAINING_ROWS = frozenset({"out_of_fold_", "out_of_fold_details_"})
+from muddle_runtime.tables import TablePlan, warn
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,9 +66,32 @@ class OutOfFold:
     spread: FloatArray | None = None  # (n, outputs) predicted sizes of errors, in units of y
 
 
+@dataclass(frozen=True, eq=False)
+class _Fit:
+    """A trained pool with the table it was trained on."""
+
+    problem: Problem
+    preprocessor: TablePreprocessor
+    pool: Pool
+    importances: tuple[FloatArray, FloatArray]  # mean and deviation
+    deadline: Deadline
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """Positions of the pool's rows among those of the problem."""
+        rows = self.pool.training.rows
+        return np.arange(len(self.problem.labels)) if rows is None else rows
+
+    def scatter(self, values: FloatArray) -> FloatArray:
+        """Values of the pool's rows among all rows, nan where time left a row out."""
+        everywhere = np.full((len(self.problem.labels), *values.shape[1:]), np.nan)
+        everywhere[self.rows] = values
+        return everywhere
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
-class FlagshipParameters:
-    """Parameters of both constructors."""
+class Flagship(Estimator):
+    """A pool of cross-fitted nets that predicts a weighted mean."""
 
     preset: Preset = "default"
     time_limit: float | None = None
@@ -86,12 +100,7 @@ class FlagshipParameters:
     random_state: int | np.random.RandomState | None = None
     verbose: bool = False
 
-
-class Flagship(Shipping, BaseEstimator, FlagshipParameters):
-    """A pool of cross-fitted nets that predicts a weighted mean."""
-
     _task: ClassVar[Task]
-    model_: FittedModel
 
     @abstractmethod
     def _score(self, predicted: FloatArray, training: TrainingSet) -> float:
@@ -108,16 +117,14 @@ class Flagship(Shipping, BaseEstimator, FlagshipParameters):
 
     def _fit_pool(
         self, problem: Problem, strata: FloatArray, normal: NormalScores | None, deadline: Deadline
-    ) -> Pool:
-        """Fit the preprocessor, train the pool and rank it; with few seconds on fewer rows."""
+    ) -> _Fit:
+        """Fit the preprocessor and train the pool; if there are few seconds, on fewer rows."""
         device = resolve_device(self.device)
         given = self.preprocessor
         if given is None:
             given = TablePreprocessor(scaling="robust+clip")
-        self.preprocessor_, matrix = fit_features(given, problem)
-        named = hasattr(self.preprocessor_, "feature_names_in_")
-        record_columns(self, self.preprocessor_._names, named)
-        n_numbers = len(self.preprocessor_.plan_.block.kept)
+        preprocessor, matrix = fit_features(given, problem)
+        n_numbers = preprocessor.plan_.n_numbers
         training = TrainingSet(matrix, n_numbers, problem.labels, strata, problem.weights, normal)
         plan = make_plan(self._task, self.preset, len(matrix), skewed=normal is not None)
         seeds = np.random.RandomState(check_random_state(self.random_state).randint(MAX_SEED))
@@ -137,38 +144,18 @@ class Flagship(Shipping, BaseEstimator, FlagshipParameters):
             watch=self._watch,
             effort=effort,
         )
-        self.leaderboard_ = pool.rank(lambda predicted: self._score(predicted, pool.training))
+        columns = _list_features(preprocessor.plan_)
         # Half of the time that is left is for intervals or calibration.
-        self._measure_importances(pool, device, int(seeds.randint(MAX_SEED)), deadline.left() / 2)
-        self._warn_about(pool)
-        return pool
+        seed, seconds = int(seeds.randint(MAX_SEED)), deadline.left() / 2
+        with torch_threads(1):  # products are many, and too small to be shared
+            importances = measure_importances(pool, columns, device, seed, seconds)
+        self._warn_about(pool, importances[0])
+        return _Fit(problem, preprocessor, pool, importances, deadline)
 
     def _watch(self, n_net_iterations: int, label: str) -> AbstractContextManager[Reporter | None]:
         return watch(n_net_iterations, f"{type(self).__name__}: {label}", bool(self.verbose))
 
-    def _measure_importances(
-        self, pool: Pool, device: torch.device, seed: int, seconds: float
-    ) -> None:
-        names = self.preprocessor_._names
-        owned: dict[Any, list[int]] = {name: [] for name in names}
-        for feature, (owner, _) in enumerate(self.preprocessor_.plan_.features):
-            owned[owner].append(feature)
-        columns = [np.array(owned[name], dtype=np.int64) for name in names]
-        training = pool.training
-        with torch_threads(1):  # products are many, and too small to be shared
-            self.feature_importances_, self.feature_importances_std_ = permutation_importances(
-                pool.members,
-                pool.weights,
-                training.matrix,
-                columns,
-                training.labels,
-                training.weights,
-                device,
-                seed,
-                seconds,
-            )
-
-    def _warn_about(self, pool: Pool) -> None:
+    def _warn_about(self, pool: Pool, importances: FloatArray) -> None:
         """Warn about configurations that were cut, left out or lost."""
         late = [trial.candidate.name for trial in pool.trials if trial.outcome == "no time"]
         lost = [trial.candidate.name for trial in pool.trials if trial.outcome == "diverged"]
@@ -177,7 +164,7 @@ class Flagship(Shipping, BaseEstimator, FlagshipParameters):
         if late:
             listed = "; ".join(late)
             cuts += [f"no time for {len(late)} of {n_planned} configurations ({listed})"]
-        if np.isnan(self.feature_importances_).any():
+        if np.isnan(importances).any():
             cuts += ["no time for feature_importances_, which are nan"]
         if cuts:
             warn(
@@ -190,24 +177,38 @@ class Flagship(Shipping, BaseEstimator, FlagshipParameters):
                 "finite loss and were left out. Clip or transform extreme feature values."
             )
 
-    def _make_model(
+    def _finish(
         self,
-        pool: Pool,
+        fit: _Fit,
+        out_of_fold: FloatArray,
+        details: OutOfFold,
         target: NumberTarget | ClassTarget,
         *,
         calibration: Calibration | None = None,
         spread: SpreadModel | None = None,
-    ) -> FittedModel:
-        """The members that predict; spread: of the member with the highest weight."""
+    ) -> Self:
+        """Keep the members that predict, and the out-of-fold predictions of the pool's rows.
+
+        spread: by the member with the highest weight.
+        """
+        pool, plan = fit.pool, fit.preprocessor.plan_
+        board = pool.rank(lambda predicted: self._score(predicted, pool.training))
         places = np.flatnonzero(pool.weights).tolist()
         if spread is not None:
             main = int(np.argmax(pool.weights))
             if main not in places:  # all weight is with the mean of the labels
                 places.append(main)
             spread = replace(spread, member=places.index(main))
-        return FittedModel(
+        training = self._describe_training(
+            fit.preprocessor,
+            seconds=fit.deadline.elapsed(),
+            table=fit.problem.summarise(plan),
+            frames={"leaderboard": board},
+        )
+        importances, deviations = fit.importances
+        self.model_ = FittedModel(
             estimator=type(self).__name__,
-            table=_OldTable(self.preprocessor_),  # type: ignore[arg-type]
+            table=plan,
             target=target,
             members=tuple(
                 to_fitted_member(pool.members[place], float(pool.weights[place]))
@@ -216,54 +217,61 @@ class Flagship(Shipping, BaseEstimator, FlagshipParameters):
             offset=pool.offset,
             calibration=calibration,
             spread=spread,
+            training=replace(training, importances=importances, importances_std=deviations),
         )
+        self._out_of_fold, self._out_of_fold_details = fit.scatter(out_of_fold), details
+        return self
 
     # --- the fitted model ------------------------------------------------------------------------
 
-    def _model(self) -> FittedModel:
-        check_is_fitted(self)
-        return self.model_
+    @property
+    def leaderboard_(self) -> pd.DataFrame:
+        """Every member of the pool, the best first."""
+        return self._frame("leaderboard")
+
+    @property
+    def feature_importances_(self) -> FloatArray | None:
+        """Rise of the out-of-fold error when a column is shuffled, mean over repeats."""
+        return self._fitted().training.importances
+
+    @property
+    def feature_importances_std_(self) -> FloatArray | None:
+        """Deviation of the importances over repeats."""
+        return self._fitted().training.importances_std
+
+    @property
+    def out_of_fold_(self) -> FloatArray:
+        """Predictions of the training rows by nets that had not seen them."""
+        self._check_training_rows("out_of_fold_")
+        return self._out_of_fold
+
+    @property
+    def out_of_fold_details_(self) -> OutOfFold:
+        """Targets and weights to compare `out_of_fold_` with."""
+        self._check_training_rows("out_of_fold_details_")
+        return self._out_of_fold_details
+
+    def _check_training_rows(self, name: str) -> None:
+        self._fitted()
+        if "_out_of_fold" not in self.__dict__:
+            raise AttributeError(
+                f"{name} is not there, because the model was loaded from a file, which holds no "
+                "training rows. Use the estimator that was fitted, or pass new rows to predict."
+            )
 
     def _configs(self) -> list[Plan]:
         """The plan for a small table with a long tail, which records of the benchmark keep."""
         return [make_plan(self._task, self.preset, 100, skewed=True)]
 
-    def _plot_learning(self, ylabel: str, ax: Any) -> Any:
+    def _plot_fit(self, kind: Literal["learning", "importances"], score: str, ax: Any) -> Any:
         check_is_fitted(self)
+        if kind == "importances":
+            means, deviations = self.feature_importances_, self.feature_importances_std_
+            return plots.plot_importances(means, deviations, self.model_.table.names, ax=ax)
         board = self.leaderboard_.dropna(subset=["iteration"])
         history = board[["configuration", "iteration", "score"]].assign(kept=board["weight"] > 0)
-        return plots.plot_learning_curves(
-            history.sort_values(["configuration", "iteration"]), ylabel=ylabel, ax=ax
-        )
-
-    def _plot_importances(self, ax: Any) -> Any:
-        check_is_fitted(self)
-        return plots.plot_importances(
-            self.feature_importances_,
-            self.feature_importances_std_,
-            self.preprocessor_._names,
-            ax=ax,
-        )
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "model_")
-
-    if not TYPE_CHECKING:  # mypy would take any name for an attribute
-
-        def __getattr__(self, name: str) -> Any:
-            """Called for a missing attribute: explain it if a model file is the reason."""
-            if name in OF_TRAINING_ROWS and "model_" in self.__dict__:
-                text = (
-                    f"{name} is not there, because the model was loaded from a file, which holds "
-                    "no training rows. Use the estimator that was fitted, or pass new rows to "
-                    "predict."
-                )
-            else:
-                text = f"{type(self).__name__!r} object has no attribute {name!r}"
-            raise AttributeError(text, name=name, obj=self)
-
-    def __sklearn_tags__(self) -> Tags:
-        return accept_any_table(super().__sklearn_tags__())
+        history = history.sort_values(["configuration", "iteration"])
+        return plots.plot_learning_curves(history, ylabel=f"out-of-fold {score}", ax=ax)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -340,22 +348,17 @@ class MuddleRegressor(RegressorMixin, Flagship):
         deadline = self._start()
         problem = read_numbers(X, y, sample_weight, type(self).__name__)
         normal = fit_normal_scores(problem.labels)
-        pool = self._fit_pool(problem, problem.labels.mean(axis=1), normal, deadline)
-        scale = Scale(problem.scale.mean, problem.scale.deviation)
-        target = NumberTarget(scale, problem.one_output, _widen_range(problem.labels))
-        predicted = target.clip(pool.out_of_fold)
-        spread, self.out_of_fold_details_ = self._fit_spread(pool, predicted, problem)
-        self.model_ = self._make_model(pool, target, spread=spread)
-        self.out_of_fold_ = target.restore(_scatter(predicted, pool, len(problem.labels)))
-        self.table_summary_ = summarise_problem(problem, self.preprocessor_)
-        self.fit_seconds_ = deadline.elapsed()
-        return self
+        fit = self._fit_pool(problem, problem.labels.mean(axis=1), normal, deadline)
+        target = replace(problem.describe_target(), bounds=problem.bounds())
+        predicted = target.clip(fit.pool.out_of_fold)
+        spread, details = self._fit_spread(fit, predicted, problem)
+        return self._finish(fit, target.restore(predicted), details, target, spread=spread)
 
     def _fit_spread(
-        self, pool: Pool, predicted: FloatArray, problem: NumberProblem
+        self, fit: _Fit, predicted: FloatArray, problem: NumberProblem
     ) -> tuple[SpreadModel, OutOfFold]:
         """Sizes of errors by the member with the highest weight, and the rows they come from."""
-        training = pool.training
+        pool, training = fit.pool, fit.pool.training
         rows = sample_rows(len(predicted))
         weights = None if training.weights is None else training.weights[rows]
         model, spread = fit_spread(
@@ -367,7 +370,7 @@ class MuddleRegressor(RegressorMixin, Flagship):
             rows,
             resolve_device(self.device),
         )
-        given = rows if training.rows is None else training.rows[rows]
+        given = fit.rows[rows]
         spread *= problem.scale.deviation
         return model, OutOfFold(given, problem.target[given], weights, spread)
 
@@ -377,7 +380,7 @@ class MuddleRegressor(RegressorMixin, Flagship):
         quantiles: levels between 0 and 1. The output then has one more axis, of these quantiles in
         the order given, from the errors of rows that had not been seen, and never crossing.
         """
-        return self._model().predict(X, quantiles=quantiles)
+        return self._predictor(X).predict(X, quantiles=quantiles)
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> FloatArray:
         """Lower and upper bounds that hold the target with this probability: (n, 2), or
@@ -387,7 +390,7 @@ class MuddleRegressor(RegressorMixin, Flagship):
         conformal: whatever the distribution, with n training rows about `coverage` of new rows
         like them are within, given that rows are exchangeable.
         """
-        bounds: FloatArray = self._model().predict_interval(X, coverage)
+        bounds: FloatArray = self._predictor(X).predict_interval(X, coverage)
         return bounds
 
     def plot(
@@ -404,11 +407,10 @@ class MuddleRegressor(RegressorMixin, Flagship):
         each configuration by iteration; "importances".
         """
         check_choice("kind", kind, ("predictions", "learning", "importances"))
-        if kind == "learning":
-            return self._plot_learning("out-of-fold R²", ax)
-        if kind == "importances":
-            return self._plot_importances(ax)
-        model, details = self._model(), self.out_of_fold_details_
+        if kind != "predictions":
+            return self._plot_fit(kind, "R²", ax)
+        check_is_fitted(self)
+        model, details = self.model_, self.out_of_fold_details_
         assert model.spread is not None
         assert details.spread is not None
         n_rows = len(details.rows)
@@ -489,33 +491,31 @@ table_summary_, fit_seconds_, n_features_in_, feature_names_in_
             class_weight=self.class_weight,
             criterion="logistic",
         )
-        pool = self._fit_pool(problem, problem.codes.astype(np.float64), None, deadline)
-        n_rows, training = len(problem.labels), pool.training
-        rows = np.arange(n_rows) if training.rows is None else training.rows
-        codes = problem.codes[rows]
-        calibration = fit_calibration(pool.out_of_fold, codes, training.weights)
-        target = ClassTarget(problem.classes, problem.zero_one)
-        self.model_ = self._make_model(pool, target, calibration=calibration)
-        self.classes_ = problem.classes
-        self.out_of_fold_ = _scatter(calibration.apply(pool.out_of_fold), pool, n_rows)
-        self.out_of_fold_details_ = OutOfFold(rows, codes, training.weights)
-        self.table_summary_ = summarise_problem(problem, self.preprocessor_)
-        self.fit_seconds_ = deadline.elapsed()
-        return self
+        fit = self._fit_pool(problem, problem.codes.astype(np.float64), None, deadline)
+        scores, weights = fit.pool.out_of_fold, fit.pool.training.weights
+        details = OutOfFold(fit.rows, problem.codes[fit.rows], weights)
+        calibration = fit_calibration(scores, details.target, weights)
+        probabilities, target = calibration.apply(scores), problem.describe_target()
+        return self._finish(fit, probabilities, details, target, calibration=calibration)
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The labels seen in `fit`, sorted."""
+        return self._fitted().classes_
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each row."""
-        return self._model().predict(X)
+        return self._predictor(X).predict(X)
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Probability of each class, (n, classes), in the order of `classes_`."""
-        probabilities: FloatArray = self._model().predict_proba(X)
+        probabilities: FloatArray = self._predictor(X).predict_proba(X)
         return probabilities
 
     def decision_function(self, X: Any) -> FloatArray:
         """Logarithms of the probabilities, (n, classes); of two classes the log-odds of the second,
         (n,). `predict` takes the largest, or the sign."""
-        scores: FloatArray = self._model().decision_function(X)
+        scores: FloatArray = self._predictor(X).decision_function(X)
         return scores
 
     def plot(
@@ -530,10 +530,8 @@ table_summary_, fit_seconds_, n_features_in_, feature_names_in_
         each configuration by iteration; "importances".
         """
         check_choice("kind", kind, ("reliability", "learning", "importances"))
-        if kind == "learning":
-            return self._plot_learning("out-of-fold area under the ROC curve", ax)
-        if kind == "importances":
-            return self._plot_importances(ax)
+        if kind != "reliability":
+            return self._plot_fit(kind, "area under the ROC curve", ax)
         check_is_fitted(self)
         details = self.out_of_fold_details_
         return plots.plot_reliability(
@@ -553,35 +551,9 @@ table_summary_, fit_seconds_, n_features_in_, feature_names_in_
         return float(np.mean(areas))
 
 
-def _widen_range(labels: FloatArray) -> FloatArray:
-    """Bounds of predictions, (2, C), from the training labels."""
-    low, high = labels.min(axis=0), labels.max(axis=0)
-    reach = BEYOND * (high - low)
-    return np.stack([low - reach, high + reach])
-
-
-def _scatter(values: FloatArray, pool: Pool, n_rows: int) -> FloatArray:
-    """Values of the pool's rows among n_rows rows, nan where time left a row out."""
-    if pool.training.rows is None:
-        return values
-    everywhere = np.full((n_rows, *values.shape[1:]), np.nan)
-    everywhere[pool.training.rows] = values
-    return everywhere
-
-
-@dataclass(frozen=True)
-class _OldTable:
-    """Until preprocessor_.plan_ is the runtime's TablePlan."""
-
-    preprocessor: TablePreprocessor
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self.preprocessor._names)
-
-    @property
-    def named(self) -> bool:
-        return hasattr(self.preprocessor, "feature_names_in_")
-
-    def transform(self, X: Any, owner: str) -> FloatArray:
-        return self.preprocessor._transform_table(read_table(X, owner), owner)
+def _list_features(plan: TablePlan) -> list[NDArray[np.int64]]:
+    """Positions of the features of each column of the table."""
+    owned: dict[str, list[int]] = {name: [] for name in plan.names}
+    for feature, (column, _) in enumerate(plan.features):
+        owned[column].append(feature)
+    return [np.array(features, dtype=np.int64) for features in owned.values()]

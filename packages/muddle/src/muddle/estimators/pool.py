@@ -43,7 +43,7 @@ from muddle.estimators.time_limit import (
     time_for_training,
 )
 from muddle.estimators.weights import weigh_members
-from muddle.tables.plan import weighted_quantiles
+from muddle.tables.plan import fit_piecewise
 from muddle.training.config import TrainConfig
 from muddle.training.data import TrainJob
 from muddle.training.jobs import Reporter, train_jobs
@@ -78,7 +78,6 @@ LEAST_RATE, MOST_RATE = 1e-3, 1e-2
 # Views: bins per number; smooth curves per number, each a mixture of cosines. Their frequencies are
 # low: over the range of the smooth clip, (-3, 3), most make less than one turn.
 N_BINS = 8
-OUTER_WIDTHS = 100.0  # the outer bins go on straight for this many widths
 N_CURVES, N_COSINES, FREQUENCY = 3, 16, 0.1
 # Tables of more numbers, counted once per net, get one view for all nets.
 MOST_NUMBERS = 2**25
@@ -91,7 +90,7 @@ BASE = TrainConfig(
     depth=3,
     width=256,
     activation="selu",
-    loss="paper",
+    loss="root_mean_square",
     n_permutations=4,
     structured_noise=0.0,
     max_iter=200,
@@ -210,48 +209,31 @@ def fit_view(
 
 
 def _fit_bins(matrix: FloatArray, n_numbers: int, weights: FloatArray | None) -> BinsView:
-    """Bins between quantiles, or between the values themselves if these are few; where quantiles
-    coincide there are fewer."""
+    """Bins between quantiles, of which those that vary on the training rows are seen."""
     numbers = matrix[:, :n_numbers]
-    starts = np.full((n_numbers, N_BINS), np.inf)
-    widths = np.ones_like(starts)
-    least, most = np.zeros_like(starts), np.ones_like(starts)
-    quantiles = weighted_quantiles(numbers, np.linspace(0, 1, N_BINS + 1), weights)
-    for i, column in enumerate(quantiles.T):
-        values = np.unique(numbers[:, i])
-        edges = values if len(values) <= N_BINS + 1 else np.unique(column)
-        used = len(edges) - 1
-        starts[i, :used] = edges[:-1]
-        widths[i, :used] = np.diff(edges)
-        least[i, 0], most[i, used - 1] = -OUTER_WIDTHS, OUTER_WIDTHS
-    filled = fill_bins(numbers, starts, widths, least, most)
+    bins = fit_piecewise(numbers, weights, N_BINS)
+    filled = fill_bins(numbers, *bins)
     kept = np.flatnonzero(np.ptp(filled, axis=0) > 0)
-    return BinsView(starts, widths, least, most, kept, n_numbers, matrix.shape[1])
-
-
-def _draw_views(
-    training: TrainingSet, name: ViewName, n_nets: int, seeds: np.random.RandomState
-) -> tuple[View, ...]:
-    """A view per net: each with waves of its own, unless the table is large."""
-    drawn = seeds.randint(MAX_SEED, size=n_nets).tolist()
-    if name != "waves" or training.matrix.size * n_nets > MOST_NUMBERS:
-        drawn = drawn[:1]
-    views = tuple(
-        fit_view(name, training.matrix, training.n_numbers, training.weights, seed)
-        for seed in drawn
-    )
-    return views if len(views) == n_nets else views * n_nets
+    return BinsView(*bins, kept, n_numbers, matrix.shape[1])
 
 
 def build_job(
     training: TrainingSet, candidate: Candidate, folds: Folds, seeds: np.random.RandomState
 ) -> tuple[tuple[View, ...], TrainJob]:
-    """The views of a candidate's nets, and their training."""
-    views = _draw_views(training, candidate.view, folds.n_nets, seeds)
-    seen = [view_features(view, training.matrix) for view in dict.fromkeys(views)]
-    own_seeds = seeds.randint(MAX_SEED, size=folds.n_nets).tolist()
+    """The view of each of a candidate's nets, and their training."""
+    matrix, n_nets = training.matrix, folds.n_nets
+    drawn = seeds.randint(MAX_SEED, size=n_nets).tolist()
+    if candidate.view != "waves" or matrix.size * n_nets > MOST_NUMBERS:
+        drawn = drawn[:1]  # one view for all nets; else each net has waves of its own
+    views = [
+        fit_view(candidate.view, matrix, training.n_numbers, training.weights, seed)
+        for seed in drawn
+    ]
+    seen = [view_features(view, matrix) for view in views]
+    own_seeds = seeds.randint(MAX_SEED, size=n_nets).tolist()
     labels, _ = training.choose_labels(candidate)
-    return views, make_job(candidate, seen, labels, training.weights, folds, own_seeds)
+    job = make_job(candidate, seen, labels, training.weights, folds, own_seeds)
+    return tuple(views * (n_nets // len(views))), job
 
 
 # --- the pool ------------------------------------------------------------------------------------

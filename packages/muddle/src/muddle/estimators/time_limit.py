@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from muddle.errors import TimeLimitError
 from muddle.training.config import N_CYCLES, TrainConfig
 from muddle.training.data import TrainJob
-from muddle.training.jobs import fix_score as choose_score_of
+from muddle.training.jobs import fix_score
 from muddle.training.stopping import Deadline
 from muddle.training.trainer import Trainer
 from muddle_runtime.columns import FloatArray
@@ -108,7 +108,7 @@ class Started(Deadline):
 
 def measure_pace(job: TrainJob, device: torch.device, deadline: Deadline) -> Pace:
     """Time a few iterations, and throw them away."""
-    job = choose_score_of(job)
+    job = fix_score(job)
     assert job.score_name is not None
     began = time.perf_counter()
     trainer = Trainer(job.data, job.config, job.seeds, job.score_name, device)

@@ -1,0 +1,365 @@
+"""Out of fold means out of fold: nets and heads that never saw the row. Threads change no bit."""
+
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muddle.core.device import torch_threads
+from muddle.errors import DivergenceError
+from muddle.estimators import crossfit
+from muddle.estimators.calibrate import fit_normal_scores
+from muddle.estimators.crossfit import (
+    Candidate,
+    Folds,
+    draw_folds,
+    join_folds,
+    join_rounds,
+    make_job,
+    to_fitted_member,
+    train_side_by_side,
+)
+from muddle.training.stopping import Deadline
+from muddle_runtime.forward import Bank, NetRef, view_features
+
+CPU = torch.device("cpu")
+N_ROWS = 52  # folds of 11 rows: three are held out twice
+
+
+def r2(predicted, labels):
+    return 1 - ((predicted - labels) ** 2).sum() / (labels**2).sum()
+
+
+# --- folds ---------------------------------------------------------------------------------------
+
+sizes = st.integers(2, 60).flatmap(lambda n: st.tuples(st.just(n), st.integers(2, min(n, 7))))
+
+
+@given(sizes, st.integers(0, 100))
+def test_every_row_is_held_out_and_no_net_sees_the_rows_it_holds_out(size, seed):
+    n_rows, n_folds = size
+    folds = draw_folds(np.arange(n_rows) % 3.0, n_folds, seed)
+    assert folds.n_nets == n_folds
+    for train, held_out in zip(folds.train, folds.held_out, strict=True):
+        assert sorted([*train, *held_out]) == list(range(n_rows))
+    counts = np.bincount(folds.held_out.ravel(), minlength=n_rows)
+    assert counts.min() == 1
+    # No more than needed to make the folds equally large, and at most one more per net.
+    assert counts.sum() == n_folds * -(-n_rows // n_folds)
+
+
+@given(sizes, st.integers(0, 100))
+def test_folds_follow_the_distribution_of_a_number(size, seed):
+    n_rows, n_folds = size
+    order = np.random.default_rng(seed).permutation(n_rows)
+    folds = draw_folds(order.astype(float), n_folds, seed)
+    # Of every n_folds rows next to each other in the target, each net holds out one.
+    for start in range(0, n_rows - n_folds + 1, n_folds):
+        neighbours = np.flatnonzero((order >= start) & (order < start + n_folds))
+        for held_out in folds.held_out:
+            assert 1 <= np.isin(neighbours, held_out).sum() <= 2  # the second makes folds equal
+
+
+def test_rare_classes_are_shared_out_evenly():
+    codes = np.repeat([0.0, 1.0], [90, 10])
+    folds = draw_folds(codes, 5, 3)
+    assert [int(codes[held_out].sum()) for held_out in folds.held_out] == [2] * 5
+
+
+def test_a_seed_draws_its_own_folds_in_random_order():
+    strata = np.arange(200.0)
+    first, again, other = (draw_folds(strata, 4, seed) for seed in (1, 1, 2))
+    assert np.array_equal(first.held_out, again.held_out)
+    assert np.array_equal(first.train, again.train)
+    assert not np.array_equal(first.held_out, other.held_out)
+    for held_out in first.held_out:
+        # Were folds dealt in one order, the first would always hold out the smallest of four.
+        assert set(held_out % 4) == {0, 1, 2, 3}
+        assert np.abs(np.diff(held_out)).mean() > 20
+    assert (np.diff(first.train) > 0).all()
+
+
+def test_predictions_return_to_their_rows_as_the_mean_over_nets():
+    folds = Folds(np.array([[2, 3], [0, 3]]), np.array([[1, 0], [2, 1]]))
+    outputs = np.array([[[1.0, -1.0], [2.0, -2.0]], [[3.0, -3.0], [5.0, -5.0]]])
+    gathered = folds.gather(outputs, 3)
+    np.testing.assert_array_equal(gathered, [[2.0, -2.0], [3.0, -3.0], [3.0, -3.0]])
+    for n_rows in (20, 23):
+        drawn = draw_folds(np.zeros(n_rows), 5, 0)
+        gathered = drawn.gather(drawn.held_out[:, :, None].astype(float), n_rows)
+        np.testing.assert_array_equal(gathered[:, 0], np.arange(n_rows))
+
+
+def test_joined_folds_are_those_of_all_rounds_in_order():
+    rounds = [draw_folds(np.zeros(20), 5, seed) for seed in (0, 1)]
+    joined = join_folds(rounds)
+    assert joined.n_nets == 10
+    np.testing.assert_array_equal(joined.train[5:], rounds[1].train)
+    np.testing.assert_array_equal(joined.held_out[:5], rounds[0].held_out)
+
+
+# --- members -------------------------------------------------------------------------------------
+
+
+def draw_table(n_rows=N_ROWS, n_labels=2):
+    rng = np.random.default_rng(0)
+    matrix = rng.normal(size=(n_rows, 3))
+    labels = matrix[:, :n_labels] + 0.3 * rng.normal(size=(n_rows, n_labels))
+    return matrix, labels
+
+
+def predict_net(member, net, matrix):
+    """Labels that the final head of one net predicts."""
+    hidden = list(member.hidden_layers(matrix, CPU))[net]
+    return member.to_labels((hidden @ member.head[net]).numpy())
+
+
+@pytest.fixture(scope="module")
+def members(cross_fit):
+    return cross_fit(*draw_table(), view="waves", config={"depth": 2})
+
+
+def test_there_is_a_member_per_end_of_a_cycle_that_predicts_out_of_fold(members, held_out_outputs):
+    assert [member.iteration for member in members] == [1, 3, 7, 15]
+    for member in members:
+        assert member.nets.n_nets == len(member.views) == 5
+        expected = held_out_outputs(member, draw_table()[0])
+        np.testing.assert_allclose(member.out_of_fold, expected, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("row", [0, 40])
+def test_the_out_of_fold_prediction_of_a_row_does_not_depend_on_its_label(row, cross_fit):
+    matrix, labels = draw_table()
+    changed = labels.copy()
+    changed[row] += [0.01, -0.01]  # the folds, by the mean of both, stay the same
+    before, after = (cross_fit(matrix, y, view="waves")[-1] for y in (labels, changed))
+    held_out_by = (before.folds.held_out == row).any(axis=1)
+    assert 1 <= held_out_by.sum() <= 2
+    np.testing.assert_array_equal(after.out_of_fold[row], before.out_of_fold[row])
+    for net in range(5):
+        # The nets that did not see the row are the same to the last bit, the others not.
+        same = torch.equal(after.held_out_head[net], before.held_out_head[net])
+        assert same == held_out_by[net]
+    # The heads that predict new rows were solved with it.
+    assert (after.head != before.head).flatten(1).any(1).all()
+
+
+def test_a_heavy_row_changes_only_the_nets_that_saw_it(cross_fit):
+    matrix, labels = draw_table()
+    weights = np.ones(N_ROWS)
+    heavy = np.where(np.arange(N_ROWS) == 9, 30.0, 1.0)
+    even, uneven = (cross_fit(matrix, labels, weights=w)[-1] for w in (weights, heavy))
+    same = [torch.equal(a, b) for a, b in zip(even.penalty, uneven.penalty, strict=True)]
+    np.testing.assert_array_equal(same, (even.folds.held_out == 9).any(axis=1))
+
+
+def test_a_signal_is_learnt_out_of_fold_and_noise_is_not(cross_fit):
+    matrix, labels = draw_table(150)
+    assert r2(cross_fit(matrix, labels)[-1].out_of_fold, labels) > 0.7
+    noise = np.random.default_rng(1).normal(size=(150, 1))
+    for member in cross_fit(matrix, noise):
+        seen = np.mean([predict_net(member, net, matrix) for net in range(5)], axis=0)
+        assert r2(member.out_of_fold, noise) < min(0.05, r2(seen, noise))
+
+
+def test_without_one_of_its_nets_there_is_no_member(cross_fit):
+    def spoil(job):  # one net has a feature beyond all bounds, in its own table
+        features = job.data.features.clone()
+        features[3] *= 1e25
+        return replace(job, data=replace(job.data, features=features))
+
+    assert cross_fit(*draw_table(), view="waves", change=spoil) == []
+
+
+def test_transformed_labels_are_transformed_back_net_by_net(cross_fit):
+    rng = np.random.default_rng(0)
+    matrix = rng.normal(size=(200, 3))
+    labels = np.exp(1.2 * matrix[:, :1] + 0.1 * rng.normal(size=(200, 1)))
+    labels = (labels - labels.mean()) / labels.std()
+    normal = fit_normal_scores(labels)
+    member = cross_fit(matrix, labels, view="waves", normal=normal, config={"depth": 2})[-1]
+    assert r2(member.out_of_fold, labels) > 0.4
+    assert member.out_of_fold.min() >= labels.min() - 1.01
+    assert r2(np.mean([predict_net(member, net, matrix) for net in range(5)], 0), labels) > 0.5
+
+
+def test_a_fitted_member_predicts_with_the_heads_of_all_rows(members):
+    member = members[-1]
+    new = np.random.default_rng(1).normal(size=(7, 3))
+    fitted = to_fitted_member(member, 0.25)
+    assert (fitted.weight, fitted.normal) == (0.25, None)
+    nets = fitted.representation
+    bank = Bank([NetRef(nets, net, head) for net, head in enumerate(fitted.head)])
+    for net, output in enumerate(bank.outputs(new)):
+        np.testing.assert_allclose(output, predict_net(member, net, new), atol=1e-5)
+
+
+@pytest.mark.parametrize("n_rows", [50, N_ROWS])
+def test_joined_rounds_predict_the_mean_over_all_nets(n_rows, cross_fit):
+    matrix, labels = draw_table(n_rows)
+    a, b, c = (cross_fit(matrix, labels, seed=seed)[-1] for seed in (0, 10, 20))
+    joined = join_rounds(a, b)
+    assert joined.nets.n_nets == joined.folds.n_nets == len(joined.held_out_head) == 10
+    assert len(joined.penalty) == len(joined.views) == len(joined.head) == 10
+    np.testing.assert_array_equal(predict_net(joined, 7, matrix), predict_net(b, 2, matrix))
+    mean = (a.out_of_fold + b.out_of_fold + c.out_of_fold) / 3
+    for three in (join_rounds(joined, c), join_rounds(a, join_rounds(b, c))):
+        np.testing.assert_allclose(three.out_of_fold, mean)
+
+
+def test_a_table_that_all_nets_share_is_sent_once(members, tiny_config):
+    matrix, labels = draw_table()
+    folds, seen = members[0].folds, view_features(members[0].views[0], matrix)
+    candidate = Candidate("tiny", "waves", tiny_config)
+    shared = make_job(candidate, [seen], labels, None, folds, range(5))
+    assert shared.data.features.shape == seen.shape
+    own = make_job(candidate, [seen] * 5, labels, np.ones(N_ROWS), folds, range(5))
+    assert own.data.features.shape == (5, *seen.shape)
+    assert own.data.labels.dtype == own.data.weights.dtype == torch.float32
+    np.testing.assert_array_equal(own.data.train_rows, folds.train)
+    np.testing.assert_array_equal(own.data.validation_rows, folds.held_out)
+
+
+# --- training side by side -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def jobs(tiny_config):
+    """Three candidates of four nets each; the second of them never has a finite loss if broken."""
+
+    def draw(broken=False):
+        rng = np.random.default_rng(0)
+        matrix = rng.normal(size=(40, 3)).astype(np.float32)
+        labels = matrix[:, :1] + 0.1 * rng.normal(size=(40, 1))
+        folds = draw_folds(labels[:, 0], 4, 0)
+        config = replace(tiny_config, max_iter=7)
+        configs = [config, replace(config, max_loss=1e-9) if broken else config, config]
+        return [
+            make_job(Candidate("any", "plain", c), [matrix], labels, None, folds, range(i, i + 4))
+            for i, c in zip((0, 4, 8), configs, strict=True)
+        ]
+
+    return draw
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Calls of train_jobs: seeds, thread, threads of torch, share of the memory."""
+    seen = []
+    train_jobs = crossfit.train_jobs
+
+    def look(jobs, **options):
+        share = options["memory_share"]
+        seen.append((jobs[0].seeds, threading.get_ident(), torch.get_num_threads(), share))
+        return train_jobs(jobs, **options)
+
+    monkeypatch.setattr(crossfit, "train_jobs", look)
+    return seen
+
+
+def train(jobs, n_rounds=1, reporter=None, device=CPU):
+    trained = train_side_by_side(
+        jobs, n_rounds, device=device, deadline=Deadline(None), reporter=reporter
+    )
+    return [one.result for one in trained]
+
+
+def test_threads_do_not_change_a_bit(jobs):
+    found = []
+    for n_threads in (1, 3):
+        with torch_threads(n_threads):
+            found.append([result.validation_output for result in train(jobs())])
+    for alone, together in zip(*found, strict=True):
+        assert torch.equal(alone, together)
+    assert not torch.equal(found[0][0], found[0][1])
+
+
+def test_each_candidate_has_a_thread_that_computes_alone(jobs, calls):
+    with torch_threads(2):
+        train(jobs())
+        assert torch.get_num_threads() == 2
+    assert {(n_threads, share) for _, _, n_threads, share in calls} == {(1, 0.5)}
+    assert threading.get_ident() not in {thread for _, thread, _, _ in calls}
+
+
+def test_rounds_are_trained_apart_and_joined_in_order(jobs, calls):
+    def list_nets(result):
+        """Which net at which end of a cycle, in order."""
+        return list(zip(result.kept, result.best_iteration.tolist(), strict=True))
+
+    whole = train(jobs())
+    calls.clear()
+    with torch_threads(2):
+        halves = train(jobs(), n_rounds=2)
+    seeds = [(i, i + 1) for i in range(0, 12, 2)]
+    assert sorted(seeds_ for seeds_, *_ in calls) == seeds
+    for one, other in zip(whole, halves, strict=True):
+        places = {pair: place for place, pair in enumerate(list_nets(one))}
+        order = [places[pair] for pair in list_nets(other)]
+        assert sorted(order) == list(range(one.n_nets))
+        torch.testing.assert_close(one.validation_output[order], other.validation_output)
+
+
+def test_seconds_of_all_rounds_count(jobs):
+    (one, *_) = train_side_by_side(jobs(), 2, device=CPU, deadline=Deadline(None), reporter=None)
+    seconds = one.result.history.seconds
+    assert one.seconds == pytest.approx(float(seconds[:, 0].nansum() + seconds[:, -1].nansum()))
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_a_candidate_that_diverges_is_none_and_the_others_are_trained(n_threads, jobs):
+    with torch_threads(n_threads):
+        first, second, third = train(jobs(broken=True))
+    assert second is None
+    assert first.n_nets == third.n_nets == 3 * 4  # ends of cycles times folds
+
+
+def fail_with(error, seeds=None):
+    train_jobs = crossfit.train_jobs
+
+    def fail(jobs, **options):
+        if seeds is None or jobs[0].seeds == seeds:
+            raise error
+        return train_jobs(jobs, **options)
+
+    return fail
+
+
+def test_a_round_that_is_lost_loses_its_candidate(jobs, monkeypatch):
+    monkeypatch.setattr(crossfit, "train_jobs", fail_with(DivergenceError("none"), (2, 3)))
+    first, second, _ = train(jobs(), n_rounds=2)
+    assert first is None
+    assert second is not None
+
+
+def test_divergence_on_a_device_is_none_for_all(jobs, monkeypatch):
+    monkeypatch.setattr(crossfit, "train_jobs", fail_with(DivergenceError("none")))
+    assert train(jobs(), device=torch.device("cuda")) == [None] * 3
+
+
+def test_other_errors_are_raised_and_settings_restored(jobs, monkeypatch):
+    monkeypatch.setattr(crossfit, "train_jobs", fail_with(RuntimeError("broken")))
+    with torch_threads(2):
+        with pytest.raises(RuntimeError, match="broken"):
+            train(jobs())
+        assert torch.get_num_threads() == 2
+
+
+def test_reports_of_all_threads_arrive(jobs):
+    class Counter:
+        done = 0
+
+        def advance(self, n_net_iterations, loss, score):
+            self.done += n_net_iterations
+
+        def say(self, text):
+            raise AssertionError(text)
+
+    counter = Counter()
+    with torch_threads(3):
+        train(jobs(), reporter=counter)
+    assert counter.done == 3 * 4 * 8

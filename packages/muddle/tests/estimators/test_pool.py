@@ -1,0 +1,421 @@
+"""Views of the matrix, and rounds of cross-fitting: which candidates go on, and with what weight."""
+
+import contextlib
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from muddle.errors import DivergenceError
+from muddle.estimators import crossfit
+from muddle.estimators import pool as pool_module
+from muddle.estimators.calibrate import fit_normal_scores
+from muddle.estimators.crossfit import Candidate
+from muddle.estimators.pool import (
+    N_BINS,
+    N_CURVES,
+    Plan,
+    TrainingSet,
+    Trial,
+    fit_pool,
+    fit_view,
+    make_plan,
+)
+from muddle.estimators.time_limit import Effort, Pace, Work
+from muddle.training.stopping import Deadline
+from muddle_runtime.forward import view_features
+
+CPU = torch.device("cpu")
+N_NUMBERS = 3
+VIEWS = ["plain", "bins", "waves"]
+
+
+# --- the plan ------------------------------------------------------------------------------------
+
+
+def test_presets_differ_in_candidates_steps_and_rounds():
+    fast, default, best = (make_plan("regression", p, 100) for p in ("fast", "default", "best"))
+    assert default.candidates == best.candidates
+    assert [c.name for c in fast.candidates] == [c.name for c in default.candidates[:2]]
+    assert (fast.n_rounds, default.n_rounds, best.n_rounds) == (1, 3, 7)
+    steps = [plan.candidates[0].config.steps for plan in (fast, default)]
+    assert steps == [100, 200]
+
+
+def test_more_rows_mean_larger_batches_more_steps_and_fewer_rounds():
+    plans = [make_plan("classification", "default", n_rows) for n_rows in (100, 5000, 10**6)]
+    configs = [plan.candidates[0].config for plan in plans]
+    assert [config.batch_size for config in configs] == [256, 1000, 2048]
+    assert [config.steps for config in configs] == [200, 496, 1500]
+    assert [plan.n_rounds for plan in plans] == [3, 1, 1]
+    rates = [config.learning_rate for config in configs]
+    assert rates == [pytest.approx(1e-3), pytest.approx(4e-3), pytest.approx(1e-2)]
+
+
+def test_a_long_tail_adds_a_candidate_but_not_to_the_fast_preset():
+    added = {
+        preset: [c for c in make_plan("regression", preset, 100, skewed=True).candidates]
+        for preset in ("fast", "default")
+    }
+    assert [c.target for c in added["default"]] == ["plain", "normal", "plain", "plain", "plain"]
+    assert {c.target for c in added["fast"]} == {"plain"}
+
+
+# --- views ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def matrix():
+    """Two numbers of many values, one of three, and two columns of zeros and ones."""
+    rng = np.random.default_rng(0)
+    few = rng.choice([-1.0, 0.0, 2.0], size=60)
+    return np.column_stack([rng.normal(size=(60, 2)), few, rng.integers(0, 2, size=(60, 2))])
+
+
+def see(name, matrix, n_numbers=N_NUMBERS, weights=None, seed=0):
+    """A view and its features."""
+    view = fit_view(name, matrix, n_numbers, weights, seed)
+    return view, view_features(view, matrix)
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_every_feature_seen_is_made_of_its_source_alone(name, matrix):
+    view, seen = see(name, matrix)
+    assert view.sources.shape == (seen.shape[1],) == (view.n_seen,)
+    for feature in range(matrix.shape[1]):
+        changed = matrix.copy()
+        changed[:, feature] = changed[::-1, feature]
+        differs = (view_features(view, changed) != seen).any(axis=0)
+        np.testing.assert_array_equal(differs, view.sources == feature)
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_are_finite_float32_the_same_per_row_and_in_a_pickle(name, matrix):
+    view, seen = see(name, matrix)
+    assert seen.dtype == np.float32
+    assert np.isfinite(view_features(view, 1e3 * matrix)).all()
+    np.testing.assert_allclose(view_features(view, matrix[7:8])[0], seen[7], rtol=1e-6)
+    again = pickle.loads(pickle.dumps(view))
+    np.testing.assert_array_equal(view_features(again, matrix), seen)
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_columns_that_are_no_numbers_are_seen_as_they_are(name, matrix):
+    view, seen = see(name, matrix, n_numbers=0)
+    np.testing.assert_array_equal(seen, matrix.astype(np.float32))
+    view, seen = see(name, matrix)
+    for feature in (3, 4):
+        (place,) = np.flatnonzero(view.sources == feature)
+        np.testing.assert_array_equal(seen[:, place], matrix[:, feature])
+
+
+def test_bins_are_filled_one_after_the_other_without_a_jump(matrix):
+    numbers = matrix[:, :1]
+    view, own = see("bins", numbers, 1)
+    assert len(view.sources) == N_BINS
+    seen = view_features(view, np.linspace(numbers.min(), numbers.max(), 2001)[:, None])
+    assert (np.diff(seen, axis=0) >= 0).all()
+    assert np.abs(np.diff(seen, axis=0)).max() < 0.05
+    np.testing.assert_allclose(seen[[0, -1]], [[0.0] * N_BINS, [1.0] * N_BINS], atol=1e-6)
+    for earlier, later in zip(seen.T[:-1], seen.T[1:], strict=True):
+        assert (earlier[later > 0] == 1).all()
+    in_bin = (own > 0).sum(axis=0) - (own >= 1).sum(axis=0)
+    assert in_bin.max() <= 60 / N_BINS + 1  # equally many rows in each
+    # The number itself is a weighted sum of bins: they lose nothing.
+    columns = np.column_stack([np.ones(60), own])
+    found, *_ = np.linalg.lstsq(columns, numbers[:, 0])
+    np.testing.assert_allclose(columns @ found, numbers[:, 0], atol=1e-4)
+
+
+def test_bins_count_rows_by_weight():
+    numbers = np.linspace(0.0, 1.0, 101)[:, None]
+    heavy = np.where(numbers[:, 0] < 0.2, 9.0, 1.0)
+    plain, weighted = (see("bins", numbers, 1, w)[0] for w in (None, heavy / heavy.mean()))
+    row = np.array([[0.2]])
+    assert view_features(plain, row).sum() == pytest.approx(0.2 * N_BINS, abs=0.1)
+    assert view_features(weighted, row).sum() > 0.6 * N_BINS
+
+
+def test_a_number_of_few_values_has_few_bins_and_a_constant_none(matrix):
+    view, seen = see("bins", matrix)
+    expected = {-1.0: [0, 0], 0.0: [1, 0], 2.0: [1, 1]}
+    wanted = [expected[value] for value in matrix[:, 2]]
+    np.testing.assert_allclose(seen[:, view.sources == 2], wanted)
+    view, seen = see("bins", np.column_stack([matrix[:, 0], np.full(60, 2.0), matrix[:, 3]]), 2)
+    assert set(view.sources) == {0, 2}
+    assert np.isfinite(seen).all()
+
+
+def test_waves_are_the_matrix_and_drawn_curves_of_each_number(matrix):
+    view, seen = see("waves", matrix, seed=1)
+    assert seen.shape == (60, 5 + N_NUMBERS * N_CURVES)
+    np.testing.assert_array_equal(seen[:, :5], matrix.astype(np.float32))
+    curves = seen[:, 5:].reshape(60, N_NUMBERS, N_CURVES)
+    for number in range(N_NUMBERS):
+        angles = 2 * np.pi * np.outer(matrix[:, number], view.frequencies[number])
+        expected = np.cos(angles + view.phases[number]) @ view.mixtures[number]
+        np.testing.assert_allclose(curves[:, number], expected, atol=1e-5)
+    np.testing.assert_array_equal(see("waves", matrix, seed=1)[1], seen)
+    assert (see("waves", matrix, seed=2)[1][:, 5:] != seen[:, 5:]).any(axis=0).all()
+
+
+def test_curves_are_bounded_and_smooth(matrix):
+    view, _ = see("waves", matrix[:, :1], 1)
+    values = np.linspace(-3, 3, 601)[:, None]
+    seen = view_features(view, values)[:, 1:]
+    bound = np.abs(view.mixtures[0]).sum(axis=0)
+    assert (np.abs(view_features(view, 100 * values)[:, 1:]) <= bound + 1e-5).all()
+    assert np.abs(np.diff(seen, axis=0)).max() < 0.05
+    assert np.ptp(seen, axis=0).min() > 0.01
+
+
+# --- rounds --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def candidates(tiny_config):
+    """By name. "mute" has a penalty under which nothing is learnt; "broken" never a finite loss."""
+    change = {
+        "waves": ("waves", {}),
+        "plain": ("plain", {"depth": 2}),
+        "deep": ("plain", {"depth": 2}),
+        "mute": ("bins", {"penalty": 1e9, "learning_rate": 1e-6}),
+        "broken": ("plain", {"max_loss": 1e-9}),
+    }
+    return {
+        name: Candidate(name, view, replace(tiny_config, **options))
+        for name, (view, options) in change.items()
+    }
+
+
+def draw_rows(n_rows=60, signal=1.0, n_labels=1, weights=None):
+    rng = np.random.default_rng(0)
+    matrix = rng.normal(size=(n_rows, 3))
+    labels = signal * matrix[:, :n_labels] + 0.3 * rng.normal(size=(n_rows, n_labels))
+    labels = (labels - labels.mean(axis=0)) / labels.std(axis=0)
+    return TrainingSet(matrix, 3, labels, labels.mean(axis=1), weights)
+
+
+class Watcher:
+    """Remembers the announced and the reported iterations."""
+
+    def __init__(self):
+        self.announced, self.done = [], []
+
+    @contextlib.contextmanager
+    def __call__(self, n_net_iterations, label):
+        self.announced.append((label, n_net_iterations))
+        self.done.append(0)
+        yield self
+
+    def advance(self, n_net_iterations, loss, score):
+        self.done[-1] += n_net_iterations
+
+    def say(self, text):
+        raise AssertionError(text)
+
+
+@pytest.fixture(scope="session")
+def fit(candidates):
+    def fit(training, names, n_rounds=1, seed=0, watch=None, limit=None):
+        chosen = [candidates[name] if isinstance(name, str) else name for name in names]
+        effort = None
+        if limit is not None:  # a machine that is fast enough for all of it
+            n_rows = len(training.labels)
+            work = Work(chosen[0].config, 12, n_rows, n_rows - n_rows // 5, 5)
+            effort = Effort(Pace(1e-15, 1e-15), work, ())
+        return fit_pool(
+            training,
+            Plan(tuple(chosen), n_rounds),
+            device=CPU,
+            deadline=Deadline(limit),
+            effort=effort,
+            seeds=np.random.RandomState(seed),
+            watch=watch or Watcher(),
+        )
+
+    return fit
+
+
+@pytest.fixture(scope="session")
+def three_rounds(fit):
+    return fit(draw_rows(), ["waves", "mute"], n_rounds=3)
+
+
+def trials_of(pool):
+    return {trial.candidate.name: trial for trial in pool.trials}
+
+
+def r2(predicted, labels):
+    return 1 - ((predicted - labels) ** 2).sum() / (labels**2).sum()
+
+
+def test_only_candidates_with_weight_get_further_rounds(three_rounds, held_out_outputs):
+    trials = trials_of(three_rounds)
+    for name, n_rounds in (("waves", 3), ("mute", 1)):
+        assert trials[name].n_rounds == n_rounds
+        for member in trials[name].members:
+            assert member.nets.n_nets == member.folds.n_nets == len(member.views) == 5 * n_rounds
+    weights = {"waves": 0.0, "mute": 0.0}
+    for member, weight in zip(three_rounds.members, three_rounds.weights, strict=True):
+        weights[member.candidate.name] += weight
+        # Out of fold, all nets that held a row out predict it.
+        expected = held_out_outputs(member, three_rounds.training.matrix)
+        np.testing.assert_allclose(member.out_of_fold, expected, rtol=1e-9, atol=1e-10)
+    assert weights["mute"] < pool_module.LEAST_SHARE
+
+
+def test_further_rounds_have_nets_and_folds_of_their_own(three_rounds):
+    member = three_rounds.members[0]
+    assert len({tuple(rows) for rows in member.folds.held_out}) == 15
+    assert len({tuple(net.flatten().tolist()) for net in member.nets.weights[0]}) == 15
+    counts = np.bincount(member.folds.held_out.ravel(), minlength=60)
+    np.testing.assert_array_equal(counts, 3)
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected"),
+    [
+        ({"waves": 0.91, "plain": 0.09}, {"waves": 2, "plain": 1}),
+        ({"waves": 0.89, "plain": 0.11}, {"waves": 2, "plain": 2}),
+        ({"waves": 0.3, "plain": 0.2, "deep": 0.5}, {"waves": 2, "plain": 1, "deep": 2}),
+    ],
+)
+def test_further_rounds_are_for_the_two_with_the_highest_weights(
+    shares, expected, fit, monkeypatch
+):
+    weights = np.repeat([share / 4 for share in shares.values()], 4)  # of members, by candidate
+    monkeypatch.setattr(pool_module, "weigh_members", lambda *_: weights)
+    trials = trials_of(fit(draw_rows(), list(shares), n_rounds=2))
+    assert {name: trial.n_rounds for name, trial in trials.items()} == expected
+
+
+def test_out_of_fold_labels_are_the_weighted_mean_of_members(fit):
+    training = draw_rows(120, n_labels=2)
+    pool = fit(training, ["waves", "plain", "mute"])
+    assert len(pool.members) == len(pool.weights) == 12
+    pairs = zip(pool.weights, pool.members, strict=True)
+    expected = sum(weight * member.out_of_fold for weight, member in pairs) + pool.offset
+    np.testing.assert_allclose(pool.out_of_fold, expected)
+    assert r2(pool.out_of_fold, training.labels) > 0.7
+    noise = draw_rows(120, signal=0.0)
+    assert r2(fit(noise, ["waves", "plain"]).out_of_fold, noise.labels) < 0.05
+
+
+def test_a_pool_without_weights_predicts_the_mean(fit, monkeypatch):
+    monkeypatch.setattr(pool_module, "weigh_members", lambda predicted, *_: 0 * predicted[:, 0, 0])
+    training = draw_rows()
+    training = replace(training, labels=training.labels + 0.5)  # as of uneven classes
+    pool = fit(training, ["waves"], n_rounds=2)
+    mean = training.labels.mean(axis=0)
+    assert pool.offset == pytest.approx(mean)
+    assert pool.out_of_fold == pytest.approx(np.tile(mean, (60, 1)))
+
+
+@pytest.mark.parametrize("limit", [None, 1000.0])
+def test_a_candidate_that_diverges_is_named_and_left_out(fit, limit):
+    for order in (["broken", "waves"], ["waves", "broken"]):
+        trials = trials_of(fit(draw_rows(), order, n_rounds=2, limit=limit))
+        assert (trials["broken"].outcome, trials["broken"].members) == ("diverged", [])
+        assert (trials["waves"].outcome, trials["waves"].n_rounds) == ("trained", 2)
+    with pytest.raises(DivergenceError, match="none of 1 configurations had nets with a finite"):
+        fit(draw_rows(), ["broken"], limit=limit)
+
+
+def test_a_further_round_that_fails_leaves_the_first_as_it_was(fit, monkeypatch):
+    trial = trials_of(fit(draw_rows(), ["waves"]))["waves"]
+    members, before = trial.members, replace(trial, seconds=2.0)
+    cut = [*members[:-1], replace(members[-1], iteration=members[-1].iteration - 1)]
+    for later in ([], members[:3], cut):
+        assert before.add_round(replace(trial, members=later)) is before
+    assert Trial(trial.candidate, [], 0.0, 0, "no time").add_round(trial) is trial
+    both = before.add_round(replace(trial, seconds=1.0))
+    assert (both.seconds, both.n_rounds, both.outcome) == (3.0, 2, "trained")
+    assert both.members[0].nets.n_nets == 10
+    trained = []
+
+    def fail_later(*args, **options):
+        if trained:
+            raise DivergenceError("none")
+        trained.append(True)
+        return train_jobs(*args, **options)
+
+    train_jobs = crossfit.train_jobs
+    monkeypatch.setattr(crossfit, "train_jobs", fail_later)
+    trial = trials_of(fit(draw_rows(), ["waves"], n_rounds=3))["waves"]
+    assert (trial.outcome, trial.n_rounds, len(trial.members)) == ("trained", 1, 4)
+
+
+def test_a_seed_repeats_the_pool_to_the_last_bit(fit):
+    first, again, other = (
+        fit(draw_rows(), ["waves", "plain"], n_rounds=2, seed=seed) for seed in (3, 3, 4)
+    )
+    np.testing.assert_array_equal(first.out_of_fold, again.out_of_fold)
+    np.testing.assert_array_equal(first.weights, again.weights)
+    assert (first.out_of_fold != other.out_of_fold).all()
+
+
+def test_nets_draw_their_own_waves_unless_the_table_is_large_and_share_bins(fit, monkeypatch):
+    def count(name):
+        views = fit(draw_rows(), [name]).members[0].views
+        assert len(views) == 5
+        return len({id(view) for view in views})
+
+    assert count("waves") == 5
+    assert count("mute") == 1
+    monkeypatch.setattr(pool_module, "MOST_NUMBERS", 60 * 3 * 5 - 1)
+    assert count("waves") == 1
+
+
+def test_only_candidates_for_normal_scores_learn_transformed_labels(fit, candidates):
+    training = draw_rows(100)
+    normal = replace(candidates["plain"], name="normal scores", target="normal")
+    assert training.choose_labels(normal) == (training.labels, None)  # there is no long tail
+    labels = np.exp(1.2 * training.matrix[:, :1])
+    labels = (labels - labels.mean()) / labels.std()
+    training = replace(training, labels=labels, normal=fit_normal_scores(labels))
+    trials = trials_of(fit(training, ["plain", normal]))
+    assert trials["plain"].members[-1].normal is None
+    assert trials["normal scores"].members[-1].normal is training.normal
+    for trial in trials.values():  # both in the units of the labels
+        assert r2(trial.members[-1].out_of_fold, labels) > 0.3
+    assert np.abs(training.choose_labels(normal)[0] - labels).max() > 0.5
+
+
+@pytest.mark.parametrize("n_rows", [2, 3, 7])
+def test_a_handful_of_rows_has_as_many_folds_as_rows(fit, n_rows):
+    pool = fit(draw_rows(n_rows), ["plain"], n_rounds=2)
+    assert pool.members[0].folds.n_nets == 2 * min(5, n_rows)
+    assert np.isfinite(pool.out_of_fold).all()
+
+
+def test_row_weights_reach_nets_and_pool(fit, monkeypatch):
+    weights = np.where(np.arange(60) < 30, 1.9, 0.1)
+    seen = []
+    original = pool_module.weigh_members
+
+    def watch(predicted, labels, row_weights):
+        seen.append(row_weights)
+        return original(predicted, labels, row_weights)
+
+    monkeypatch.setattr(pool_module, "weigh_members", watch)
+    even, uneven = (fit(draw_rows(weights=w), ["plain"]).members[-1] for w in (None, weights))
+    assert seen[0] is None
+    np.testing.assert_array_equal(seen[1], weights)
+    assert not torch.allclose(even.head, uneven.head)
+
+
+def test_weights_of_chosen_rows_have_mean_one():
+    training = draw_rows(weights=np.where(np.arange(60) < 30, 1.9, 0.1))
+    chosen = training.take(np.arange(20))
+    np.testing.assert_allclose(chosen.weights, 1.0)
+    np.testing.assert_array_equal(chosen.rows, np.arange(20))
+
+
+def test_all_work_is_announced_and_done(fit):
+    watcher = Watcher()
+    fit(draw_rows(), ["waves", "mute"], n_rounds=3, watch=watcher)
+    assert watcher.announced == [("first round", 2 * 5 * 16), ("further rounds", 10 * 16)]
+    assert watcher.done == [160, 160]

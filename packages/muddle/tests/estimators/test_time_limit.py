@@ -1,0 +1,381 @@
+"""The part of the work that fits into a time limit, on machines whose speed is made up: no clock is
+read."""
+
+import warnings
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muddle import MuddleClassifier, MuddleRegressor
+from muddle.errors import TimeLimitError
+from muddle.estimators import pool, time_limit
+from muddle.estimators.time_limit import (
+    LATER_SHARE,
+    RESERVE,
+    Pace,
+    Work,
+    choose_rows,
+    fit_to_time,
+    has_time,
+    measure_pace,
+    stop_in_time,
+    time_for_training,
+)
+from muddle.training import stopping
+from muddle.training.config import TrainConfig
+from muddle.training.data import TrainingData, TrainJob
+from muddle.training.stopping import Deadline
+
+FAST = {"preset": "fast", "random_state": 0, "device": "cpu"}
+LIMIT = 1000.0
+CONFIG = TrainConfig(depth=2, width=64, max_iter=200, schedule="cycles", keep="cycles")
+WORK = Work(CONFIG, n_features=10, n_rows=1000, n_train=800, n_nets=5)
+# An iteration of the work takes 10 ms, its start 50 ms.
+PACE = Pace(start=0.05 / WORK.iteration, step=0.01 / WORK.iteration)
+
+
+class Clock(Deadline):
+    """A deadline with this many seconds elapsed."""
+
+    def __init__(self, limit, elapsed):
+        super().__init__(limit)
+        self.gone = elapsed
+
+    def elapsed(self):
+        return self.gone
+
+
+# --- the plan ------------------------------------------------------------------------------------
+
+
+def test_seconds_are_those_of_start_steps_and_heads():
+    heads = PACE.heads(WORK)
+    last = replace(WORK, config=replace(CONFIG, keep="last"))
+    assert heads == pytest.approx(4 * PACE.heads(last))  # heads of every snapshot
+    assert PACE.seconds(WORK) == pytest.approx(0.05 + 200 * 0.01 + heads)
+    assert PACE.steps_within(WORK, 0.05 + heads + 1.2345) == 123
+    assert PACE.steps_within(WORK, 0.0) == 0
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"n_nets": 10},
+        {"n_features": 1000},
+        {"n_rows": 100_000, "n_train": 80_000},
+        {"config": replace(CONFIG, depth=3)},
+        {"config": replace(CONFIG, width=256)},
+        {"config": replace(CONFIG, max_iter=400)},
+    ],
+    ids=str,
+)
+def test_more_work_takes_longer(more):
+    assert PACE.seconds(replace(WORK, **more)) > 1.2 * PACE.seconds(WORK)
+
+
+@given(st.floats(-1.0, 3.0))
+def test_work_is_cut_to_the_time_or_to_one_step(seconds):
+    fitted = fit_to_time(WORK, PACE, seconds)
+    assert 1 <= fitted.config.steps <= 200
+    assert fitted.n_nets >= 2
+    assert fitted.n_train < fitted.n_rows
+    assert fitted.config.steps == 1 or PACE.seconds(fitted) <= seconds * (1 + 1e-9)
+    assert (fitted == WORK) == (PACE.seconds(WORK) <= seconds)
+
+
+@given(st.floats(0.01, 3.0), st.floats(0.01, 3.0))
+def test_more_time_never_means_less_work(one, other):
+    less, more = (fit_to_time(WORK, PACE, seconds) for seconds in sorted((one, other)))
+    assert less.n_nets <= more.n_nets
+    assert less.n_rows <= more.n_rows
+    assert (less.config.keep, more.config.keep) != ("cycles", "last")
+
+
+def test_two_hundred_steps_are_enough_to_keep_all_folds():
+    long = replace(WORK, config=replace(CONFIG, max_iter=1500))
+    last = replace(long, config=replace(long.config, keep="last"))
+    just = 0.05 + PACE.heads(last)
+    kept = fit_to_time(long, PACE, just + 201 * 0.01)
+    assert (kept.n_nets, kept.config.steps) == (5, 201)
+    assert fit_to_time(long, PACE, just + 199 * 0.01).n_nets == 2
+
+
+def test_a_later_candidate_must_fit_into_a_part_of_the_time_left():
+    limit = PACE.seconds(WORK) / LATER_SHARE / (1 - RESERVE)
+    assert has_time(WORK, PACE, Clock(1.01 * limit, 0.0))
+    assert not has_time(WORK, PACE, Clock(0.99 * limit, 0.0))
+    assert not has_time(WORK, PACE, Clock(1.01 * limit, 0.05 * limit))
+
+
+def test_training_stops_in_time_for_its_heads_and_the_later_steps():
+    assert time_for_training(Clock(10.0, 3.0)) == pytest.approx((1 - RESERVE) * 10 - 3)
+    assert time_for_training(Clock(10.0, 9.9)) < 0
+    stop = stop_in_time(WORK, PACE, Clock(10.0, 3.0))
+    assert stop.limit == pytest.approx((1 - RESERVE) * 10 - 3 - PACE.heads(WORK))
+    late = stop_in_time(WORK, PACE, Clock(10.0, 9.9))
+    assert late.is_over()
+    late.check_first_iteration()  # a probe has shown that there is time for one
+
+
+class SlowTrainer:
+    """Takes 2 s to start with its first iteration, and 0.5 s for each of the others."""
+
+    def __init__(self, data, config, seeds, score_name, device):
+        self.seconds, self.is_done, self.iteration = [], False, 0
+        self.n_iterations = config.steps + 1
+        SlowTrainer.made = self
+
+    def advance(self):
+        self.seconds.append(2.0 if self.iteration == 0 else 0.5)
+        SlowTrainer.clock += self.seconds[-1]
+        self.iteration += 1
+
+    def look(self):
+        self.is_done = self.iteration == self.n_iterations
+
+
+@pytest.fixture
+def probe(monkeypatch):
+    """Measures a job of this many iterations on a slow machine."""
+    SlowTrainer.clock = 0.0
+    monkeypatch.setattr(time_limit, "Trainer", SlowTrainer)
+    monkeypatch.setattr(time_limit.time, "perf_counter", lambda: SlowTrainer.clock)
+    rows = torch.arange(10)
+    features, labels = torch.zeros(10, 3), torch.zeros(10, 1)
+    data = TrainingData(features, labels, None, rows[None, 2:], rows[None, :2])
+
+    def measure(max_iter=200, deadline=None):
+        job = TrainJob(replace(CONFIG, max_iter=max_iter), data, (0,), "r2")
+        pace = measure_pace(job, torch.device("cpu"), deadline or Clock(100.0, 0.0))
+        return pace, Work.of(job)
+
+    return measure
+
+
+def test_pace_is_measured_by_iterations_after_the_first(probe):
+    pace, work = probe()
+    assert (work.n_rows, work.n_train, work.n_features, work.n_nets) == (10, 8, 3, 1)
+    assert pace.start * work.iteration == pytest.approx(2.0)
+    assert pace.step * work.iteration == pytest.approx(0.5)
+    assert SlowTrainer.made.iteration < 10  # the probe is thrown away
+    pace, work = probe(max_iter=1)  # over at once
+    assert 0 < pace.step * work.iteration <= 2.0
+
+
+def test_a_limit_that_is_over_after_the_first_iteration_is_an_error(probe):
+    with pytest.raises(TimeLimitError, match=r"time_limit=1.0 s was over .* Raise time_limit"):
+        probe(deadline=Clock(1.0, 2.0))
+
+
+def test_sampled_rows_follow_the_target():
+    strata = np.random.default_rng(0).lognormal(size=5000)
+    rows = choose_rows(strata, 500, of_classes=False)
+    assert len(rows) == len(set(rows.tolist())) == 500
+    assert (np.diff(rows) > 0).all()
+    levels = [0.1, 0.5, 0.9, 1.0]
+    np.testing.assert_allclose(
+        np.quantile(strata[rows], levels), np.quantile(strata, levels), rtol=0.02
+    )
+
+
+def test_sampled_rows_hold_two_of_each_class_and_the_only_one_of_another():
+    codes = np.zeros(1000)
+    codes[[10, 20, 30]] = 1
+    codes[999] = 2
+    rows = choose_rows(codes, 20, of_classes=True)
+    counts = np.bincount(codes[rows].astype(int))
+    assert counts[1] >= 2
+    assert counts[2] == 1
+    assert len(rows) <= 25
+
+
+# --- fits with a limit ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A function that sets the seconds that an iteration of one net of width 32 takes on 60 rows of
+    4 columns. The time of the fit itself does not count."""
+    monkeypatch.setattr(pool, "BASE", replace(pool.BASE, width=32, max_iter=24))
+
+    def set_speed(seconds):
+        operations = 60 * (3 * (4 * 32 + 32**2) + 32**2 / 2)
+        speed = Pace(start=seconds / operations, step=seconds / operations)
+        monkeypatch.setattr(pool, "measure_pace", lambda job, device, deadline: speed)
+        monkeypatch.setattr(stopping.Deadline, "elapsed", lambda self: 0.0)
+
+    return set_speed
+
+
+@pytest.fixture
+def few_rows(machine, monkeypatch):
+    """400 rows on a machine that has time for 100 of them."""
+    monkeypatch.setattr(time_limit, "FEWEST_ROWS", 100)
+    monkeypatch.setattr(time_limit, "SMALL_BATCH", 40)
+    machine(seconds=60.0)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 4))
+    return X, X[:, 0] + 0.1 * rng.normal(size=400)
+
+
+def plan_of_regression():
+    """Candidates of the small pool for 80 rows: names, and iterations of the first."""
+    candidates = pool.make_plan("regression", "fast", 80).candidates
+    return [candidate.name for candidate in candidates], candidates[0].config.steps
+
+
+def fit_quietly(make, X, y, sample_weight=None, **options):
+    """The model and its warnings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = make(**FAST | {"time_limit": LIMIT} | options).fit(X, y, sample_weight)
+    assert all(warning.filename == __file__ for warning in caught)
+    return model, [str(warning.message) for warning in caught]
+
+
+@pytest.mark.parametrize("make", [MuddleRegressor, MuddleClassifier])
+@pytest.mark.parametrize("preset", ["fast", "default"])
+def test_enough_time_changes_nothing(make, preset, numbers, classes, small_nets):
+    X, y = numbers if make is MuddleRegressor else classes
+    without, within = (
+        make(**FAST | {"preset": preset, "time_limit": limit}).fit(X, y) for limit in (None, 1e6)
+    )
+    assert (within.out_of_fold_ == without.out_of_fold_).all()
+    assert (within.feature_importances_ == without.feature_importances_).all()
+    timeless = [column for column in without.leaderboard_ if column != "seconds"]
+    assert within.leaderboard_[timeless].equals(without.leaderboard_[timeless])
+
+
+def test_no_time_at_all_is_an_error_that_tells_what_to_do(numbers, small_nets):
+    with pytest.raises(TimeLimitError, match=r"time_limit=1e-09 s was over .* Raise time_limit"):
+        MuddleRegressor(**FAST, time_limit=1e-9).fit(*numbers)
+
+
+def test_a_slow_machine_cuts_the_first_configuration_and_leaves_others_out(machine, numbers):
+    machine(seconds=20.0)
+    X, y = numbers
+    model, (text,) = fit_quietly(MuddleRegressor, X, y)
+    (first, *others), n_steps = plan_of_regression()
+    board = model.leaderboard_.set_index("configuration")
+    assert board.loc[first, "outcome"] == "shortened"
+    assert board.loc[first, "weight"] > 0.9
+    assert 1 <= board.loc[first, "iteration"] < n_steps
+    assert board.loc[first, "n_nets"] == 2
+    for other in others:
+        assert board.loc[other, ["outcome", "n_nets", "weight"]].tolist() == ["no time", 0, 0.0]
+    assert text.startswith(f"time_limit={LIMIT} s: {first!r} was cut to ")
+    assert f"of {n_steps} iterations" in text
+    assert "2 of 5 folds" in text
+    assert "its last snapshot" in text
+    left_out = f"{len(others)} of {1 + len(others)} configurations ({'; '.join(others)})"
+    assert f"no time for {left_out}" in text
+    assert np.isfinite(model.out_of_fold_).all()
+    assert np.isfinite(model.predict_interval(X)).all()
+
+
+def test_more_time_gives_more_iterations(machine, numbers):
+    reached = []
+    for seconds in (100.0, 20.0, 12.0):
+        machine(seconds)
+        model, _ = fit_quietly(MuddleRegressor, *numbers)
+        reached.append(model.leaderboard_["iteration"].max())
+    assert reached == sorted(set(reached))
+
+
+def test_a_later_configuration_is_trained_whole_or_not_at_all(machine, monkeypatch, numbers):
+    machine(seconds=1e-9)
+    monkeypatch.setattr(pool, "has_time", lambda work, speed, deadline: False)
+    model, (text,) = fit_quietly(MuddleRegressor, *numbers)
+    (first, *others), n_steps = plan_of_regression()
+    board = model.leaderboard_.set_index("configuration")
+    assert set(board.loc[first, "outcome"]) == {"trained"}
+    assert board.loc[first, "iteration"].max() == n_steps
+    assert set(board.loc[others, "outcome"]) == {"no time"}
+    assert f"no time for {len(others)} of {1 + len(others)} configurations" in text
+    assert "was cut" not in text
+
+
+def test_further_rounds_without_time_are_told(machine, monkeypatch, numbers):
+    machine(seconds=1e-9)
+    monkeypatch.setattr(pool, "has_time", lambda work, speed, deadline: work.n_nets == 5)
+    model, (text,) = fit_quietly(MuddleRegressor, *numbers, preset="default")
+    assert set(model.leaderboard_["n_rounds"]) == {1}
+    assert "no time for further rounds of" in text
+
+
+def test_rows_are_left_out_when_nothing_else_helps(few_rows):
+    X, y = few_rows
+    model, (text,) = fit_quietly(MuddleRegressor, X, y)
+    assert "100 of 400 rows" in text
+    assert "batches of 40 rows" in text
+    assert model.out_of_fold_.shape == (400,)
+    rows = np.flatnonzero(np.isfinite(model.out_of_fold_))
+    np.testing.assert_array_equal(model.out_of_fold_details_.rows, rows)
+    np.testing.assert_array_equal(model.out_of_fold_details_.target, y[rows])
+    assert len(rows) == 100
+    assert np.isfinite(model.predict_interval(X)).all()
+
+
+def test_every_class_keeps_rows_when_rows_are_left_out(few_rows):
+    X, y = few_rows
+    y = np.where(y > 0, "common", "usual")
+    y[[3, 200]] = "rare"
+    model, (text,) = fit_quietly(MuddleClassifier, X, y)
+    assert "of 400 rows" in text
+    assert model.classes_.tolist() == ["common", "rare", "usual"]
+    known = np.isfinite(model.out_of_fold_).all(axis=1)
+    assert known[[3, 200]].all()
+    assert 100 <= known.sum() <= 104
+    details = model.out_of_fold_details_
+    np.testing.assert_array_equal(model.classes_[details.target], y[details.rows])
+    assert model.predict_proba(X).shape == (400, 3)
+
+
+@pytest.mark.parametrize("make", [MuddleRegressor, MuddleClassifier])
+def test_a_fit_on_fewer_rows_can_be_drawn(make, few_rows):
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    X, y = few_rows
+    model, _ = fit_quietly(make, X, y if make is MuddleRegressor else y > 0)
+    try:
+        assert model.plot().has_data()
+        assert model.plot("learning").has_data()
+    finally:
+        pyplot.close("all")
+
+
+def test_weights_follow_their_rows_when_rows_are_left_out(few_rows):
+    X, _ = few_rows
+    y = np.where(np.random.default_rng(1).random(400) < 0.5, 0.0, 10.0) + 0.01 * X[:, 0]
+    weights = np.where(y > 5, 9.0, 1.0)
+    model, _ = fit_quietly(MuddleRegressor, X, y, weights)
+    assert model.predict(X).mean() == pytest.approx(9, abs=1)
+
+
+def test_a_machine_that_slows_down_stops_the_training_that_was_planned(
+    monkeypatch, numbers, machine
+):
+    """Every reading of the clock takes a second: fewer iterations than planned fit."""
+    ticks = iter(range(10**6))
+    clock = SimpleNamespace(perf_counter=lambda: float(next(ticks)), time=lambda: 0.0)
+    monkeypatch.setattr(stopping, "time", clock)
+    monkeypatch.setattr(pool, "measure_pace", lambda *_: Pace(start=0.0, step=1e-12))
+    model, said = fit_quietly(MuddleRegressor, *numbers, time_limit=12.0)
+    assert model.leaderboard_["iteration"].max() < plan_of_regression()[1]
+    assert len(said) == 1
+    assert np.isfinite(model.out_of_fold_).all()
+
+
+def test_importances_without_time_are_nan_and_told(monkeypatch, machine, numbers):
+    machine(seconds=1e-9)
+    monkeypatch.setattr(stopping.Deadline, "left", lambda self: 0.0)
+    model, (text,) = fit_quietly(MuddleRegressor, *numbers)
+    assert np.isnan(model.feature_importances_).all()
+    assert "no time for feature_importances_, which are nan" in text

@@ -1,0 +1,161 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muddle.estimators import weights as weighing
+from muddle.estimators.weights import weigh_members
+
+
+def draw(sizes, n_rows=200, n_labels=1, seed=0):
+    """Labels, and members that miss them by independent errors of these sizes."""
+    rng = np.random.default_rng(seed)
+    labels = rng.normal(size=(n_rows, n_labels))
+    errors = rng.normal(size=(len(sizes), n_rows, n_labels))
+    return labels + np.reshape(sizes, (-1, 1, 1)) * errors, labels
+
+
+def loss(weights, predicted, labels):
+    mixed = np.tensordot(weights, predicted, axes=1) + (1 - weights.sum()) * labels.mean(axis=0)
+    return ((mixed - labels) ** 2).mean()
+
+
+@given(
+    st.lists(st.floats(0.01, 10.0), min_size=1, max_size=12),
+    st.integers(1, 60),
+    st.integers(1, 3),
+    st.integers(0, 50),
+)
+def test_weights_sum_to_one_at_most_and_none_is_negative(sizes, n_rows, n_labels, seed):
+    weights = weigh_members(*draw(sizes, n_rows, n_labels, seed), None)
+    assert weights.shape == (len(sizes),)
+    assert 0 <= weights.sum() <= 1 + 1e-9
+    assert (weights >= 0).all()
+
+
+def test_a_member_that_is_right_in_the_mean_has_all_the_weight():
+    rng = np.random.default_rng(0)
+    predicted = rng.normal(size=(1, 5000, 1))
+    labels = predicted[0] + rng.normal(size=(5000, 1))  # errors independent of it
+    assert weigh_members(predicted, labels, None) == pytest.approx([1.0], abs=0.03)
+
+
+def test_noise_leaves_the_weight_to_the_mean():
+    rng = np.random.default_rng(0)
+    labels = rng.normal(size=(400, 1))
+    assert weigh_members(rng.normal(size=(5, 400, 1)), labels, None).sum() < 0.3
+
+
+def test_members_that_exaggerate_are_held_back():
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=(1, 5000, 1))
+    labels = truth[0] + 0.1 * rng.normal(size=(5000, 1))
+    assert weigh_members(2 * truth, labels, None) == pytest.approx([0.5], abs=0.01)
+
+
+@pytest.mark.parametrize("size", [0.0, 0.3])
+def test_equal_members_get_equal_weights(size):
+    predicted, labels = draw([size])
+    weights = weigh_members(np.repeat(predicted, 4, axis=0), labels, None)
+    np.testing.assert_allclose(weights, weights[0], atol=1e-6)
+    assert weights.sum() == pytest.approx(1 / (1 + size**2), abs=0.05)
+
+
+def test_independent_errors_are_weighed_by_the_inverse_of_their_variance():
+    # The labels count, too: their variance is 1.
+    weights = weigh_members(*draw([0.5, 1.0], n_rows=50_000), None)
+    np.testing.assert_allclose(weights, [4 / 6, 1 / 6], atol=0.01)
+
+
+def test_a_far_better_member_gets_nearly_all_with_many_rows_and_less_with_few():
+    def best(n_rows):
+        predicted, labels = draw([0.05, 1.0, 1.0], n_rows)
+        return weigh_members(predicted, labels, None)[0]
+
+    assert best(2000) > 0.98
+
+    def share(n_rows, seed):
+        weights = weigh_members(*draw([0.8, 1.6], n_rows, seed=seed), None)
+        return weights[0] / weights.sum()
+
+    # Behind by little, members can hardly be told apart by few rows.
+    few, many = (np.mean([share(n, seed) for seed in range(20)]) for n in (6, 2000))
+    assert 0.5 < few < many - 0.05
+
+
+def test_a_strong_prior_leaves_equal_weights(monkeypatch):
+    monkeypatch.setattr(weighing, "PRIOR_ROWS", 1e9)
+    np.testing.assert_allclose(weigh_members(*draw([0.1, 1.0, 3.0]), None), 1 / 3, atol=1e-3)
+
+
+def test_weights_have_the_least_error_where_nothing_is_shrunk(monkeypatch):
+    monkeypatch.setattr(weighing, "PRIOR_ROWS", 1e-9)
+    monkeypatch.setattr(weighing, "LEAST_WEIGHT", 0.0)
+    predicted, labels = draw([0.5, 0.6, 2.0], n_rows=30, n_labels=2)
+    weights = weigh_members(predicted, labels, None)
+    least = loss(weights, predicted, labels)
+    rng = np.random.default_rng(0)
+    for other in rng.dirichlet(np.ones(4), size=300)[:, :3]:
+        assert least <= loss(other, predicted, labels) + 1e-9
+
+
+def test_a_weight_of_two_counts_like_the_row_twice(monkeypatch):
+    # But for the rows that equal weights are worth, which are counted among rows.
+    monkeypatch.setattr(weighing, "PRIOR_ROWS", 1e-9)
+    predicted, labels = draw([0.5, 0.8, 1.0], n_rows=40)
+    counts = np.arange(40) % 3 + 1
+    repeated = weigh_members(
+        np.repeat(predicted, counts, axis=1), np.repeat(labels, counts, axis=0), None
+    )
+    weighted = weigh_members(predicted, labels, counts / counts.mean())
+    np.testing.assert_allclose(weighted, repeated, atol=1e-6)
+    assert np.abs(weighted - weigh_members(predicted, labels, None)).max() > 1e-3
+    scaled = weigh_members(predicted, labels, 7.0 * counts)
+    np.testing.assert_allclose(scaled, weighted, atol=1e-6)
+
+
+def test_members_in_another_order_have_the_same_weights():
+    predicted, labels = draw([0.5, 0.6, 0.7, 9.0], n_rows=50)
+    order = [2, 0, 3, 1]
+    weights = weigh_members(predicted, labels, None)
+    np.testing.assert_allclose(weigh_members(predicted[order], labels, None), weights[order])
+    assert weights[3] == 0
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+def test_units_of_the_labels_do_not_matter(scale):
+    predicted, labels = draw([0.5, 0.6, 0.9], n_rows=50)
+    weights = weigh_members(predicted, labels, None)
+    scaled = weigh_members(scale * predicted, scale * labels, None)
+    np.testing.assert_allclose(scaled, weights, atol=1e-6)
+
+
+@pytest.mark.parametrize("error", [0.0, 1e-12, 1e-8])
+def test_a_perfect_member_gets_all_beside_others_that_are_alike(error):
+    predicted, labels = draw([error, 1.0], n_rows=5000)
+    predicted = predicted[[0, 1, 1]]
+    np.testing.assert_allclose(weigh_members(predicted, labels, None), [1, 0, 0], atol=0.01)
+
+
+def test_a_member_with_absurd_predictions_does_not_blur_the_others():
+    predicted, labels = draw([0.5, 1.0], n_rows=5000)
+    absurd = np.concatenate([predicted, 1e8 * predicted[:1]])
+    weights = weigh_members(absurd, labels, None)
+    np.testing.assert_allclose(weights[:2], weigh_members(predicted, labels, None), atol=1e-3)
+    assert weights[2] == 0
+
+
+def test_a_member_that_hardly_counts_is_dropped_and_its_weight_shared():
+    predicted, labels = draw([0.3, 0.3, 2.5], n_rows=20_000)
+    weights = weigh_members(predicted, labels, None)
+    assert weights[2] == 0.0
+    np.testing.assert_allclose(weights[:2], weigh_members(predicted[:2], labels, None))
+
+
+def test_many_equal_members_keep_their_equal_weights():
+    rng = np.random.default_rng(0)
+    labels = rng.normal(size=(80, 1))
+    errors = np.repeat(rng.normal(size=(1, 80, 1)), 60, axis=0)  # each worth 1/60 at most
+    weights = weigh_members(errors + labels, labels, None)
+    assert (weights > 0).all()
+    assert weights == pytest.approx(np.full(60, weights[0]))
