@@ -146,7 +146,7 @@ def test_every_form_of_a_table_gives_the_same_matrix(plan, new_rows, form, rows)
     assert_same(plan, form(frame), frame)
 
 
-def test_new_rows_are_matched_and_said_to_be_new(plan, new_rows):
+def test_warnings_and_errors_about_columns_and_levels(plan, new_rows):
     _, warned = apply(plan, new_rows.assign(more=1, again="x"))
     assert warned[0] == "columns 'more', 'again' of X were not there in fit; ignoring them."
     assert "column 'kind': 1 new (e.g. 'castle'), column 'size': 1 missing" in warned[1]

@@ -87,7 +87,7 @@ def ours(error, patterns=OUR_ERRORS):
     return any(re.search(pattern, str(error)) for pattern in patterns)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=LARGE)
+@settings(max_examples=100, deadline=None, suppress_health_check=LARGE)
 @given(
     two_tables(),
     st.sampled_from(["standard", "robust+clip", "none"]),
@@ -135,7 +135,7 @@ MORE_ERRORS = [
 ]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=LARGE)
+@settings(max_examples=30, deadline=None, suppress_health_check=LARGE)
 @given(two_tables(), st.booleans())
 def test_estimators_predict_from_any_table_or_say_why_not(tables, classify):
     train, new = tables

@@ -208,15 +208,6 @@ def test_names_that_would_repeat_get_a_number():
     assert names.tolist() == ["a", "a=missing", "a=missing#2", "a=missing#3"]
 
 
-def test_rare_levels_and_new_ones_share_a_feature():
-    table = pd.DataFrame({"c": ["a"] * 15 + ["b"] * 15 + ["x"], "n": range(31)})
-    preprocessor = TablePreprocessor(flags="0/1").fit(table)
-    assert preprocessor.get_feature_names_out().tolist() == ["n", "c=a", "c=b", "c=other"]
-    with pytest.warns(UserWarning, match=r"column 'c': 1 new \(e.g. 'y'\)"):
-        out = preprocessor.transform(pd.DataFrame({"c": ["x", "y"], "n": [0, 0]}))
-    assert out[:, 3].tolist() == [1, 1]
-
-
 def test_many_rare_levels_do_not_hide_in_other():
     table = pd.DataFrame({"c": ["a"] * 20 + [f"r{i}" for i in range(20)], "n": range(40)})
     preprocessor = TablePreprocessor().fit(table, table["n"])
