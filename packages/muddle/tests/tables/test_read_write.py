@@ -206,6 +206,18 @@ def test_typed_files_are_seen_by_content_and_read_in_chunks(tmp_path, form):
     assert chunks[0].frame["price"].tolist()[1:] == [1.25, 1.25, 1.25]
 
 
+@pytest.mark.parametrize("index", [None, "key"])
+def test_the_index_of_a_saved_frame_is_no_column_and_names_are_texts(tmp_path, index):
+    pytest.importorskip("pyarrow")
+    rows = pd.Index(["p", "q", "r"], name=index)
+    pd.DataFrame({0: [1, 2, 3], 1: list("xyz")}, index=rows).to_parquet(tmp_path / "t.parquet")
+    with open_table(str(tmp_path / "t.parquet"), TextOptions(), 2) as table:
+        chunks = list(table.chunks)
+    assert table.names == ["0", "1"]
+    assert chunks[1].frame.columns.tolist() == ["0", "1"]
+    assert chunks[1].keep(["1", "0"]).to_numpy().tolist() == [["z", 3]]
+
+
 @pytest.mark.parametrize(
     ("texts", "expected"),
     [

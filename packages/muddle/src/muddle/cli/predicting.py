@@ -40,6 +40,7 @@ PICTURES = (".png", ".svg", ".pdf")
 MEASURES = {
     "regression": "increase of the squared error, divided by the target's variance, when shuffled",
     "classification": "increase of the log-loss when shuffled",
+    "fit": "increase of the squared error, divided by the variance, when shuffled",
 }
 
 
@@ -425,7 +426,7 @@ def read_importances(file: ModelFile) -> Explanation:
             f"explain {file.path} DATA."
         )
     ranked = rank_importances(file.names, file.importances, file.importances_std)
-    return Explanation(ranked, "From the fit", MEASURES["regression"])
+    return Explanation(ranked, "From the fit", MEASURES["fit"])
 
 
 def explain_file(

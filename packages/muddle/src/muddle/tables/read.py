@@ -130,11 +130,13 @@ class Chunk:
 
     def keep(self, names: Sequence[str]) -> pd.DataFrame:
         """Columns as they are in the file; integers with gaps stay integers."""
-        if self.original is None or self.lines is not None:
-            kept: pd.DataFrame = (self.frame if self.original is None else self.original)[[*names]]
+        if self.original is None:
+            return self.frame[[*names]]
+        if self.lines is not None:
+            kept: pd.DataFrame = self.original[[*names]]
             return kept
         kept = self.original.select([*names]).to_pandas(types_mapper=pd.ArrowDtype)
-        return kept
+        return kept.set_axis([*names], axis=1)
 
 
 @dataclass
@@ -223,9 +225,11 @@ def _open_typed(path: str, kind: Kind, stream: ByteStream, chunk_rows: int) -> O
                 first, table.n_rows = table.n_rows, table.n_rows + batch.num_rows
                 frame = pa.Table.from_batches([batch]).cast(schema).to_pandas()
                 if len(frame):
-                    yield Chunk(frame, first, None, batch)
+                    yield Chunk(frame.set_axis(table.names, axis=1), first, None, batch)
 
-    table = OpenTable(title, _check_unique(title, [str(name) for name in schema.names]))
+    # Without the index of a data frame, which the schema lists as a column.
+    names = [str(name) for name in schema.empty_table().to_pandas().columns]
+    table = OpenTable(title, _check_unique(title, names))
     table.chunks = read_chunks()
     return table
 
@@ -557,7 +561,7 @@ def type_columns(
     """Columns of texts with their types: numbers if every present text is one, else text.
 
     The texts in `missing` and empty ones are gaps. Columns in `as_text` stay text, and with
-    `keep_codes` so do numbers with a leading zero.
+    `keep_codes` so do columns with leading zeros and empty ones, as objects.
     """
     typed = {
         name: type_column(table[name], missing, as_text=name in as_text, keep_codes=keep_codes)
@@ -576,16 +580,16 @@ def type_column(
     """One column of `type_columns`."""
     present = ~column.isin(["", *missing])
     texts = column[present]
-    is_text = as_text or (keep_codes and any(map(CODE.match, texts)))
+    is_text = as_text or (keep_codes and (texts.empty or any(map(CODE.match, texts))))
     if not is_text:
         try:
             numbers = pd.to_numeric(texts)
         except (ValueError, TypeError):
             is_text = True
     if is_text:
-        # A list, not a dtype: the name of the text type differs between versions of pandas.
         words = np.where(present, column, np.nan).tolist()
-        return pd.Series(words, index=column.index, name=column.name)
+        dtype = object if keep_codes else None  # None: the text type of this version of pandas
+        return pd.Series(words, index=column.index, name=column.name, dtype=dtype)
     if numbers.dtype.kind not in "iuf" or not present.all():
         numbers = numbers.astype(float)  # also integers too wide for a machine word
     return numbers.reindex(column.index)
