@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from muddle import MuddleClassifier, MuddleRegressor
+from muddle import MLRClassifier, MuddleClassifier, MuddleRegressor
 
 
 @pytest.fixture(scope="session")
@@ -53,6 +53,12 @@ def regressor(homes):
 @pytest.fixture(scope="session")
 def classifier(trees):
     return MuddleClassifier(preset="fast", random_state=0).fit(*trees)
+
+
+@pytest.fixture(scope="session")
+def net(trees, tiny):
+    """A model whose page is drawn quickly."""
+    return MLRClassifier(**tiny).fit(*trees)
 
 
 class Page(HTMLParser):

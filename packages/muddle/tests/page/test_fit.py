@@ -208,9 +208,7 @@ def test_the_same_model_gives_the_same_page(classifier, trees, trees_page, write
     assert write_page(classifier, *trees).html == trees_page.html
 
 
-def test_a_failed_write_keeps_the_old_page_and_leaves_no_other_file(
-    classifier, tmp_path, monkeypatch
-):
+def test_a_failed_write_keeps_the_old_page_and_leaves_no_other_file(net, tmp_path, monkeypatch):
     path = tmp_path / "report.html"
     path.write_text("old")
 
@@ -219,19 +217,19 @@ def test_a_failed_write_keeps_the_old_page_and_leaves_no_other_file(
 
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match="disk full"):
-        classifier.report(path)
+        net.report(path)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_wrong_paths_are_errors(classifier, tmp_path):
+def test_wrong_paths_are_errors(net, tmp_path):
     with pytest.raises(FileNotFoundError, match="must exist"):
-        classifier.report(tmp_path / "nowhere" / "report.html")
+        net.report(tmp_path / "nowhere" / "report.html")
     with pytest.raises(ValueError, match=r"Call it report\.html"):
-        classifier.report(tmp_path / "report.pdf")
+        net.report(tmp_path / "report.pdf")
     (tmp_path / "folder.html").mkdir()
     with pytest.raises(IsADirectoryError):
-        classifier.report(tmp_path / "folder.html")
+        net.report(tmp_path / "folder.html")
     assert not (tmp_path / "nowhere").exists()
 
 
@@ -250,10 +248,8 @@ def test_wrong_estimators_and_tables_are_errors(regressor, homes, tmp_path):
 
 
 @pytest.mark.parametrize("package", ["jinja2", "matplotlib.figure"])
-def test_without_a_package_the_error_says_what_to_install(
-    package, classifier, tmp_path, monkeypatch
-):
+def test_without_a_package_the_error_says_what_to_install(package, net, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingPackageError, match="pip install 'muddle"):
-        classifier.report(tmp_path / "report.html")
+        net.report(tmp_path / "report.html")
     assert list(tmp_path.iterdir()) == []

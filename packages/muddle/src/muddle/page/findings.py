@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from muddle.page.html import format_share, list_names
 from muddle.tables.summarise import read_named, to_floats
@@ -313,6 +312,8 @@ def find_leaks(columns: Sequence[Column], target: NDArray[Any], task: Task) -> l
         codes = np.unique(target, return_inverse=True)[1].astype(np.int64)[rows]
         errors = [partial(_error_of_shares, codes)]
     else:
+        from scipy.stats import rankdata  # here, as drift on numpy alone imports this module
+
         outputs = np.asarray(target, dtype=np.float64).reshape(len(target), -1)[rows]
         # Ranks: one huge value must not hide that all others are known.
         errors = [partial(_error_of_means, rankdata(values)) for values in outputs.T]
