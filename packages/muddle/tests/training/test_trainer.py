@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from muddle.core.loss import combine, make_loss
+from muddle.core.penalty import penalty_grid, residuals_on_grid, steepest_penalty
 from muddle.errors import DivergenceError, TimeLimitError
 from muddle.training import outputs
 from muddle.training.config import rate_factors
@@ -292,11 +293,19 @@ def test_only_the_head_of_a_batch_sees_dithered_labels(make_data, small, fit):
 
 @pytest.mark.parametrize("loss", ["root_mean_square", "mean_square"])
 @pytest.mark.parametrize("task", ["regression", "classification"])
-def test_structured_noise_does_not_change_the_first_penalty(loss, task, make_job, small, train):
-    job = make_job(replace(small, task=task, loss=loss, dither=0.0, max_iter=1))
-    plain = replace(job, config=replace(job.config, structured_noise=0.0))
-    with_noise, without = train(job, plain)
-    assert torch.equal(with_noise.history.penalty[0], without.history.penalty[0])
+def test_the_first_penalty_is_where_the_loss_without_structured_noise_rises_most(
+    loss, task, make_job, make_trainer, small
+):
+    job = make_job(replace(small, task=task, loss=loss, dither=0.0), n_nets=6)
+    trainer = make_trainer(job.data, job.config)
+    batch, made = trainer.batches.at(trainer.slot), make_loss(task, loss, structured_noise=False)
+    hidden, columns = trainer.nets.hidden(batch.features), made.mix(batch.stack, None).flatten(2)
+    losses = []
+    for residual in residuals_on_grid(hidden, columns, penalty_grid("grid12")):
+        errors = made.errors(residual.reshape(batch.stack.shape), batch.stack, batch.weights)
+        losses.append(combine(errors, made.baseline(batch.stack[:, :, 0], batch.weights)).total)
+    expected = steepest_penalty(torch.stack(losses, dim=1), "grid12").float()
+    torch.testing.assert_close(trainer.output.penalty(), expected, rtol=1e-4, atol=0)
 
 
 def test_a_weight_of_one_changes_nothing_and_a_tiny_one_drops_the_row(make_data, small, fit):
