@@ -52,8 +52,7 @@ def table():
             "price": rng.lognormal(3, 2, N_ROWS),
             "rooms": rng.integers(1, 5, N_ROWS).astype(float),
             "written": rng.normal(size=N_ROWS).round(2).astype(str),
-            "sold": pd.Timestamp("2015-02-27")
-            + pd.to_timedelta(rng.integers(0, 9**9, N_ROWS), "s"),
+            "sold": pd.to_datetime(rng.integers(1_424_990_000, 1_812_410_000, N_ROWS), unit="s"),
             "born": pd.date_range("1896-01-01", periods=N_ROWS, freq="300D").strftime("%Y-%m-%d"),
             "took": pd.to_timedelta(rng.integers(0, 9**6, N_ROWS), unit="s"),
             "kind": rng.choice(["flat", "house", "loft"], N_ROWS),

@@ -149,41 +149,35 @@ def test_levels_alone(rng, fit, fitted_model, assert_same):
     assert_same(fitted_model(flagship.fit(table, target)), new)
 
 
-def test_columns_with_the_names_of_outputs_or_results(rng, fitted_model, assert_same):
-    names = ["label", "label_", "probabilities_", "X", "prediction", "Where_3", "Sub_2", "a/b:0"]
+def test_columns_with_no_name_or_that_of_an_output_are_renamed(rng, fitted_model, assert_same):
+    names = ["label", "label_", "", "X", "prediction", "Where_3", "a/b:0"]
     table = pd.DataFrame(rng.normal(size=(N, len(names))), columns=names)
-    assert_same(fitted_model(MLRClassifier(**SMALL).fit(table, table["label"] > 0)), table)
-
-
-def test_a_warning_names_columns_that_are_renamed_in_the_graph(rng, fit):
-    table = pd.DataFrame(rng.normal(size=(N, 2)), columns=["prediction", ""])
-    model = fit(table, rng.normal(size=N))
-    match = "'prediction' is the input 'prediction_', column '' is the input '_'"
+    model = fitted_model(MLRClassifier(**SMALL).fit(table, table["label"] > 0))
+    match = "column 'label' is the input 'label__', column '' is the input '_': inputs must"
     with pytest.warns(UserWarning, match=match):
-        build_model(model)
-
-
-def test_rows_that_predict_refuses_are_nan_and_the_others_are_not(table, target, fit, run):
-    model = fit(table, target)
-    rows = table.head(6).reset_index(drop=True)
-    wanted = model.predict(rows)
-    rows.loc[[1, 3, 4], "price"] = [np.inf, -np.inf, 1e151]
-    found = run(model, rows)["prediction"]
-    assert np.isnan(found).tolist() == [False, True, False, True, True, False]
-    np.testing.assert_allclose(found[[0, 2, 5]], wanted[[0, 2, 5]], rtol=1e-4)
-    for row in (1, 3, 4):
-        with pytest.raises(ValueError, match="X must hold finite numbers"):
-            model.predict(rows.iloc[[row]])
+        assert_same(model, table)
 
 
 @pytest.mark.parametrize("scaling", ["standard", "robust+clip"])  # the latter bounds infinity
-def test_refused_rows_of_a_classifier_have_no_probabilities(scaling, rng, fitted_model, run):
-    X = rng.normal(size=(N, 2))
-    preprocessor = TablePreprocessor(scaling=scaling)
-    estimator = MLRClassifier(preprocessor=preprocessor, **SMALL).fit(X, X[:, 0] > 0)
-    rows = np.array([[0.0, np.inf], [0.0, 0.0], [np.nan, -np.inf]])
-    found = run(fitted_model(estimator), rows)["probabilities"]
-    assert np.isnan(found).all(axis=1).tolist() == [True, False, True]
+def test_rows_that_predict_refuses_are_nan_and_the_others_are_not(
+    scaling, table, target, fitted_model, run
+):
+    rows = table.head(6).reset_index(drop=True)
+    rows.loc[[1, 3, 4], "price"] = [np.inf, -np.inf, 1e151]
+    refused, usable = [1, 3, 4], [0, 2, 5]
+    for make, labels, name in (
+        (MLRRegressor, target, "prediction"),
+        (MLRClassifier, target > 0, "probabilities"),
+    ):
+        estimator = make(preprocessor=TablePreprocessor(scaling=scaling), **SMALL)
+        model = fitted_model(estimator.fit(table, labels))
+        found = run(model, rows)[name]
+        assert np.isnan(found[refused]).all()
+        predict = model.predict if name == "prediction" else model.predict_proba
+        np.testing.assert_allclose(found[usable], predict(rows.loc[usable]), rtol=1e-4, atol=1e-4)
+        for row in refused:
+            with pytest.raises(ValueError, match="X must hold finite numbers"):
+                predict(rows.loc[[row]])
 
 
 # --- random tables -------------------------------------------------------------------------------
