@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from muddle.flagship import pool
 from typer.testing import CliRunner
 
 from muddle.cli.app import make_app
+from muddle.estimators import pool
 
 N_ROWS = 90
 

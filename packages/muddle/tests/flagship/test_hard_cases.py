@@ -12,7 +12,7 @@ from scipy.stats import binom
 from sklearn.metrics import r2_score, roc_auc_score
 
 from muddle import MuddleClassifier, MuddleRegressor
-from muddle.flagship import pool
+from muddle.estimators import pool
 
 FAST = {"preset": "fast", "random_state": 0, "device": "cpu"}
 

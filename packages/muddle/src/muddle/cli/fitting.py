@@ -28,7 +28,6 @@ from muddle.cli.output import (
     print_table,
 )
 from muddle.errors import DataFormatError, MissingPackageError
-from muddle.tables.checks import MIN_ROWS
 from muddle.tables.read import (
     MISSING,
     WHOLE,
@@ -49,6 +48,7 @@ from muddle.tables.read import (
     type_chunk,
     type_column,
 )
+from muddle.tables.target import MIN_ROWS
 from muddle_runtime.whole_file import check_place
 
 if TYPE_CHECKING:
@@ -513,7 +513,7 @@ def describe_fit(estimator: Any, training: Training, columns: Columns) -> dict[s
 
 def score_out_of_fold(estimator: Any) -> dict[str, Any]:
     """Out-of-fold scores of the training rows and, in regression, of the intervals."""
-    from muddle.page.facts import gather_facts
+    from muddle.page.fit import gather_facts
 
     facts = gather_facts(estimator, None, None)
     if facts.classes is not None:

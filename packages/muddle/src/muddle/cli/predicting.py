@@ -16,7 +16,6 @@ from muddle.cli.fitting import find_gaps, note_decimal, rank_importances, to_flo
 from muddle.cli.info import ModelFile
 from muddle.cli.output import Notes, count, print_interval, print_scores, print_table
 from muddle.errors import DataFormatError, MissingPackageError
-from muddle.tables.checks import list_columns
 from muddle.tables.read import (
     WHOLE,
     Chunk,
@@ -31,6 +30,7 @@ from muddle.tables.read import (
 )
 from muddle.tables.write import open_output
 from muddle_runtime.parameters import suggest
+from muddle_runtime.tables import list_columns
 from muddle_runtime.whole_file import check_place, write_whole
 
 Floats = NDArray[np.float64]
