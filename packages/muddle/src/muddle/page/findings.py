@@ -78,7 +78,7 @@ def find_in_table(
     numeric = task == "regression"
     target = check_target(y, table.n_rows, OWNER, multi_output=numeric, y_numeric=numeric)
     used = table.names if preprocessor is None else preprocessor.plan_.used
-    gap_texts = [""] if preprocessor is None else preprocessor.missing_values
+    gap_texts = ("",) if preprocessor is None else tuple(preprocessor.missing_values)
     columns = [read_named(table, name, gap_texts) for name in used]
     if numeric:
         about_target = find_outliers(target)
