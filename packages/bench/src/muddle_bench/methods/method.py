@@ -98,7 +98,8 @@ RECORDED_VALUES = {
 }
 # Settings of our estimators and of their training that the first records have.
 RECORDED_SETTINGS = frozenset({
-    "activation", "batch_size", "candidates", "config", "depth", "depths", "dither", "head",
+    "activation", "batch_size", "candidates", "class_weight", "config", "criterion", "depth",
+    "depths", "dither", "head",
     "init_gain", "keep", "learning_rate", "loss", "max_iter", "max_loss", "n_nets",
     "n_permutations", "n_rounds", "name", "patience", "penalty", "precision", "preprocessor",
     "preset", "scale_rate", "schedule", "second_moment", "select", "structured_noise", "target",
