@@ -64,13 +64,10 @@ def _sklearn(
     classification: str | None = None,
     **parameters: Any,
 ) -> Method:
-    paths = {
-        task: f"sklearn.{path}"
-        for task, path in zip(BOTH, (regression, classification), strict=True)
-        if path
-    }
+    named = {"regression": regression, "classification": classification}
+    paths = {task: f"sklearn.{path}" for task, path in named.items() if path}
     make = partial(make_sklearn, paths=paths, **parameters)
-    return Method(name, family, make, tasks=tuple(paths), title=title)
+    return Method(name, family, make, tasks=tuple(t for t in BOTH if t in paths), title=title)
 
 
 def _logistic(name: str, title: str, penalty: str, solver: str, ratios: list[float]) -> Method:

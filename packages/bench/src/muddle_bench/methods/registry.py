@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from muddle_bench.errors import UnknownMethodError
 from muddle_bench.methods.method import Method
@@ -130,10 +130,10 @@ def load_plugin(source: str | Path) -> list[Method]:
         raise ValueError(
             f"the plugin {source} cannot be imported: {type(error).__name__}: {error}"
         ) from error
-    listed = getattr(module, "METHODS", None)
+    listed: Any = getattr(module, "METHODS", None)
     if isinstance(listed, Mapping):
         listed = listed.values()
-    methods = list(listed) if isinstance(listed, Iterable) else [listed]
+    methods: list[Method] = list(listed) if isinstance(listed, Iterable) else [listed]
     for method in methods:
         if not isinstance(method, Method):
             found = "no METHODS" if method is None else type(method).__name__

@@ -64,12 +64,16 @@ def group_cells(cells: Iterable[Cell], seen: Mapping[Cell, str], settings: Setti
         groups.setdefault(key, []).append(cell)
     return [
         Job(
-            *key,
-            methods=tuple(cell.method for cell in group),
-            seen=tuple(seen.get(cell, "") for cell in group),
-            settings=settings,
+            recipe,
+            task,
+            dataset,
+            split,
+            fit_name,
+            tuple(cell.method for cell in group),
+            tuple(seen.get(cell, "") for cell in group),
+            settings,
         )
-        for key, group in groups.items()
+        for (recipe, task, dataset, split, fit_name), group in groups.items()
     ]
 
 

@@ -240,8 +240,8 @@ class LiveProgress:
     """Shows bar, time left, running cells and leader board, updated in place."""
 
     def __init__(self, console: "Console") -> None:
-        from rich.live import Live
         from rich import progress
+        from rich.live import Live
 
         self._console = console
         self._progress = Progress()
