@@ -10,11 +10,10 @@ import pytest
 from muddle.errors import MissingPackageError
 from muddle_bench.errors import ClusterError
 from muddle_bench.run import backends
-from muddle_bench.run.backends import check_address
 from muddle_bench.run.cells import known_methods
-from muddle_bench.run.records import Record
-from muddle_bench.run.store import Store
+from muddle_bench.run.records import Record, Store
 from muddle_bench.run.sweep import run_benchmark
+from muddle_bench.run.workers import check_address
 
 OF_THE_RUN = {"fit_seconds", "predict_seconds", "peak_mb", "finished"}
 METHODS = ["linear", "tree", "noisy", "bad-raise", "bad-abort"]

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from muddle_bench.run.store import Store
-from muddle_bench.run.tables import export_table
+from muddle_bench.run.records import Store, export_table
 
 # Everything but times and memory must be the same in every run.
 DIFFERENT = {"fit_seconds": 0.0, "predict_seconds": 0.0, "peak_mb": 0.0, "finished": ""}
@@ -23,8 +22,8 @@ TOKEN = "MUDDLE_TEST_TOKEN"
 DRIVER = """
 import sys
 from muddle_bench.run.progress import make_reporter
-from muddle_bench.run.store import Store
-from muddle_bench.run.suites import build_cells
+from muddle_bench.run.records import Store
+from muddle_bench.run.cells import build_cells
 from muddle_bench.run.sweep import run_benchmark
 
 if __name__ == "__main__":

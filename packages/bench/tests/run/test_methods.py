@@ -12,14 +12,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from muddle_bench.methods.baselines import build
 from sklearn.linear_model import Ridge
 from sklearn.metrics import r2_score
 
 from muddle.flagship import base as flagship
 from muddle_bench.errors import UnknownMethodError
-from muddle_bench.methods.baselines import build
-from muddle_bench.methods.configurations import describe
-from muddle_bench.methods.frames import CategoricalFrame, CategoricalFrameClassifier
+from muddle_bench.methods.method import describe
 from muddle_bench.methods.registry import (
     METHODS,
     Method,
@@ -31,6 +30,7 @@ from muddle_bench.methods.registry import (
     missing_package,
     select_methods,
 )
+from muddle_bench.methods.wrappers import CategoricalFrame, CategoricalFrameClassifier
 from muddle_bench.ranking.published import PUBLISHED_NAMES
 from muddle_bench.run import methods as registry
 
@@ -652,7 +652,7 @@ def test_fastai_leaves_the_global_generators_as_they_were():
 
     import torch
 
-    from muddle_bench.methods.fastai_nets import FastaiClassifier
+    from muddle_bench.methods.wrappers import FastaiClassifier
 
     def draw():
         return random.random(), np.random.random(), torch.rand(1).item()

@@ -10,10 +10,8 @@ import pytest
 
 from muddle.errors import DeviceError, WorkerError
 from muddle_bench.run import backends, children, sweep
-from muddle_bench.run.records import SCORES
-from muddle_bench.run.store import Store
-from muddle_bench.run.survey import survey_cells
-from muddle_bench.run.sweep import run_benchmark
+from muddle_bench.run.records import SCORES, Store
+from muddle_bench.run.sweep import run_benchmark, survey_cells
 
 CHEAP = ["linear", "neighbours", "tree"]
 
@@ -296,8 +294,8 @@ def test_two_runs_in_one_folder_share_the_work(run, store, choose_cells):
 
 DRIVER = """
 import sys
-from muddle_bench.run.store import Store
-from muddle_bench.run.suites import build_cells
+from muddle_bench.run.records import Store
+from muddle_bench.run.cells import build_cells
 from muddle_bench.run.sweep import run_benchmark
 
 if __name__ == "__main__":

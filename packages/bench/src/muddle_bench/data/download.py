@@ -200,6 +200,8 @@ def _download(entry: Entry, url: str, home: Path, progress: bool) -> Path:
                     f"{by_hand}"
                 )
     except requests.RequestException as error:
+        if error.response is not None:
+            error.response.close()
         raise DownloadError(
             f"could not download {target.name} of {entry.id!r} from {url}: "
             f"{_explain_transfer(error)}. Try again later, or {by_hand}"

@@ -6,20 +6,19 @@ from dataclasses import replace
 import pytest
 
 from muddle_bench.run import progress as progress_module
-from muddle_bench.run import standings
 from muddle_bench.run.cells import Settings, group_cells
 from muddle_bench.run.progress import (
+    Clock,
     LineProgress,
     LiveProgress,
+    Standings,
     conclude,
     format_seconds,
     make_reporter,
+    rank_scores,
 )
-from muddle_bench.run.records import Cell, Record
-from muddle_bench.run.standings import Clock, Standings, rank_scores
-from muddle_bench.run.store import Damage
-from muddle_bench.run.survey import Survey
-from muddle_bench.run.sweep import Plan, Silent, Summary
+from muddle_bench.run.records import Cell, Damage, Record
+from muddle_bench.run.sweep import Plan, Silent, Summary, Survey
 
 METHODS = ["ridge", "lasso", "svm"]
 CELLS = [Cell("clean", "regression", "hills", m, s) for s in (0, 1) for m in METHODS]
@@ -57,7 +56,7 @@ def clock(monkeypatch):
             return self.now
 
     time = Time()
-    monkeypatch.setattr(standings, "time", time)
+    monkeypatch.setattr(progress_module, "time", time)
     return time
 
 
@@ -135,7 +134,7 @@ def test_lines_tell_progress_and_each_trouble_once():
     assert lines[5].endswith("last: lasso on hills, split 0")
     assert lines[-2:] == [
         "2 failed, 1 ok; 3 s",
-        "stopped with 3 cells open. What is finished is kept: the same command goes on from here.",
+        "stopped with 3 cells open. Finished cells are kept: the same command continues.",
     ]
 
 
@@ -166,8 +165,8 @@ def test_a_run_says_what_it_leaves_alone():
     LineProgress(stream).started(make_plan(CELLS[3:], states))
     said = stream.getvalue()
     assert "1 records are stale" in said
-    asked = "(--retry failed --retry timeout)"
-    assert f"not tried again unless asked for {asked}: 1 failed, 1 timeout" in said
+    options = "--retry failed --retry timeout"
+    assert f"not tried again without {options}: 1 failed, 1 timeout" in said
     stream = io.StringIO()
     LineProgress(stream).started(make_plan(CELLS, states))
     assert stream.getvalue() == "6 cells to run, 0 finished before\n"

@@ -15,17 +15,16 @@ import pytest
 
 from muddle_bench.run import children
 from muddle_bench.run.cells import Settings, group_cells, name_plugins
-from muddle_bench.run.children import (
+from muddle_bench.run.records import Cell, Store, is_running
+from muddle_bench.run.workers import (
     Child,
     borrow_child,
+    freeze_imports,
     leave_out_finished,
     make_environment,
     run_job_apart,
     stop_children,
 )
-from muddle_bench.run.records import Cell
-from muddle_bench.run.store import Store, is_running
-from muddle_bench.run.worker import freeze_imports
 
 
 @pytest.fixture
@@ -150,7 +149,7 @@ def test_what_imports_hold_is_not_walked_before_every_cell(run_method):
 
 def test_imports_are_set_aside_again_only_when_there_are_more(monkeypatch):
     frozen = []
-    monkeypatch.setattr("muddle_bench.run.worker.gc.freeze", lambda: frozen.append(1))
+    monkeypatch.setattr("muddle_bench.run.workers.gc.freeze", lambda: frozen.append(1))
     freeze_imports.cache_clear()
     for n_modules in (1000, 1000, 1001):
         freeze_imports(n_modules)
@@ -204,7 +203,7 @@ def test_a_child_that_died_between_jobs_is_replaced(make_job):
 PARENT = """
 import sys
 from muddle_bench.run.cells import Settings, group_cells
-from muddle_bench.run.children import Child
+from muddle_bench.run.workers import Child
 from muddle_bench.run.records import Cell
 
 cell = Cell("clean", "regression", "hills", "bad-hang-with-child", 0)
@@ -241,7 +240,7 @@ def test_a_run_inside_a_process_of_joblib_does_not_end_it(monkeypatch):
 
 def test_an_idle_child_ends_when_its_parent_is_killed():
     script = (
-        "import time; from muddle_bench.run.children import Child; "
+        "import time; from muddle_bench.run.workers import Child; "
         "print(Child(threads=1).pid, flush=True); time.sleep(600)"
     )
     command = [sys.executable, "-c", script]
