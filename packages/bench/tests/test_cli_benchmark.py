@@ -10,11 +10,11 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
+from muddle_bench.cli.ranking import fit_columns, format_seconds
 from typer.testing import CliRunner
 
 from muddle.cli import benchmark as benchmark_commands
 from muddle.cli.app import make_app
-from muddle_bench.cli.ranking import fit_columns, format_seconds
 from muddle_bench.run import backends, children, sweep
 
 CATALOGUE = """

@@ -2,7 +2,6 @@
 
 import importlib.util
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +9,7 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import Ridge
 
-from muddle import MuddleRegressor
-from muddle.flagship import base as flagship
-from muddle_bench.methods.registry import Method
+from muddle_bench.methods.method import Method
 from muddle_bench.run.cells import Job, Settings
 from muddle_bench.run.problems import prepare
 
@@ -142,20 +139,6 @@ def test_summary_of_intervals_by_hand(intervals):
     assert table.loc[("development", "muddle"), "width ratio"] == pytest.approx(0.5)
     assert table.loc[("evaluation", "muddle"), "coverage"] == pytest.approx(0.8)
     assert table.loc[("all", "catboost-cqr"), "width ratio"] == 1.0
-
-
-def test_intervals_of_the_flagship_are_asked_at_the_nominal_coverage(
-    intervals, evidence, tables, monkeypatch
-):
-    cell = evidence.read_cell("hills", 0, tables)
-    monkeypatch.setattr(flagship, "make_plan", lambda *_, **__: replace(PLAN, n_rounds=1))
-    method = intervals.choose_methods("fast", "cpu", ["muddle-fast"])["muddle-fast"]
-    model = MuddleRegressor(preset="fast", random_state=0, device="cpu")
-    model.fit(cell.train, cell.y_train)
-    np.testing.assert_array_equal(method(cell), model.predict_interval(cell.test, 0.9))
-
-
-# Ablation
 
 
 # Speed

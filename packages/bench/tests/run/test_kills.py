@@ -165,7 +165,7 @@ def test_ctrl_c_stops_all_processes_and_says_how_to_go_on(start, tmp_path, jobs)
         os.killpg(driver.pid, signal.SIGINT)
         said = driver.stderr.read()
         assert driver.wait(timeout=30) == 130
-    assert "What is finished is kept: the same command goes on from here." in said
+    assert "Finished cells are kept: the same command continues." in said
     assert "Traceback" not in said
     assert wait_until_none_is_left(start.token) == []
     assert store.scan().damaged == []

@@ -5,26 +5,31 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from muddle_bench.methods.baselines import build
 from sklearn.linear_model import Ridge
 from sklearn.metrics import r2_score
 
 from muddle.flagship import base as flagship
 from muddle_bench.errors import UnknownMethodError
-from muddle_bench.methods.method import describe
-from muddle_bench.methods.registry import (
-    METHODS,
+from muddle_bench.methods import registry, wrappers
+from muddle_bench.methods.method import (
+    RECORDED_VALUES,
     Method,
     Request,
-    by_name,
     configuration,
+    describe,
+    fingerprint,
+)
+from muddle_bench.methods.peers import make_sklearn
+from muddle_bench.methods.registry import (
+    METHODS,
+    by_name,
     find_method,
     load_plugin,
     missing_package,
@@ -32,9 +37,10 @@ from muddle_bench.methods.registry import (
 )
 from muddle_bench.methods.wrappers import CategoricalFrame, CategoricalFrameClassifier
 from muddle_bench.ranking.published import PUBLISHED_NAMES
-from muddle_bench.run import methods as registry
+from muddle_bench.run.records import read_records
 
-DOCS = Path(__file__).resolve().parents[4] / "docs" / "methods.md"
+ROOT = Path(__file__).resolve().parents[4]
+DOCS = ROOT / "docs" / "methods.md"
 VARIANTS = ("mlr-1", "mlr-2", "mlr-3", "mlr-4", "bag-mlr-1", "bag-mlr-2", "ens-mlr", "best-mlr")
 BY_FAMILY = {
     "Flagship": ["muddle", "muddle-fast", "muddle-best"],
@@ -186,15 +192,17 @@ def test_a_missing_package_is_named_with_its_remedy(monkeypatch):
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "catboost" else there(name)
     )
+    registry._is_installed.cache_clear()
     assert missing_package(METHODS["catboost"]) == (
-        "needs catboost: pip install 'muddle[benchmark]'"
+        "needs catboost: pip install 'muddle-bench[peers]'"
     )
     assert missing_package(METHODS["random-forest"]) is None
+    registry._is_installed.cache_clear()
 
 
 def test_r_without_its_package_and_no_r_at_all_are_both_missing(monkeypatch):
     def ask_without(found, code):
-        registry._r_has.cache_clear()
+        registry._is_installed.cache_clear()
         monkeypatch.setattr(registry.shutil, "which", lambda name: found)
         done = subprocess.CompletedProcess([], code)
         monkeypatch.setattr(registry.subprocess, "run", lambda *args, **kwargs: done)
@@ -204,14 +212,14 @@ def test_r_without_its_package_and_no_r_at_all_are_both_missing(monkeypatch):
     assert ask_without(None, 0) == wanted
     assert ask_without("Rscript", 1) == wanted
     assert ask_without("Rscript", 0) is None
-    registry._r_has.cache_clear()
+    registry._is_installed.cache_clear()
 
 
 # Plugins
 
 PLUGIN = """
 from sklearn.linear_model import Ridge
-from muddle_bench.methods.registry import Method
+from muddle_bench.methods.method import Method
 
 def make(request):
     return Ridge(alpha=2.0, random_state=request.seed)
@@ -248,7 +256,7 @@ def test_a_plugin_cannot_take_a_name_that_is_taken(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("x = 1", "must define METHODS"),
+        ("x = 1", "must define METHODS.*got no METHODS"),
         ("METHODS = ['ridge']", "got str"),
         ("METHODS = 5", "got int"),
         ("import no_such_module_anywhere", "ModuleNotFoundError: No module named 'no_such_"),
@@ -302,7 +310,8 @@ def test_a_configuration_is_json_without_seed_threads_and_device(method):
 def test_configurations_are_the_same_in_another_process():
     names = ["ens-mlr-paper", "best-mlr-released", "random-forest", "hist-gradient-boosting"]
     code = (
-        "import json, sys; from muddle_bench.methods.registry import *\n"
+        "import json, sys; from muddle_bench.methods.registry import METHODS\n"
+        "from muddle_bench.methods.method import Request, configuration\n"
         "r = Request('classification', 0)\n"
         "print(json.dumps([configuration(METHODS[n], r) for n in sys.argv[1:]]))"
     )
@@ -354,7 +363,7 @@ def test_parameters_of_any_kind_have_words():
         "a": [1, "inf"],
         "b": ["x", "y"],
     }
-    assert describe(partial(build, 1, key=np.arange(2)))["keywords"] == {"key": [0, 1]}
+    assert describe(partial(make_sklearn, 1, key=np.arange(2)))["keywords"] == {"key": [0, 1]}
     assert describe(Plain())["parameters"] == {"level": 0.5}
     assert describe(Ridge).endswith(".Ridge")
 
@@ -363,6 +372,57 @@ def test_a_parameter_without_words_is_an_error_that_names_the_method():
     method = Method("odd", "Mine", lambda request: Ridge(alpha=object()))
     with pytest.raises(TypeError, match="method 'odd' has no configuration to record: a parameter"):
         configuration(method, Request("regression", 0))
+
+
+# Fingerprints: records that were made before the code was moved stay current
+
+CURRENT = {  # of methods whose package may be absent here; they were current when code last moved
+    ("catboost", "regression"): "24698f9f63dc",
+    ("xgboost", "classification"): "17a01b08a952",
+    ("lightgbm", "regression"): "d9a51a43b51c",
+    ("realmlp-5", "regression"): "e590d06bbe1e",
+    ("mars", "regression"): "7cce8d162940",
+    ("hist-gradient-boosting", "regression"): "47cc0d935de0",
+    ("hist-gradient-boosting", "classification"): "fd6e961b0ba0",
+    ("top5-mlr-paper", "regression"): "66ae2ccae1cf",
+    ("mlr-1-released", "classification"): "20509f87b028",
+}
+
+
+def test_records_of_the_clean_benchmark_are_current():
+    records = read_records(ROOT / "results" / "benchmark_clean.csv.gz")
+    found = {(one.method, one.task): one.fingerprint for one in records if one.fingerprint}
+    here = [pair for pair in found if missing_package(METHODS[pair[0]]) is None]
+    assert {"muddle", "muddle-fast", "ens-mlr-paper", "extra-trees"} <= {name for name, _ in here}
+    assert {pair: fingerprint(METHODS[pair[0]], pair[1]) for pair in here} == {
+        pair: found[pair] for pair in here
+    }
+
+
+@pytest.mark.filterwarnings("ignore")  # other packages' own
+@pytest.mark.parametrize("pair", CURRENT, ids="-".join)
+def test_fingerprints_are_those_of_the_records(pair):
+    method = METHODS[pair[0]]
+    if missing_package(method) and method.packages != ("R:earth",):
+        pytest.skip(missing_package(method))
+    assert fingerprint(method, pair[1]) == CURRENT[pair]
+
+
+def test_new_names_of_settings_are_hashed_as_the_recorded_ones():
+    @dataclass
+    class Config:
+        loss: str = "root_mean_square"
+        penalty: str = "grid11"
+        added_later: int = 0
+
+    Config.__module__ = "muddle.training.config"
+    assert describe(Config()) == {"loss": "paper", "penalty": "released"}
+    assert describe(Config(loss="paper", added_later=1)) == {
+        "loss": "paper",
+        "penalty": "released",
+        "added_later": 1,
+    }
+    assert set(RECORDED_VALUES) == {"loss", "penalty"}
 
 
 # Builders
@@ -632,14 +692,12 @@ class TestMars:
         assert r2_score(y[150:], model.predict(X[150:])) > 0.99
 
     def test_what_r_says_comes_through(self, monkeypatch):
-        from muddle_bench.run import mars
-
         X, y = draw_rows()
         model = METHODS["mars"].make(Request("regression", 0)).fit(X, y)
         model.model_ = b"no model"
         with pytest.raises(RuntimeError, match=r"R's earth could not predict: .*unknown input"):
             model.predict(X)
-        monkeypatch.setattr(mars.shutil, "which", lambda name: None)
+        monkeypatch.setattr(wrappers.shutil, "which", lambda name: None)
         with pytest.raises(ImportError, match="there is no Rscript"):
             model.predict(X)
 

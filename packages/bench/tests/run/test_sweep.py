@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 import pytest
 
 from muddle.errors import DeviceError, WorkerError
-from muddle_bench.run import backends, children, sweep
+from muddle_bench.run import sweep, workers
 from muddle_bench.run.records import SCORES, Store
 from muddle_bench.run.sweep import run_benchmark, survey_cells
 
@@ -215,7 +215,7 @@ def test_debug_gives_the_same_scores(run, store, choose_cells, tmp_path):
 def test_an_interrupted_run_keeps_what_is_finished_and_goes_on(
     run, store, choose_cells, monkeypatch
 ):
-    monkeypatch.setattr(backends, "stop_children", children.stop_children)
+    monkeypatch.setattr(workers, "stop_children", workers.stop_children)
 
     class Interrupting(Recorder):
         def finished(self, record):
@@ -229,7 +229,7 @@ def test_an_interrupted_run_keeps_what_is_finished_and_goes_on(
         run(cells, reporter=recorder)
     assert recorder.summary.interrupted
     assert len(store.scan().records) == 2
-    assert children._idle == []
+    assert workers._idle == []
     assert not list((store.folder / ".claims").iterdir())
     assert run(cells).n_planned == 4
 
@@ -258,14 +258,14 @@ def test_a_worker_with_another_disk_under_the_same_path_loses_no_cell(
 ):
     """It finds a record where the run has none, and leaves the cell out at first."""
     elsewhere = {"linear", "tree"}
-    original = backends.run_job_apart
+    original = workers.run_job_apart
 
     def run_with_other_disk(job):
         if job.settings.folder is not None and elsewhere & set(job.methods):
             return []
         return original(job)
 
-    monkeypatch.setattr(backends, "run_job_apart", run_with_other_disk)
+    monkeypatch.setattr(workers, "run_job_apart", run_with_other_disk)
     summary = run(choose_cells(CHEAP, ["hills"]))
     assert (summary.counts, summary.n_elsewhere) == ({"ok": 3}, 0)
     assert len(store.scan().records) == 3
@@ -330,16 +330,16 @@ def test_two_driver_processes_in_one_folder_do_not_corrupt_it(
 def test_a_joblib_worker_that_dies_is_replaced(run, store, choose_cells, monkeypatch):
     """A runner that loses its worker twice, as joblib does when one is killed."""
     times = []
-    original = backends._run_here
+    original = workers._run_here
 
     def lossy(jobs):
         times.append(1)
         for number, answer in enumerate(original(jobs)):
             if number == 1 and len(times) < 3:
-                raise backends.BrokenExecutor("gone")
+                raise workers.BrokenExecutor("gone")
             yield answer
 
-    monkeypatch.setattr(backends, "_run_here", lossy)
+    monkeypatch.setattr(workers, "_run_here", lossy)
     cells = choose_cells(CHEAP)
     assert run(cells).counts == {"ok": 6}
     assert len(times) == 3
@@ -347,16 +347,16 @@ def test_a_joblib_worker_that_dies_is_replaced(run, store, choose_cells, monkeyp
 
 def test_workers_that_keep_dying_end_the_run(run, choose_cells, monkeypatch):
     def lost(jobs):
-        raise backends.BrokenExecutor("gone")
+        raise workers.BrokenExecutor("gone")
         yield
 
-    monkeypatch.setattr(backends, "_run_here", lost)
+    monkeypatch.setattr(workers, "_run_here", lost)
     with pytest.raises(WorkerError, match="workers ended 6 times"):
         run(choose_cells(["linear"]))
 
 
 def test_threads_are_the_cores_divided_among_the_jobs(store, monkeypatch):
-    monkeypatch.setattr(sweep, "count_cores", lambda: 8)
+    monkeypatch.setattr(sweep.joblib, "cpu_count", lambda: 8)
 
     def threads(jobs, address=None, threads=None):
         options = {"time_limit": None, "device": "cpu", "plugins": (), "data_home": None}

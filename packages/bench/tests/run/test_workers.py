@@ -1,25 +1,31 @@
-"""Worker processes: what becomes of a job whatever its method does."""
+"""Worker processes, whatever a method does in them, and the backends that spread jobs."""
 
 import os
 import platform
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from muddle_bench.run import children
-from muddle_bench.run.cells import Settings, group_cells, name_plugins
-from muddle_bench.run.records import Cell, Store, is_running
+from muddle.errors import MissingPackageError
+from muddle_bench.errors import ClusterError
+from muddle_bench.methods.registry import known_methods, name_plugins
+from muddle_bench.run import workers
+from muddle_bench.run.cells import Settings, group_cells
+from muddle_bench.run.records import Cell, Record, Store, is_running
+from muddle_bench.run.sweep import run_benchmark
 from muddle_bench.run.workers import (
     Child,
     borrow_child,
-    freeze_imports,
+    check_address,
     leave_out_finished,
     make_environment,
     run_job_apart,
@@ -125,7 +131,7 @@ def test_the_limit_does_not_cover_what_comes_before_the_fit(run_method):
 
 
 def test_a_job_that_never_gets_ready_is_stopped_too(make_job, monkeypatch):
-    monkeypatch.setattr(children, "PREPARATION_LIMIT", 0.01)
+    monkeypatch.setattr(workers, "PREPARATION_LIMIT", 0.01)
     child = Child(threads=1)
     (record,) = child.run(make_job(["linear"], time_limit=5))
     assert record.status == "timeout"
@@ -147,15 +153,6 @@ def test_what_imports_hold_is_not_walked_before_every_cell(run_method):
     assert int(said.partition("frozen ")[2].split()[0]) > 10_000
 
 
-def test_imports_are_set_aside_again_only_when_there_are_more(monkeypatch):
-    frozen = []
-    monkeypatch.setattr("muddle_bench.run.workers.gc.freeze", lambda: frozen.append(1))
-    freeze_imports.cache_clear()
-    for n_modules in (1000, 1000, 1001):
-        freeze_imports(n_modules)
-    assert len(frozen) == 2
-
-
 def test_threads_wait_without_taking_a_core_unless_the_user_has_it_otherwise(monkeypatch):
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     assert make_environment(2)["OMP_WAIT_POLICY"] == "PASSIVE"
@@ -175,7 +172,7 @@ def test_a_child_serves_one_job_after_the_other(make_job):
 def test_a_child_that_was_long_idle_is_replaced(monkeypatch):
     with borrow_child(1) as first:
         pass
-    monkeypatch.setattr(children, "IDLE_LIMIT", 0.0)
+    monkeypatch.setattr(workers, "IDLE_LIMIT", 0.0)
     with borrow_child(1) as second:
         assert second is not first
     assert not first.is_alive()
@@ -183,9 +180,9 @@ def test_a_child_that_was_long_idle_is_replaced(monkeypatch):
 
 def test_a_child_that_is_asked_nothing_ends_by_itself():
     script = (
-        "import os; from muddle_bench.run import worker; from multiprocessing import Pipe; "
-        "worker.IDLE_LIMIT = 0.1; ours, theirs = Pipe(); "
-        "worker.main([str(os.dup(theirs.fileno())), str(os.getppid())])"
+        "import os; from muddle_bench.run import workers; from multiprocessing import Pipe; "
+        "workers.IDLE_LIMIT = 0.1; ours, theirs = Pipe(); "
+        "workers.serve(os.dup(theirs.fileno()), os.getppid())"
     )
     assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == 1
 
@@ -233,22 +230,9 @@ def test_a_child_in_a_fit_ends_with_all_it_started_when_its_parent_is_killed(
 
 
 def test_a_run_inside_a_process_of_joblib_does_not_end_it(monkeypatch):
-    monkeypatch.setattr(children, "current_process", lambda: SimpleNamespace(name="LokyProcess-1"))
+    monkeypatch.setattr(workers, "current_process", lambda: SimpleNamespace(name="LokyProcess-1"))
     monkeypatch.setattr(os, "_exit", pytest.fail)
-    children._end_with_driver(platform.node(), os.getpid())
-
-
-def test_an_idle_child_ends_when_its_parent_is_killed():
-    script = (
-        "import time; from muddle_bench.run.workers import Child; "
-        "print(Child(threads=1).pid, flush=True); time.sleep(600)"
-    )
-    command = [sys.executable, "-c", script]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
-        child = int(parent.stdout.readline())
-        assert is_running(child)
-        parent.kill()
-    assert wait_until_gone(child)
+    workers._end_with_driver(platform.node(), os.getpid())
 
 
 def test_one_fit_answers_for_all_methods_that_share_it(make_job, tmp_path, monkeypatch):
@@ -323,3 +307,100 @@ def test_cells_that_another_run_finished_are_left_out(make_job, tmp_path, run_me
     assert leave_out_finished(job, store).methods == ()
     seeing = replace(job, settings=replace(job.settings, folder=str(store.folder)))
     assert run_job_apart(seeing) == []
+
+
+# Backends
+
+OF_THE_RUN = {"fit_seconds", "predict_seconds", "peak_mb", "finished"}
+METHODS = ["linear", "tree", "noisy", "bad-raise", "bad-abort"]
+
+
+@pytest.fixture
+def run(tables, plugin, choose_cells, tmp_path):
+    """Records of a run, without what differs from run to run."""
+
+    def run_cells(name, **options):
+        store = Store(tmp_path / name)
+        cells = choose_cells(METHODS)
+        summary = run_benchmark(
+            cells, store, threads=1, plugins=[plugin], data_home=tables, **options
+        )
+        assert summary.counts == {"ok": 6, "failed": 2}
+        same = [field.name for field in fields(Record) if field.name not in OF_THE_RUN]
+        records = store.scan().records
+        return {cell: [getattr(records[cell], name) for name in same] for cell in cells}
+
+    return run_cells
+
+
+def test_threads_of_this_process_give_the_same_records(run):
+    assert run("threading", backend="threading", jobs=2) == run("here")
+
+
+def test_a_dask_cluster_of_two_processes_gives_the_same_records(run):
+    pytest.importorskip("distributed")
+    assert run("dask", backend="dask", jobs=2) == run("here")
+
+
+@pytest.mark.slow
+def test_a_running_dask_cluster_is_used_by_its_address(run):
+    distributed = pytest.importorskip("distributed")
+    options = {"n_workers": 2, "threads_per_worker": 2, "dashboard_address": None}
+    with distributed.LocalCluster(processes=True, **options) as cluster:
+        found = run("address", backend="dask", address=cluster.scheduler_address)
+    assert found == run("here")
+
+
+def test_threads_that_ask_at_once_get_the_whole_plugin(plugin, monkeypatch):
+    monkeypatch.delitem(sys.modules, f"muddle_plugin_{plugin.stem}", raising=False)
+    known_methods.cache_clear()
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(known_methods, (str(plugin),)) for _ in range(4)]
+    assert all("linear" in future.result() for future in asked)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # Ray's own
+def test_ray_gives_the_same_records(run):
+    pytest.importorskip("ray")
+    assert run("ray", backend="ray", jobs=2) == run("loky", backend="loky", jobs=2)
+
+
+@pytest.mark.parametrize(("backend", "package"), [("dask", "distributed"), ("ray", "ray")])
+def test_a_missing_package_is_named_with_what_to_do(monkeypatch, backend, package):
+    monkeypatch.setitem(sys.modules, package, None)
+
+    def enter():
+        with workers.open_backend(backend, 2, None):
+            pass
+
+    with pytest.raises(MissingPackageError) as caught:
+        enter()
+    assert str(caught.value) == (
+        f"backend={backend!r} needs the package {package}: pip install 'muddle[{backend}]'."
+    )
+
+
+@pytest.mark.parametrize("address", ["nonsense", "tcp://host", "tcp://host:many"])
+def test_an_address_needs_a_host_and_a_port(address):
+    with pytest.raises(ValueError, match=r"as tcp://host:8786, got"):
+        check_address("dask", address)
+
+
+@pytest.mark.parametrize("backend", ["dask", "ray"])
+def test_an_address_where_no_one_listens_is_said_at_once(backend):
+    with socket.socket() as free:  # bound, so that no one else takes the port; not listening
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+        with pytest.raises(ClusterError, match=f"no {backend.capitalize()} cluster answers at"):
+            check_address(backend, address)
+
+
+def test_ray_may_look_for_its_cluster_itself():
+    check_address("ray", "auto")
+
+
+def test_a_run_on_a_cluster_checks_the_address_first():
+    opened = workers.open_backend("dask", None, "nonsense")
+    with pytest.raises(ValueError, match="must name a host and a port"), opened:
+        pass

@@ -94,16 +94,21 @@ RECORDED_MODULES = {
 }
 RECORDED_VALUES = {
     "loss": {"root_mean_square": "paper", "mean_square": "released"},
-    "penalty": {"root_mean_square": "paper", "mean_square": "released"},
+    "penalty": {"grid12": "paper", "grid11": "released"},
 }
-# Settings of our estimators and of their training that the first records have.
-RECORDED_SETTINGS = frozenset({
-    "activation", "batch_size", "candidates", "class_weight", "config", "criterion", "depth",
-    "depths", "dither", "head",
-    "init_gain", "keep", "learning_rate", "loss", "max_iter", "max_loss", "n_nets",
-    "n_permutations", "n_rounds", "name", "patience", "penalty", "precision", "preprocessor",
-    "preset", "scale_rate", "schedule", "second_moment", "select", "structured_noise", "target",
-    "task", "ties", "time_limit", "top_k", "validation_fraction", "view", "width",
+# Parameters of our estimators, and fields of their training, that the first records have.
+RECORDED_PARAMETERS = frozenset({
+    "activation", "batch_size", "class_weight", "criterion", "depth", "depths", "dither", "head",
+    "init_gain", "learning_rate", "loss", "max_iter", "max_loss", "n_nets", "n_permutations",
+    "patience", "penalty", "precision", "preprocessor", "preset", "select", "structured_noise",
+    "ties", "time_limit", "top_k", "validation_fraction", "width",
+})  # fmt: skip
+RECORDED_FIELDS = frozenset({
+    "activation", "batch_size", "candidates", "config", "depth", "dither", "head", "init_gain",
+    "keep", "learning_rate", "loss", "max_iter", "max_loss", "n_permutations", "n_rounds", "name",
+    "patience", "penalty", "precision", "scale_rate", "schedule", "second_moment",
+    "structured_noise", "target", "task", "ties", "time_limit", "validation_fraction", "view",
+    "width",
 })  # fmt: skip
 
 
@@ -163,9 +168,11 @@ def _read_settings(value: Any) -> Any:
         settings = value.get_params(deep=False)
         signature = inspect.signature(type(value)).parameters
         defaults = {name: parameter.default for name, parameter in signature.items()}
+        recorded = RECORDED_PARAMETERS
     elif is_dataclass(value):
         settings = {field.name: getattr(value, field.name) for field in fields(value)}
         defaults = {field.name: field.default for field in fields(value)}
+        recorded = RECORDED_FIELDS
     elif hasattr(value, "__dict__"):
         return vars(value)
     else:
@@ -178,7 +185,7 @@ def _read_settings(value: Any) -> Any:
     return {
         name: _find_recorded(name, setting)
         for name, setting in settings.items()
-        if name in RECORDED_SETTINGS or setting != defaults.get(name)
+        if name in recorded or setting != defaults.get(name)
     }
 
 
