@@ -7,6 +7,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -80,7 +81,15 @@ Recipe = Literal["published", "clean"]
 Backend = Literal["loky", "dask", "ray"]
 Device = Literal["cpu", "cuda"]
 Precision = Literal["float32", "reduced"]
-Retry = Literal["failed", "timeout", "stale"]  # skipped cells are always run again
+
+
+class Retry(StrEnum):  # typer takes no list of literals
+    """States whose cells are run again; skipped cells always are."""
+
+    failed = "failed"
+    timeout = "timeout"
+    stale = "stale"
+
 
 PLUGIN_HELP = "A .py file or module with a list METHODS of your own (docs/methods.md). Repeatable."
 Plugins = Annotated[list[str] | None, typer.Option("--plugin", metavar="FILE", help=PLUGIN_HELP)]
@@ -126,10 +135,21 @@ Address = Annotated[
         help="A running cluster, as tcp://host:8786 (dask) or ray://host:10001.",
     ),
 ]
+
+
+def show_tracebacks(context: typer.Context, debug: bool) -> bool:
+    """Let errors pass at the root, as `muddle --debug` does."""
+    if debug:
+        context.find_root().params["debug"] = True
+    return debug
+
+
 Debug = Annotated[
     bool,
     how_option(
-        "--debug", help="In this process, without a time limit; the first error is shown whole."
+        "--debug",
+        callback=show_tracebacks,
+        help="In this process, without a time limit; the first error is shown whole.",
     ),
 ]
 Quiet = Annotated[bool, how_option("--quiet", "-q", help="No progress.")]
@@ -376,7 +396,6 @@ def read_splits(text: str) -> int | list[int]:
 
 
 def run_cells(
-    context: typer.Context,
     suite: Annotated[
         str | None,
         what_option(
@@ -477,7 +496,7 @@ def run_cells(
         data_home=data_home,
     )
     folder = folder or Path("runs") / (suite or "own")
-    with guard_run(context, folder, resume=resume, debug=debug, quiet=quiet):
+    with guard_run(folder, resume=resume, quiet=quiet):
         summary = run_benchmark(
             cells,
             Store(folder),
@@ -489,7 +508,7 @@ def run_cells(
             address=address,
             plugins=plugins or (),
             data_home=data_home,
-            retry=["skipped", *(retry or ())],
+            retry=["skipped", *(state.value for state in retry or ())],
             debug=debug,
             reporter=make_reporter(quiet=quiet),
         )
@@ -639,12 +658,8 @@ def require_folder(folder: Path) -> Path:
 
 
 @contextmanager
-def guard_run(
-    context: typer.Context, folder: Path, *, resume: bool, debug: bool, quiet: bool
-) -> Iterator[None]:
+def guard_run(folder: Path, *, resume: bool, quiet: bool) -> Iterator[None]:
     """Check the folder before a run, and end the command at Ctrl-C as a shell expects it."""
-    if debug:
-        context.find_root().params["debug"] = True  # errors are shown there
     if not resume and folder.exists() and any(folder.iterdir()):
         raise ValueError(
             f"--fresh needs a new or empty folder, and {folder} holds files. Name another with "
@@ -965,7 +980,6 @@ def make_study_command(
     """A command that runs the chosen studies; all of these commands have the same options."""
 
     def command(
-        context: typer.Context,
         name: StudyName = None,
         datasets: Datasets = None,
         splits: Splits = "10",
@@ -990,7 +1004,7 @@ def make_study_command(
         from muddle_bench.studies.running import run_points
 
         points = choose_points(choose(name), datasets)
-        with guard_run(context, folder, resume=resume, debug=debug, quiet=quiet):
+        with guard_run(folder, resume=resume, quiet=quiet):
             summary = run_points(
                 points,
                 Store(folder),
@@ -1003,7 +1017,7 @@ def make_study_command(
                 backend=backend,
                 address=address,
                 data_home=data_home,
-                retry=["skipped", *(retry or ())],
+                retry=["skipped", *(state.value for state in retry or ())],
                 debug=debug,
                 reporter=make_reporter(quiet=quiet),
                 precision=precision,

@@ -53,6 +53,17 @@ def plugin() -> Path:
     return Path(__file__).with_name("plugin_methods.py")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def notes(tmp_path_factory):
+    """Files in which methods of the plugin note their fits and the programs they started. Set
+    before the first worker process starts, so that all tests can share one."""
+    folder = tmp_path_factory.mktemp("notes")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FIT_LOG", str(folder / "fits"))
+        patch.setenv("GRANDCHILD_FILE", str(folder / "pid"))
+        yield folder
+
+
 @pytest.fixture
 def choose_cells(tables, plugin):
     """Cells on the two small tables."""
@@ -78,6 +89,6 @@ def lasting_children(monkeypatch):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def no_child_left():
+def no_child_left(notes):
     yield
     workers.stop_children()
