@@ -228,7 +228,7 @@ def test_fresh_refuses_a_folder_that_holds_files(home, tmp_path):
     folder.mkdir()
     succeed(*command, "--folder", folder, "--fresh")
     line = fail(*command, "--folder", folder, "--fresh")
-    assert line.startswith(f"--fresh needs a new or empty folder, and {folder} holds download.")
+    assert line.startswith(f"--fresh needs a new or empty folder, and {folder} holds files.")
     assert "--folder" in line
 
 
