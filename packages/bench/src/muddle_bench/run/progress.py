@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from muddle_bench.run.cells import Job
 from muddle_bench.run.records import Cell, Record
-from muddle_bench.run.sweep import Plan, Reporter, Silent, Summary
+from muddle_bench.run.sweep import Plan, Reporter, Summary
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -118,7 +118,7 @@ def make_reporter(*, quiet: bool = False, stream: TextIO | None = None) -> Repor
     """A live board if the stream (default: stderr) is a terminal and rich is installed, else lines;
     nothing with quiet."""
     if quiet:
-        return Silent()
+        return Reporter()
     stream = stream or sys.stderr
     if stream.isatty():
         try:
@@ -204,7 +204,7 @@ def format_seconds(seconds: float) -> str:
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
-class LineProgress:
+class LineProgress(Reporter):
     """Prints a line every few seconds, and one for each new problem."""
 
     def __init__(self, stream: TextIO, every: float = LINE_EVERY) -> None:
@@ -216,9 +216,6 @@ class LineProgress:
     def started(self, plan: Plan) -> None:
         self._print(*self._progress.begin(plan))
         self._last = time.monotonic()
-
-    def dispatched(self, job: Job) -> None:
-        pass
 
     def finished(self, record: Record) -> None:
         problem = self._progress.count(record)
@@ -236,7 +233,7 @@ class LineProgress:
             print(line, file=self._stream, flush=True)
 
 
-class LiveProgress:
+class LiveProgress(Reporter):
     """Shows bar, time left, running cells and leader board, updated in place."""
 
     def __init__(self, console: "Console") -> None:

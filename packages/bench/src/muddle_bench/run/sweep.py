@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Protocol, get_args
+from typing import Literal, get_args
 
 import joblib
 
@@ -164,17 +164,8 @@ class Summary:
         return ", ".join(parts) or "no cells"
 
 
-class Reporter(Protocol):
-    """Is called during a run, possibly from another thread, one call at a time."""
-
-    def started(self, plan: Plan) -> None: ...
-    def dispatched(self, job: Job) -> None: ...
-    def finished(self, record: Record) -> None: ...
-    def done(self, summary: Summary) -> None: ...
-
-
-class Silent:
-    """A reporter that does nothing."""
+class Reporter:
+    """Is called during a run, from any thread, one call at a time; this one does nothing."""
 
     def started(self, plan: Plan) -> None: ...
     def dispatched(self, job: Job) -> None: ...
@@ -210,7 +201,7 @@ def run_benchmark(
     next run continues. With debug, cells run in this process, without a time limit, and the first
     error is raised. A `runner` replaces the backend.
     """
-    reporter = reporter or Silent()
+    reporter = reporter or Reporter()
     settings = make_settings(
         store,
         time_limit=time_limit,
