@@ -15,7 +15,6 @@ from muddle_bench.run.progress import (
     conclude,
     format_seconds,
     make_reporter,
-    rank_scores,
 )
 from muddle_bench.run.records import Cell, Damage, Record
 from muddle_bench.run.sweep import Plan, Reporter, Summary, Survey
@@ -90,15 +89,6 @@ def test_a_shared_fit_counts_once(clock):
     assert left.seconds_left() == pytest.approx(8.0)
 
 
-def test_equal_scores_share_a_rank():
-    assert rank_scores({"a": 0.9, "b": 0.5, "c": 0.9, "d": 0.1}) == {
-        "a": 1.5,
-        "b": 3,
-        "c": 1.5,
-        "d": 4,
-    }
-
-
 def test_leaders_are_those_of_the_lowest_mean_rank():
     board = Standings()
     for cell, r2 in zip(CELLS, [0.9, 0.5, 0.1, 0.2, 0.8, 0.1], strict=True):
@@ -112,6 +102,9 @@ def test_leaders_are_those_of_the_lowest_mean_rank():
     ]
     assert leaders["regression"][0].score == pytest.approx(0.65)
     assert leaders["classification"][0][:2] == ("svm", "accuracy")
+    board.add(make_record(CELLS[1], 0.9))  # shares the first place
+    assert board.leaders(1)["regression"][0][:3] == ("lasso", "r2", 1.25)
+    assert Standings().leaders(1) == {}
 
 
 def test_lines_tell_progress_and_each_trouble_once():

@@ -82,12 +82,12 @@ def require(entry: Entry, home: Path, *, download: bool = True, progress: bool =
     if path is None:
         if entry.url is None:
             raise MissingDataError(
-                f"the file of {entry.id!r} is not there, and there is no address to download it "
+                f"the file of {entry.id!r} is absent, and there is no address to download it "
                 f"from. By hand: {_by_hand(entry, home)}."
             )
         if not download:
             raise MissingDataError(
-                f"the file of {entry.id!r} is not there. Run `muddle datasets fetch {entry.id}`, "
+                f"the file of {entry.id!r} is absent. Run `muddle datasets fetch {entry.id}`, "
                 f"or by hand: {_by_hand(entry, home)}."
             )
         return _download(entry, entry.url, home, progress)

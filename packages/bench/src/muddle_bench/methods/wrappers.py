@@ -34,22 +34,21 @@ def wrap(model: Any, request: Request, **options: Any) -> "CategoricalFrame":
 
 
 class CategoricalFrame(BaseEstimator):
-    """Hands a table on to a model that treats categories itself; numbers pass with their gaps.
+    """Passes a table to a model that encodes categories itself; numbers keep their gaps.
 
     Parameters
     ----------
     model : estimator
         Takes a pandas frame.
     categorical : tuple of str, default=()
-        Columns of levels; columns that do not hold numbers or dates are so by themselves.
+        Columns of levels, besides all columns that hold neither numbers nor dates.
     style : {"category", "text"}, default="category"
-        pandas categories, with a level that was not there in `fit` as a gap; or text with a level
-        for gaps and the columns named in `cat_features`, as CatBoost wants it.
+        "category": pandas categories, in which levels that `fit` has not seen are gaps; "text":
+        text with a level for gaps, and the columns named in `cat_features`, as for CatBoost.
     max_levels : int or None, default=None
-        Levels to keep of each column, the most frequent; the others count as gaps. None: all.
+        Number of levels to keep per column, the most frequent; the others are gaps. None: all.
     fill_gaps : bool, default=False
-        Fill gaps of numbers with the median, and mark them in a column of their own where there
-        are any in `fit`.
+        Fill gaps of numbers with the median, and add a 0/1 column for gaps if `fit` has any.
     """
 
     def __init__(
@@ -110,7 +109,7 @@ class CategoricalFrame(BaseEstimator):
 
 
 class CategoricalFrameClassifier(CategoricalFrame):
-    """The same for a model that gives probabilities."""
+    """A CategoricalFrame for classifiers with probabilities."""
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         return np.asarray(self.model_.predict_proba(self._encode(_read_columns(X))), np.float64)
@@ -137,7 +136,7 @@ def _to_numbers(column: Any) -> Any:
 
 
 def _learn_median(column: Any) -> float:
-    """0 where there is nothing but gaps."""
+    """Median of a column; 0 if it has only gaps."""
     numbers = _to_numbers(column).dropna()
     return float(numbers.median()) if len(numbers) > 0 else 0.0
 
@@ -147,7 +146,7 @@ def _to_texts(column: Any) -> Any:
 
 
 def _learn_levels(column: Any, max_levels: int | None) -> list[str]:
-    """The levels there are, sorted; of too many the most frequent."""
+    """The most frequent levels of a column, sorted."""
     counts = _to_texts(column).value_counts().sort_index()
     kept = counts.sort_values(ascending=False, kind="stable").index[:max_levels]
     return sorted(kept)
@@ -156,7 +155,7 @@ def _learn_levels(column: Any, max_levels: int | None) -> list[str]:
 class EarthRegressor(RegressorMixin, BaseEstimator):
     """Multivariate adaptive regression splines with the defaults of earth(x, y).
 
-    Every call starts R anew; the fitted model travels as the bytes of R's own file.
+    Every call starts a new R process; the fitted model is kept as the bytes of R's file.
     """
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -192,8 +191,8 @@ def _run_r(command: str, folder: Path, X: NDArray[Any]) -> None:
     line = ["Rscript", str(EARTH), command, str(folder), *map(str, X.shape)]
     answer = subprocess.run(line, capture_output=True, text=True, errors="replace")
     if answer.returncode != 0:
-        said = " ".join(answer.stderr.split()) or f"exit code {answer.returncode}, no message"
-        raise RuntimeError(f"R's earth could not {command}: {said}")
+        message = " ".join(answer.stderr.split()) or f"exit code {answer.returncode}, no message"
+        raise RuntimeError(f"R's earth could not {command}: {message}")
 
 
 class FastaiNet(BaseEstimator):

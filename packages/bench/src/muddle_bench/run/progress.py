@@ -8,7 +8,10 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import astuple
 from typing import TYPE_CHECKING, NamedTuple, TextIO
+
+import pandas as pd
 
 from muddle_bench.run.cells import Job
 from muddle_bench.run.records import Cell, Record
@@ -20,9 +23,7 @@ if TYPE_CHECKING:
 LINE_EVERY = 5.0  # seconds between two lines of progress
 BOARD_EVERY = 2.0  # seconds between two updates of the leader board
 N_LEADERS = 8
-N_CURRENT = 6
-
-
+N_CURRENT = 6  # running cells that are shown
 METRICS = {"regression": "r2", "classification": "accuracy"}
 
 
@@ -40,44 +41,32 @@ class Standings:
     """Ranks from the records so far; methods may have seen different cells."""
 
     def __init__(self) -> None:
-        self._scores: dict[tuple[str, str, str, int], dict[str, float]] = defaultdict(dict)
+        self._scores: dict[Cell, float] = {}
         self._lock = threading.Lock()
 
     def add(self, record: Record) -> None:
         score = getattr(record, METRICS[record.task])
         if score is not None:
-            key = (record.task, record.recipe, record.dataset, record.split)
             with self._lock:
-                self._scores[key][record.method] = score
+                self._scores[record.cell] = score
 
     def leaders(self, n_best: int) -> dict[str, list[Standing]]:
-        """The best methods of each task, by mean rank."""
+        """The best methods of each task by mean rank; equal scores share their mean rank."""
         with self._lock:
-            pairs = [(key[0], dict(scores)) for key, scores in self._scores.items()]
-        ranks: dict[tuple[str, str], list[float]] = defaultdict(list)
-        values: dict[tuple[str, str], list[float]] = defaultdict(list)
-        for task, scores in pairs:
-            for method, rank in rank_scores(scores).items():
-                ranks[task, method].append(rank)
-                values[task, method].append(scores[method])
-        boards: dict[str, list[Standing]] = defaultdict(list)
-        for (task, method), found in ranks.items():
-            mean = sum(values[task, method]) / len(found)
-            rank = sum(found) / len(found)
-            boards[task].append(Standing(method, METRICS[task], rank, mean, len(found)))
+            rows = [(*astuple(cell), score) for cell, score in self._scores.items()]
+        keys = ["recipe", "task", "dataset", "method", "split"]
+        table = pd.DataFrame(rows, columns=[*keys, "score"])
+        pairs = table.groupby(["recipe", "task", "dataset", "split"])
+        table["rank"] = pairs["score"].rank(ascending=False)
+        means = table.groupby(["task", "method"]).agg({"rank": ["mean", "size"], "score": "mean"})
+        boards: dict[str, list[Standing]] = {}
+        for (task, method), rank, n_cells, score in means.itertuples():
+            standing = Standing(method, METRICS[task], rank, score, n_cells)
+            boards.setdefault(task, []).append(standing)
         return {
-            task: sorted(rows, key=lambda row: (row.rank, row.method))[:n_best]
-            for task, rows in sorted(boards.items(), reverse=True)
+            task: sorted(board, key=lambda row: (row.rank, row.method))[:n_best]
+            for task, board in sorted(boards.items(), reverse=True)
         }
-
-
-def rank_scores(scores: dict[str, float]) -> dict[str, float]:
-    """1 for the highest; equal scores share the mean of their ranks."""
-    values = list(scores.values())
-    return {
-        method: 1 + sum(other > score for other in values) + (values.count(score) - 1) / 2
-        for method, score in scores.items()
-    }
 
 
 class Clock:
