@@ -4,10 +4,10 @@ import json
 from functools import partial
 
 import pytest
+from muddle_bench.methods.entries import Request
 from typer.testing import CliRunner
 
 from muddle.cli.app import make_app
-from muddle_bench.methods.entries import Request
 from muddle_bench.run.cells import known_methods
 from muddle_bench.run.sweep import Summary
 from muddle_bench.studies import running, training_record

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from muddle_bench.run.store import Store
 from sklearn.metrics import r2_score, roc_auc_score
 
 from muddle.errors import DivergenceError
 from muddle.estimators.ensemble import BagMLRRegressor
 from muddle_bench.run.problems import Problem
-from muddle_bench.run.store import Store
 from muddle_bench.studies.nets import StudyNets, make_bag, measure
 from muddle_bench.studies.points import NO_PENALTY, STEPS, vary
 from muddle_bench.studies.running import run_points

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from muddle_bench.run.tables import read_records
 
 from muddle_bench.run.records import Record
-from muddle_bench.run.tables import read_records
 from muddle_bench.studies.points import STUDIES
 from muddle_bench.studies.published import published_rows
 from muddle_bench.studies.reading import read_study

@@ -5,10 +5,10 @@ import json
 from dataclasses import replace
 
 import pytest
+from muddle_bench.run.store import Store
 
 from muddle.errors import DataFormatError
 from muddle_bench.run.records import Record
-from muddle_bench.run.store import Store
 from muddle_bench.studies.points import STEPS, STUDIES, THREE, Variant, vary
 from muddle_bench.studies.reading import POOLED, read_study
 from muddle_bench.studies.tables import COLUMNS, make_rows, sort_records, write_tables

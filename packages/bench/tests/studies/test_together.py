@@ -5,11 +5,11 @@ from dataclasses import fields
 
 import pytest
 import torch
+from muddle_bench.run.store import Store
 
 from muddle.errors import DataFormatError, DivergenceError
 from muddle.training.results import TrainResult
 from muddle_bench.run.records import Record
-from muddle_bench.run.store import Store
 from muddle_bench.studies import running, together
 from muddle_bench.studies.nets import StudyNets, make_bag
 from muddle_bench.studies.points import STEPS, Variant, vary

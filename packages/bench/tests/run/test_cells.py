@@ -4,7 +4,7 @@ import pytest
 
 from muddle_bench.errors import UnknownDatasetError, UnknownMethodError
 from muddle_bench.methods.registry import METHODS
-from muddle_bench.run.suites import SUITES, build_cells
+from muddle_bench.run.cells import SUITES, build_cells
 
 SMALL = {"datasets": ["servo", "ionosphere"], "methods": ["ridge", "qda", "svm"], "splits": [0]}
 

@@ -9,11 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from muddle.errors import DataFormatError
-from muddle.table_files.columns import note_near_numbers, type_columns
-from muddle.table_files.separators import guess_separator
+from muddle.table_files.columns import type_columns
 from muddle_bench.data.catalogue import Entry
-from muddle_bench.data.quick import read_columns
-from muddle_bench.data.reading import has_header, read_fields, read_text, read_typed
+from muddle_bench.data.datasets import read_typed
+from muddle_bench.data.text_files import has_header, read_fields, read_text
 
 
 def make_entry(**options):
@@ -166,57 +165,6 @@ def test_a_quotation_mark_left_open_is_an_error(tmp_path):
         read_rows(tmp_path, text)
 
 
-@pytest.mark.parametrize(
-    ("text", "separator"),
-    [
-        ("a,b\n1,2\n", ","),
-        ("a;b\n1,5;2,5\n", ";"),
-        ("a|b c\n1|2\n", "|"),
-        ("a b c\n1 2 3\n", " "),
-        ('"x;y",b\n1,2\n', ","),
-        ("a,b,c\n1,2\n", ","),  # no separator fits: the most frequent one
-    ],
-)
-def test_the_separator_is_guessed(tmp_path, text, separator):
-    assert guess_separator(text, tmp_path / "x.txt") == separator
-
-
-def test_tsv_files_are_split_at_tabs(tmp_path):
-    assert guess_separator("a,b\tc\n", tmp_path / "x.tsv") == "\t"
-    assert guess_separator("a,b\tc\n", tmp_path / "x.TSV.gz") == "\t"
-
-
-def type_of(*values, missing=()):
-    return type_columns(pd.DataFrame({"a": list(values)}, dtype=object), missing)["a"]
-
-
-def test_columns_get_the_type_of_their_fields():
-    assert type_of("1", "02", "-3").tolist() == [1, 2, -3]
-    assert type_of("1", "2").dtype.kind == "i"
-    assert type_of("1.5", " 2e3").tolist() == [1.5, 2000.0]
-    assert type_of("1", "x").tolist() == ["1", "x"]
-    assert type_of("True", "False").tolist() == ["True", "False"]
-
-
-def test_markers_are_gaps():
-    numbers = type_of("1", "", "?", missing=["?"])
-    assert numbers.dtype == float
-    assert numbers.isna().tolist() == [False, True, True]
-    words = type_of("x", "", "?", missing=["?"])
-    assert words.isna().tolist() == [False, True, True]
-    assert type_of("1", "?").tolist() == ["1", "?"]  # not named: a word
-    assert type_of("", "?", missing=["?"]).dtype == float  # nothing but gaps
-
-
-def test_a_column_that_one_marker_keeps_from_being_numbers_is_noted():
-    table = pd.DataFrame(
-        {"bmi": ["1", "2", "NA"], "name": ["x", "y", "1"], "code": ["a", "a", "1"], "n": [1, 2, 3]}
-    )
-    (note,) = note_near_numbers(table)
-    assert "'bmi' is text because of 'NA' in 1 row(s)" in note
-    assert "missing=['NA']" in note
-
-
 def test_parquet_and_feather_keep_their_types(tmp_path):
     pytest.importorskip("pyarrow")
     table = pd.DataFrame({"a": [1.5, np.nan], "b": ["x", None], "y": [True, False]})
@@ -238,7 +186,7 @@ PIECES = st.sampled_from([*'a1? ,,;\t\n\n"é\r', "2.5"])
 
 
 @settings(
-    max_examples=200,
+    max_examples=100,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],  # every text overwrites the file
 )
@@ -253,48 +201,3 @@ def test_any_text_is_a_rectangular_table_or_an_error_of_ours(tmp_path, pieces, s
     assert table.shape[1] >= 2
     assert table.map(lambda field: isinstance(field, str)).all(axis=None)
     assert type_columns(table, ["?"]).shape == table.shape
-
-
-def both_ways(path, entry):
-    slow = read_fields(path, entry)
-    return read_columns(path, entry), type_columns(slow.table, entry.missing), slow
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        "a,b,y\n1,x,2.5\n3, y ,4\n",
-        'a,b,y\n1,"x, z",2\n?,,3\n',
-        "a,b,y\nTRUE,yes,1\nfalse,no,2\n",
-        "a,b,y\n1 ,007,1\n 2,08 ,?\n",
-        "a,b,y\n1,nan,inf\n2,NA,-inf\n",
-        "a,b,y\n99999999999999999999999,1e400,1\n2,3,4\n",
-        "a,b,y\r\n1,2,3\r\n\r\n4,5,6\r\n",
-        "a,b,y\n? ,x,1\n2,x,3\n",
-        '"a\n1",b,y\n1,2,3\n',
-        "a,b,y\n,,\n1,2,3\n",
-        "a,b,y\n1,2,\n3,4,5\n",
-        "a,b,y\n0.1,0.30000000000000004,1\n",
-    ],
-)
-def test_the_quick_way_gives_the_same_columns(tmp_path, content):
-    path = write(tmp_path, content)
-    quick, expected, slow = both_ways(path, make_entry(missing=("?",)))
-    pd.testing.assert_frame_equal(quick.table, expected, check_dtype=True, rtol=1e-15)
-    assert (quick.separator, quick.has_names, quick.n_blank) == (
-        slow.separator,
-        slow.has_names,
-        slow.n_blank,
-    )
-
-
-@pytest.mark.parametrize("content", ["a,b,y\n1,2,3\n4,5\n", "a,b,y\n1,2,3\n4,5,6,7\n", "a,y\n"])
-def test_the_quick_way_hides_no_odd_line(tmp_path, content):
-    with pytest.raises(DataFormatError, match=r"line 3|there are none"):
-        read_columns(write(tmp_path, content), make_entry())
-
-
-def test_plain_files_are_read_the_quick_way(tmp_path, monkeypatch):
-    monkeypatch.setattr("muddle_bench.data.quick.read_fields", None)
-    path = write(tmp_path, "a,b,y\n1,x,2\n,z,4\n")
-    assert read_columns(path, make_entry()).table["b"].tolist() == ["x", "z"]

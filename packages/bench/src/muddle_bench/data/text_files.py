@@ -1,4 +1,4 @@
-"""From a raw file to a table: text fields first, then columns of numbers and text."""
+"""Raw text files as tables of texts: decoded, split into fields, columns named, lines checked."""
 
 import gzip
 import zlib
@@ -7,40 +7,48 @@ from pathlib import Path
 
 import pandas as pd
 
-from muddle.errors import DataFormatError, MissingPackageError
+from muddle.errors import DataFormatError
 from muddle.table_files.numerals import is_number
 from muddle.table_files.separators import Rows, fitting_separator, guess_separator, split
 from muddle.table_files.sources import GZIP_MAGIC
 from muddle_bench.data.catalogue import Entry
 
-TYPED_SUFFIXES = {".parquet": "read_parquet", ".feather": "read_feather"}
-
 
 @dataclass(frozen=True)
 class Fields:
-    """A file as texts: nothing converted, nothing filled, records of blanks only left out."""
+    """A table of texts: no field is converted or filled; records without any text are left out."""
 
     table: pd.DataFrame
     separator: str
     has_names: bool
-    n_blank: int
+    n_blank: int  # records that were left out
 
 
 def read_fields(path: Path, entry: Entry, *, strip: bool = True) -> Fields:
-    """The fields of a text file, blanks around them taken off unless `strip` is False."""
-    text = read_text(path, entry.encoding)
-    separator = entry.separator or guess_separator(text, path)
+    """Read the fields of a text file; blanks around them are removed unless `strip` is False."""
+    text, separator = _open(path, entry)
     rows = split(text, separator, path, strip=strip)
     if not rows:
         raise DataFormatError(f"{path} must hold a table, but it is empty.")
-    has_names = resolve_header(entry, rows[0][1])
-    width = len(rows[0][1])
+    first_line, first = rows[0]
+    width = len(first)
     if width == 1:
-        raise _explain_one_column(text, separator, path)
+        hint = _suggest_separator(text, path) or "A target and at least one feature are needed."
+        raise DataFormatError(
+            f"{path} must have several columns, but separator={separator!r} finds one. {hint}"
+        )
     if "broken-record" in entry.quirks:
         rows = _join_broken(rows, width)
-    _check_widths(rows, width, text, separator, path)
-    names = name_columns(entry, rows[0][1] if has_names else None, width, path)
+    odd = next(((line, len(fields)) for line, fields in rows if len(fields) != width), None)
+    if odd is not None:
+        hint = _suggest_separator(text, path, separator)
+        raise DataFormatError(
+            f"{path} must have {width} fields in every line as in line {first_line}, got {odd[1]} "
+            f"in line {odd[0]}. "
+            f"{hint or 'Correct that line, or quote fields that hold the separator.'}"
+        )
+    has_names = _is_header(entry, first)
+    names = _name_columns(entry, first if has_names else None, width, path)
     records = [fields for _, fields in rows[has_names:]]
     filled = [fields for fields in records if any(field.strip() for field in fields)]
     if not filled:
@@ -51,38 +59,19 @@ def read_fields(path: Path, entry: Entry, *, strip: bool = True) -> Fields:
 
 def has_header(entry: Entry, path: Path) -> bool:
     """Whether the file's first line names its columns."""
-    if entry.header != "optional":
-        return entry.header
-    return resolve_header(entry, read_first(path, entry))
+    first = read_first_line(path, entry) if entry.header == "optional" else []
+    return _is_header(entry, first)
 
 
-def read_first(path: Path, entry: Entry) -> list[str]:
-    """The fields of the first line, header or not; none where the file is empty."""
-    text = read_text(path, entry.encoding)
-    separator = entry.separator or guess_separator(text, path)
+def read_first_line(path: Path, entry: Entry) -> list[str]:
+    """The fields of the first line, header or not; an empty list if the file is empty."""
+    text, separator = _open(path, entry)
     rows = split(text, separator, path, strip=True, most=1)
     return rows[0][1] if rows else []
 
 
-def read_typed(path: Path) -> pd.DataFrame:
-    """A Parquet or Feather file, whose columns have types already."""
-    reader = getattr(pd, TYPED_SUFFIXES[path.suffix.lower()])
-    try:
-        table: pd.DataFrame = reader(path)
-    except ImportError as error:
-        raise MissingPackageError(
-            f"reading {path.name} needs the package pyarrow: pip install pyarrow."
-        ) from error
-    except (ValueError, OSError) as error:  # pyarrow's own errors are among them
-        kind = path.suffix[1:].capitalize()
-        raise DataFormatError(f"{path} cannot be read as a {kind} file: {error}.") from error
-    if not len(table):
-        raise DataFormatError(f"{path} must hold rows, but there are none.")
-    return table.set_axis([str(name) for name in table.columns], axis=1)
-
-
 def read_text(path: Path, encoding: str) -> str:
-    """The content of a file, unzipped where it is gzipped, whatever its name."""
+    """The content of a file, unzipped if it is gzipped, whatever its name."""
     content = path.read_bytes()
     if content.startswith(GZIP_MAGIC):
         try:
@@ -107,13 +96,18 @@ def read_text(path: Path, encoding: str) -> str:
     return text.removeprefix("\ufeff")
 
 
-def resolve_header(entry: Entry, first: list[str]) -> bool:
-    """Whether the first line, given by its fields, names the columns."""
+def _open(path: Path, entry: Entry) -> tuple[str, str]:
+    """Text and separator."""
+    text = read_text(path, entry.encoding)
+    return text, entry.separator or guess_separator(text, path)
+
+
+def _is_header(entry: Entry, first: list[str]) -> bool:
     return not any(map(is_number, first)) if entry.header == "optional" else entry.header
 
 
-def name_columns(entry: Entry, header: list[str] | None, width: int, path: Path) -> list[str]:
-    """Names from the entry, the header, or the positions."""
+def _name_columns(entry: Entry, header: list[str] | None, width: int, path: Path) -> list[str]:
+    """Names from the entry, else from the header, else the positions."""
     names = list(entry.columns) or header or [str(i) for i in range(width)]
     if len(names) != width:
         raise DataFormatError(
@@ -127,37 +121,21 @@ def name_columns(entry: Entry, header: list[str] | None, width: int, path: Path)
     return names
 
 
-def _check_widths(rows: Rows, width: int, text: str, separator: str, path: Path) -> None:
-    odd = next(((line, len(fields)) for line, fields in rows if len(fields) != width), None)
-    if odd is None:
-        return
+def _suggest_separator(text: str, path: Path, used: str = "") -> str:
+    """A hint if another separator than the one used gives lines of equal width."""
     better = fitting_separator(text, path)
-    hint = _name_separator(*better) if better and better[0] != separator else ""
-    raise DataFormatError(
-        f"{path} must have {width} fields in every line as in line {rows[0][0]}, got {odd[1]} in "
-        f"line {odd[0]}. {hint or 'Correct that line, or quote fields that hold the separator.'}"
-    )
-
-
-def _explain_one_column(text: str, separator: str, path: Path) -> DataFormatError:
-    better = fitting_separator(text, path)
-    hint = _name_separator(*better) if better else "A target and at least one feature are needed."
-    return DataFormatError(
-        f"{path} must have several columns, but separator={separator!r} finds one. {hint}"
-    )
-
-
-def _name_separator(separator: str, width: int) -> str:
-    return f"separator={separator!r} would find {width} columns: set the option separator."
+    if better is None or better[0] == used:
+        return ""
+    return f"separator={better[0]!r} would find {better[1]} columns: set the option separator."
 
 
 def _join_broken(rows: Rows, width: int) -> Rows:
-    """Join a record that a line break cuts in two, where both parts together have the width."""
+    """Join a record that a line break cuts in two, if both parts together have the width."""
     joined: Rows = []
     for line, fields in rows:
         part = joined[-1][1] if joined and len(joined[-1][1]) < width else None
         if part is not None and len(fields) < width:
-            # The first part may end in its separator, which reads as one empty field more.
+            # The first part may end in its separator, which reads as one more empty field.
             begin = part[:-1] if not part[-1] else part
             if len(begin) + len(fields) == width:
                 joined[-1] = (line, begin + fields)

@@ -1,31 +1,35 @@
-"""Worker processes: what becomes of a job whatever its method does."""
+"""Worker processes, whatever a method does in them, and the backends that spread jobs."""
 
 import os
 import platform
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from muddle_bench.run import children
-from muddle_bench.run.cells import Settings, group_cells, name_plugins
-from muddle_bench.run.children import (
+from muddle.errors import MissingPackageError
+from muddle_bench.errors import ClusterError
+from muddle_bench.methods.registry import known_methods, name_plugins
+from muddle_bench.run import workers
+from muddle_bench.run.cells import Settings, group_cells
+from muddle_bench.run.records import Cell, Record, Store, is_running
+from muddle_bench.run.sweep import run_benchmark
+from muddle_bench.run.workers import (
     Child,
     borrow_child,
+    check_address,
     leave_out_finished,
     make_environment,
     run_job_apart,
-    stop_children,
 )
-from muddle_bench.run.records import Cell
-from muddle_bench.run.store import Store, is_running
-from muddle_bench.run.worker import freeze_imports
 
 
 @pytest.fixture
@@ -100,25 +104,18 @@ def test_whatever_goes_wrong_is_a_failed_record_with_the_reason(run_method, deed
     assert record.r2 is None
     assert record.rows_hash
     assert record.fingerprint
-    assert run_method("linear").status == "ok"
 
 
-def test_megabytes_of_output_do_no_harm(run_method):
+def test_a_child_that_died_is_replaced_and_megabytes_of_output_do_no_harm(run_method):
     assert run_method("bad-print").status == "ok"
 
 
-def test_a_cell_past_its_limit_is_stopped_and_so_is_what_it_started(
-    run_method, tmp_path, monkeypatch
-):
-    noted = tmp_path / "pid"
-    monkeypatch.setenv("GRANDCHILD_FILE", str(noted))
-    stop_children()  # the next one has the variable
+def test_a_cell_past_its_limit_is_stopped_and_so_is_what_it_started(run_method, notes):
     record = run_method("bad-hang-with-child", time_limit=1.0)
     assert record.status == "timeout"
     assert record.reason == "no result within the time limit of 1 s"
     assert record.rows_hash
-    assert wait_until_gone(int(noted.read_text()))
-    assert run_method("linear").status == "ok"
+    assert wait_until_gone(int((notes / "pid").read_text()))
 
 
 def test_the_limit_does_not_cover_what_comes_before_the_fit(run_method):
@@ -126,7 +123,7 @@ def test_the_limit_does_not_cover_what_comes_before_the_fit(run_method):
 
 
 def test_a_job_that_never_gets_ready_is_stopped_too(make_job, monkeypatch):
-    monkeypatch.setattr(children, "PREPARATION_LIMIT", 0.01)
+    monkeypatch.setattr(workers, "PREPARATION_LIMIT", 0.01)
     child = Child(threads=1)
     (record,) = child.run(make_job(["linear"], time_limit=5))
     assert record.status == "timeout"
@@ -134,27 +131,11 @@ def test_a_job_that_never_gets_ready_is_stopped_too(make_job, monkeypatch):
     assert not child.is_alive()
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_threads_are_set_before_packages_are_imported(run_method, threads):
-    said = run_method("environment", threads=threads).reason
-    assert f"env ['{threads}', '{threads}', '{threads}'] torch {threads}" in said
-    pools = said.partition("pools ")[2]
-    assert pools in (f"[{threads}]", "[1]")  # a machine may have fewer cores than asked for
-
-
-def test_what_imports_hold_is_not_walked_before_every_cell(run_method):
-    run_method("linear")
-    said = run_method("environment").reason
+def test_threads_are_set_and_imports_are_frozen_before_a_cell(run_method):
+    said = run_method("environment", threads=2).reason
+    assert "env ['2', '2', '2'] torch 2" in said
+    assert said.partition("pools ")[2] in ("[2]", "[1]")  # a machine may have one core
     assert int(said.partition("frozen ")[2].split()[0]) > 10_000
-
-
-def test_imports_are_set_aside_again_only_when_there_are_more(monkeypatch):
-    frozen = []
-    monkeypatch.setattr("muddle_bench.run.worker.gc.freeze", lambda: frozen.append(1))
-    freeze_imports.cache_clear()
-    for n_modules in (1000, 1000, 1001):
-        freeze_imports(n_modules)
-    assert len(frozen) == 2
 
 
 def test_threads_wait_without_taking_a_core_unless_the_user_has_it_otherwise(monkeypatch):
@@ -164,29 +145,24 @@ def test_threads_wait_without_taking_a_core_unless_the_user_has_it_otherwise(mon
     assert make_environment(2)["OMP_WAIT_POLICY"] == "ACTIVE"
 
 
-def test_a_child_serves_one_job_after_the_other(make_job):
+def test_a_child_serves_one_caller_at_a_time_and_is_replaced_when_it_was_long_idle(monkeypatch):
     with borrow_child(1) as first:
-        first.run(make_job(["linear"]))
+        pass
     with borrow_child(1) as second:
         assert second is first
         with borrow_child(1) as third:
             assert third is not second
-
-
-def test_a_child_that_was_long_idle_is_replaced(monkeypatch):
-    with borrow_child(1) as first:
-        pass
-    monkeypatch.setattr(children, "IDLE_LIMIT", 0.0)
-    with borrow_child(1) as second:
-        assert second is not first
+    monkeypatch.setattr(workers, "IDLE_LIMIT", 0.0)
+    with borrow_child(1) as fourth:
+        assert fourth not in (first, third)
     assert not first.is_alive()
 
 
 def test_a_child_that_is_asked_nothing_ends_by_itself():
     script = (
-        "import os; from muddle_bench.run import worker; from multiprocessing import Pipe; "
-        "worker.IDLE_LIMIT = 0.1; ours, theirs = Pipe(); "
-        "worker.main([str(os.dup(theirs.fileno())), str(os.getppid())])"
+        "import os; from muddle_bench.run import workers; from multiprocessing import Pipe; "
+        "workers.IDLE_LIMIT = 0.1; ours, theirs = Pipe(); "
+        "workers.serve(os.dup(theirs.fileno()), os.getppid())"
     )
     assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == 1
 
@@ -198,13 +174,12 @@ def test_a_child_that_died_between_jobs_is_replaced(make_job):
     first._process.wait()
     with borrow_child(1) as second:
         assert second is not first
-        assert second.run(make_job(["linear"]))[0].status == "ok"
 
 
 PARENT = """
 import sys
 from muddle_bench.run.cells import Settings, group_cells
-from muddle_bench.run.children import Child
+from muddle_bench.run.workers import Child
 from muddle_bench.run.records import Cell
 
 cell = Cell("clean", "regression", "hills", "bad-hang-with-child", 0)
@@ -215,11 +190,9 @@ child.run(job)
 """
 
 
-def test_a_child_in_a_fit_ends_with_all_it_started_when_its_parent_is_killed(
-    tables, plugin, tmp_path, monkeypatch
-):
-    noted = tmp_path / "pid"
-    monkeypatch.setenv("GRANDCHILD_FILE", str(noted))
+def test_a_child_in_a_fit_ends_with_all_it_started_when_its_parent_is_killed(tables, plugin, notes):
+    noted = notes / "pid"
+    noted.unlink(missing_ok=True)
     command = [sys.executable, "-c", PARENT, tables, plugin]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         child = int(parent.stdout.readline())
@@ -233,33 +206,22 @@ def test_a_child_in_a_fit_ends_with_all_it_started_when_its_parent_is_killed(
     assert wait_until_gone(grandchild)
 
 
-def test_a_run_inside_a_process_of_joblib_does_not_end_it(monkeypatch):
-    monkeypatch.setattr(children, "current_process", lambda: SimpleNamespace(name="LokyProcess-1"))
-    monkeypatch.setattr(os, "_exit", pytest.fail)
-    children._end_with_driver(platform.node(), os.getpid())
+def test_a_process_of_joblib_ends_if_its_run_is_gone_and_not_if_it_is_the_run_itself(monkeypatch):
+    ended = []
+    monkeypatch.setattr(workers, "current_process", lambda: SimpleNamespace(name="LokyProcess-1"))
+    monkeypatch.setattr(os, "_exit", ended.append)
+    workers._end_with_driver(platform.node(), os.getpid())
+    assert ended == []
+    workers._end_with_driver(platform.node(), 2**22 + 1)
+    assert ended == [1]
 
 
-def test_an_idle_child_ends_when_its_parent_is_killed():
-    script = (
-        "import time; from muddle_bench.run.children import Child; "
-        "print(Child(threads=1).pid, flush=True); time.sleep(600)"
-    )
-    command = [sys.executable, "-c", script]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
-        child = int(parent.stdout.readline())
-        assert is_running(child)
-        parent.kill()
-    assert wait_until_gone(child)
-
-
-def test_one_fit_answers_for_all_methods_that_share_it(make_job, tmp_path, monkeypatch):
-    log = tmp_path / "fits"
-    monkeypatch.setenv("FIT_LOG", str(log))
-    child = Child(threads=1)
+def test_one_fit_answers_for_all_methods_that_share_it(make_job, notes):
+    (notes / "fits").unlink(missing_ok=True)
     job = make_job(["shared-1", "shared-2", "shared-none"])
-    records = {record.method: record for record in child.run(job)}
-    child.kill()
-    assert log.read_text() == "fit\n"
+    with borrow_child(1) as child:
+        records = {record.method: record for record in child.run(job)}
+    assert (notes / "fits").read_text() == "fit\n"
     assert {record.shared_fit for record in records.values()} == {"shared"}
     assert len({record.fit_seconds for record in records.values()}) == 1
     assert records["shared-1"].mae != records["shared-2"].mae
@@ -268,10 +230,9 @@ def test_one_fit_answers_for_all_methods_that_share_it(make_job, tmp_path, monke
     assert records["shared-none"].reason == "RuntimeError: this answer is not there"
 
 
-def test_answers_before_the_limit_are_kept_when_a_later_one_hangs(make_job, tmp_path, monkeypatch):
-    monkeypatch.setenv("FIT_LOG", str(tmp_path / "fits"))
-    child = Child(threads=1)
-    records = child.run(make_job(["shared-1", "shared-hang"], time_limit=2.0))
+def test_answers_before_the_limit_are_kept_when_a_later_one_hangs(make_job):
+    with borrow_child(1) as child:
+        records = child.run(make_job(["shared-1", "shared-hang"], time_limit=2.0))
     assert [(record.method, record.status) for record in records] == [
         ("shared-1", "ok"),
         ("shared-hang", "timeout"),
@@ -324,3 +285,97 @@ def test_cells_that_another_run_finished_are_left_out(make_job, tmp_path, run_me
     assert leave_out_finished(job, store).methods == ()
     seeing = replace(job, settings=replace(job.settings, folder=str(store.folder)))
     assert run_job_apart(seeing) == []
+
+
+# Backends
+
+OF_THE_RUN = {"fit_seconds", "predict_seconds", "peak_mb", "finished"}
+
+
+@pytest.fixture
+def run(tables, plugin, choose_cells, tmp_path, lasting_children):
+    """Records of a run, without what differs from run to run."""
+
+    def run_cells(name, **options):
+        store = Store(tmp_path / name)
+        cells = choose_cells(["linear", "noisy", "bad-raise"])
+        options = {"threads": 1, "plugins": [plugin], "data_home": tables} | options
+        assert run_benchmark(cells, store, **options).counts == {"ok": 4, "failed": 1}
+        same = [field.name for field in fields(Record) if field.name not in OF_THE_RUN]
+        records = store.scan().records
+        return {cell: [getattr(records[cell], name) for name in same] for cell in cells}
+
+    return run_cells
+
+
+def test_threads_of_this_process_give_the_same_records(run):
+    assert run("threading", backend="threading", jobs=2) == run("here")
+
+
+def test_a_dask_cluster_gives_the_same_records(run):
+    pytest.importorskip("distributed")
+    assert run("dask", backend="dask", jobs=1) == run("here")
+
+
+@pytest.mark.slow
+def test_a_running_dask_cluster_is_used_by_its_address(run):
+    distributed = pytest.importorskip("distributed")
+    options = {"n_workers": 2, "threads_per_worker": 2, "dashboard_address": None}
+    with distributed.LocalCluster(processes=True, **options) as cluster:
+        found = run("address", backend="dask", address=cluster.scheduler_address)
+    assert found == run("here")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # Ray's own
+def test_ray_gives_the_same_records(run):
+    pytest.importorskip("ray")
+    assert run("ray", backend="ray", jobs=2) == run("loky", backend="loky", jobs=2)
+
+
+def test_threads_that_ask_at_once_get_the_whole_plugin(plugin, monkeypatch):
+    monkeypatch.delitem(sys.modules, f"muddle_plugin_{plugin.stem}", raising=False)
+    known_methods.cache_clear()
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(known_methods, (str(plugin),)) for _ in range(4)]
+    assert all("linear" in future.result() for future in asked)
+
+
+@pytest.mark.parametrize(("backend", "package"), [("dask", "distributed"), ("ray", "ray")])
+def test_a_missing_package_is_named_with_what_to_do(monkeypatch, backend, package):
+    monkeypatch.setitem(sys.modules, package, None)
+
+    def enter():
+        with workers.open_backend(backend, 2, None):
+            pass
+
+    with pytest.raises(MissingPackageError) as caught:
+        enter()
+    assert str(caught.value) == (
+        f"backend={backend!r} needs the package {package}: pip install 'muddle[{backend}]'."
+    )
+
+
+@pytest.mark.parametrize("address", ["nonsense", "tcp://host", "tcp://host:many"])
+def test_an_address_needs_a_host_and_a_port(address):
+    with pytest.raises(ValueError, match=r"as tcp://host:8786, got"):
+        check_address("dask", address)
+
+
+@pytest.mark.parametrize("backend", ["dask", "ray"])
+def test_an_address_where_no_one_listens_is_said_at_once(backend):
+    with socket.socket() as free:  # bound, so that no one else takes the port; not listening
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+        with pytest.raises(ClusterError, match=f"no {backend.capitalize()} cluster answers at"):
+            check_address(backend, address)
+
+
+def test_ray_may_look_for_its_cluster_itself():
+    check_address("ray", "auto")
+
+
+def test_a_run_on_a_cluster_checks_the_address_first():
+    opened = workers.open_backend("dask", None, "nonsense")
+    with pytest.raises(ValueError, match="must name a host and a port"), opened:
+        pass

@@ -1,11 +1,11 @@
-"""Our methods: the flagship's presets, and the published variants of MLR in both readings, which
-are nine methods from three fits."""
+"""Our methods: the flagship's presets, and the published variants of MLR with the settings of the
+paper and of the released code; three fits serve the nine variants of each."""
 
 import copy
 from functools import partial
 from typing import Any, Literal
 
-from muddle_bench.methods.entries import Method, Request
+from muddle_bench.methods.method import Method, Request
 
 Source = Literal["paper", "released"]
 Preset = Literal["fast", "default", "best"]
@@ -23,7 +23,7 @@ PRESETS: dict[Preset, tuple[str, str]] = {  # name and title
 
 
 def make_flagship(request: Request, preset: Preset) -> Any:
-    """Its threads are those of torch, which the worker process sets."""
+    """The flagship; it takes torch's number of threads, which the worker process sets."""
     from muddle.flagship.estimators import MuddleClassifier, MuddleRegressor
 
     kind = MuddleRegressor if request.task == "regression" else MuddleClassifier
@@ -31,7 +31,7 @@ def make_flagship(request: Request, preset: Preset) -> Any:
 
 
 def make_ensemble(request: Request, settings: Source) -> Any:
-    """Ten nets each of depth 1 and 2, which answer for seven methods."""
+    """Ten nets each of depth 1 and 2, which serve seven methods."""
     from muddle.estimators.ensemble import EnsMLRClassifier, EnsMLRRegressor
 
     kind = EnsMLRRegressor if request.task == "regression" else EnsMLRClassifier
@@ -50,7 +50,7 @@ def make_single(request: Request, settings: Source, depth: int) -> Any:
 
 
 def first_of_depth(model: Any, depth: int) -> Any:
-    """The first net of that depth alone."""
+    """The first net of that depth."""
     return model.subset(_positions(model, depth)[:1])
 
 
@@ -59,7 +59,7 @@ def all_of_depth(model: Any, depth: int) -> Any:
 
 
 def choose(model: Any, select: str) -> Any:
-    """The same nets, answering by another choice among them."""
+    """The same nets with another choice among them."""
     return copy.copy(model).set_params(select=select)
 
 
@@ -67,7 +67,9 @@ def _positions(model: Any, depth: int) -> list[int]:
     board = model.leaderboard_
     positions: list[int] = board.loc[board["depth"] == depth, "net"].tolist()
     if not positions:
-        raise ValueError(f"no net of depth {depth} reached a finite loss: there is none to ask.")
+        raise ValueError(
+            f"no net of depth {depth} reached a finite loss, so there is none to predict with."
+        )
     return positions
 
 
@@ -112,4 +114,4 @@ FLAGSHIP = [
     Method(name, "Flagship", partial(make_flagship, preset=preset), title=title, input="table")
     for preset, (name, title) in PRESETS.items()
 ]
-MLR_METHODS = FLAGSHIP + [method for settings in SETTINGS for method in _methods(settings)]
+OUR_METHODS = FLAGSHIP + [method for settings in SETTINGS for method in _methods(settings)]

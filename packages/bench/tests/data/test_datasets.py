@@ -1,15 +1,17 @@
-"""load and load_csv: what they return, what they say about it, and what they refuse."""
+"""load_dataset and load_table: what they return, what they note, and what they refuse."""
 
 import gzip
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from muddle.errors import DataFormatError, MissingDataError, UnknownDatasetError
-from muddle_bench.data import Dataset, list_datasets, load, load_csv
+from muddle.errors import DataFormatError, MissingDataError
+from muddle_bench import Dataset, list_datasets, load_dataset, load_table
 from muddle_bench.data.catalogue import built_in
+from muddle_bench.errors import UnknownDatasetError
 
 CSV = "id,size,colour,price\n1,10,red,1.5\n4,40,red,\n2,?,blue,2.5\n3,30,?,3.5\n"
 
@@ -24,11 +26,11 @@ def csv_file(tmp_path):
 def load_text(folder, text, target="y", **options):
     path = folder / "table.csv"
     path.write_text(text)
-    return load_csv(path, target, **options)
+    return load_table(path, target, **options)
 
 
 def test_a_csv_becomes_typed_columns_with_gaps(csv_file):
-    data = load_csv(csv_file, "price", drop=["id"])
+    data = load_table(csv_file, "price", drop=["id"])
     assert list(data.X) == ["size", "colour"]
     np.testing.assert_array_equal(data.X["size"], [10, np.nan, 30])
     assert data.X["colour"].tolist()[:2] == ["red", "blue"]
@@ -43,31 +45,31 @@ def test_a_csv_becomes_typed_columns_with_gaps(csv_file):
 
 
 def test_the_representation_is_one_line(csv_file):
-    text = repr(load_csv(csv_file, "price"))
+    text = repr(load_table(csv_file, "price"))
     assert text == "<Dataset 'prices.csv': regression, 3 rows, 3 features, clean>"
 
 
 def test_other_formats_give_the_same_table(tmp_path, csv_file):
-    expected = load_csv(csv_file, "price")
+    expected = load_table(csv_file, "price")
     zipped, tabbed, divided = (tmp_path / name for name in ("p.csv.gz", "p.tsv", "p.txt"))
     zipped.write_bytes(gzip.compress(CSV.encode()))
     tabbed.write_text(CSV.replace(",", "\t"))
     divided.write_text(CSV.replace(",", ";").replace("\n", "\r\n"))
     for path in (zipped, tabbed, divided):
-        pd.testing.assert_frame_equal(load_csv(path, "price").X, expected.X)
-    assert "separator guessed: ';'" in load_csv(divided, "price").meta.notes
-    stated = load_csv(divided, "price", separator=";")
+        pd.testing.assert_frame_equal(load_table(path, "price").X, expected.X)
+    assert "separator guessed: ';'" in load_table(divided, "price").meta.notes
+    stated = load_table(divided, "price", separator=";")
     assert not any("separator" in note for note in stated.meta.notes)
 
 
 def test_parquet_and_feather_give_the_same_table(tmp_path, csv_file):
     pytest.importorskip("pyarrow")
-    expected = load_csv(csv_file, "price")
+    expected = load_table(csv_file, "price")
     table = pd.read_csv(csv_file, na_values={"size": ["?"]})
     table.to_parquet(tmp_path / "p.parquet")
     table.to_feather(tmp_path / "p.feather")
     for name in ("p.parquet", "p.feather"):
-        data = load_csv(tmp_path / name, "price")
+        data = load_table(tmp_path / name, "price")
         pd.testing.assert_frame_equal(data.X, expected.X)
         np.testing.assert_array_equal(data.y, expected.y)
 
@@ -76,7 +78,7 @@ def test_an_index_that_was_saved_is_no_part_of_the_table(tmp_path):
     pytest.importorskip("pyarrow")
     table = pd.DataFrame({"x": [1, 2], "y": [2.5, 3.5]}, index=pd.Index([9, 8], name="row"))
     table.to_parquet(tmp_path / "p.parquet")
-    data = load_csv(tmp_path / "p.parquet", "y")
+    data = load_table(tmp_path / "p.parquet", "y")
     assert list(data.X) == ["x"]
     assert data.X.index.tolist() == [0, 1]
 
@@ -167,16 +169,16 @@ def test_a_table_that_cannot_be_used_is_refused_with_the_reason(tmp_path, text, 
 )
 def test_wrong_arguments_are_refused(csv_file, options, message):
     with pytest.raises(ValueError, match=message):
-        load_csv(csv_file, "price", **options)
+        load_table(csv_file, "price", **options)
 
 
 def test_a_file_that_is_not_there_gets_a_suggestion(csv_file):
     with pytest.raises(MissingDataError, match=r"no file .*Did you mean 'prices.csv'"):
-        load_csv(csv_file.with_name("price.csv"), "price")
+        load_table(csv_file.with_name("price.csv"), "price")
     with pytest.raises(FileNotFoundError, match="there is no file"):
-        load_csv(csv_file.parent / "nowhere" / "price.csv", "price")
-    with pytest.raises(DataFormatError, match="must be a file, got the folder"):
-        load_csv(csv_file.parent, "price")
+        load_table(csv_file.parent / "nowhere" / "price.csv", "price")
+    with pytest.raises(DataFormatError, match="a file is needed, got the folder"):
+        load_table(csv_file.parent, "price")
 
 
 def own_table(folder, text, content="x,y\n1,2.5\n2,3.5\n", name="mine.csv"):
@@ -188,7 +190,7 @@ def own_table(folder, text, content="x,y\n1,2.5\n2,3.5\n", name="mine.csv"):
 
 def test_a_table_of_an_own_catalogue_is_loaded_by_name(tmp_path):
     home = own_table(tmp_path, 'title = "Mine"\n')
-    data = load("mine", data_home=home)
+    data = load_dataset("mine", data_home=home)
     assert isinstance(data, Dataset)
     assert data.y.tolist() == [2.5, 3.5]
     assert data.meta.title == "Mine"
@@ -196,7 +198,7 @@ def test_a_table_of_an_own_catalogue_is_loaded_by_name(tmp_path):
 
 def test_the_data_folder_can_come_from_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("MUDDLE_DATA", str(own_table(tmp_path, "")))
-    assert load("mine").meta.id == "mine"
+    assert load_dataset("mine").meta.id == "mine"
     assert "mine" in list_datasets()["id"].tolist()
 
 
@@ -204,11 +206,11 @@ def test_an_own_parquet_file_is_loaded_by_name(tmp_path):
     pytest.importorskip("pyarrow")
     home = own_table(tmp_path, "", name="mine.parquet")
     pd.DataFrame({"x": [1, 2], "y": [2.5, 3.5]}).to_parquet(home / "raw" / "mine.parquet")
-    assert load("mine", data_home=home).y.tolist() == [2.5, 3.5]
+    assert load_dataset("mine", data_home=home).y.tolist() == [2.5, 3.5]
 
 
 def test_an_own_target_can_be_transformed(tmp_path):
-    data = load("mine", data_home=own_table(tmp_path, 'transform = "log"\n'))
+    data = load_dataset("mine", data_home=own_table(tmp_path, 'transform = "log"\n'))
     np.testing.assert_allclose(data.y, np.log([2.5, 3.5]))
     assert "the target is log(y)" in data.meta.notes
 
@@ -217,22 +219,22 @@ def test_an_own_target_can_be_transformed(tmp_path):
 def test_a_target_without_a_logarithm_is_refused(tmp_path, transform, value):
     home = own_table(tmp_path, f'transform = "{transform}"\n', f"x,y\n1,{value}\n2,3.5\n")
     with pytest.raises(DataFormatError, match=f"must be above {value} .*got {value}"):
-        load("mine", data_home=home)
+        load_dataset("mine", data_home=home)
 
 
 def test_one_class_can_be_set_against_the_rest(tmp_path):
     home = own_table(tmp_path, 'binary = "a"\n', "x,y\n1,a\n2,b\n3,c\n")
-    assert load("mine", data_home=home).y.tolist() == ["a", "not a", "not a"]
+    assert load_dataset("mine", data_home=home).y.tolist() == ["a", "not a", "not a"]
     (home / "raw" / "mine.csv").write_text("x,y\n1,A\n2,b\n")
     with pytest.raises(
         DataFormatError, match=r"binary must be a class .*got 'a'\. Did you mean 'A'"
     ):
-        load("mine", data_home=home)
+        load_dataset("mine", data_home=home)
 
 
 def test_a_class_that_is_a_number_can_be_set_against_the_rest(tmp_path):
     home = own_table(tmp_path, 'binary = "1"\n', "x,y\n1,1\n2,2\n3,3\n")
-    assert load("mine", data_home=home).y.tolist() == ["1", "not 1", "not 1"]
+    assert load_dataset("mine", data_home=home).y.tolist() == ["1", "not 1", "not 1"]
 
 
 def test_dates_are_no_target(tmp_path):
@@ -240,14 +242,14 @@ def test_dates_are_no_target(tmp_path):
     table = pd.DataFrame({"x": [1, 2], "y": pd.to_datetime(["2020-01-01", "2020-01-02"])})
     table.to_parquet(tmp_path / "dates.parquet")
     with pytest.raises(DataFormatError, match="got dates in column 'y'"):
-        load_csv(tmp_path / "dates.parquet", "y")
+        load_table(tmp_path / "dates.parquet", "y")
     with pytest.raises(DataFormatError, match="must be numbers in regression"):
-        load_csv(tmp_path / "dates.parquet", "y", task="regression")
+        load_table(tmp_path / "dates.parquet", "y", task="regression")
 
 
 def test_leaks_are_dropped_with_their_reason(tmp_path):
     home = own_table(tmp_path, 'leaks = { No = "row number" }\n', "No,x,y\n1,5,2.5\n2,6,3.5\n")
-    data = load("mine", data_home=home)
+    data = load_dataset("mine", data_home=home)
     assert list(data.X) == ["x"]
     assert data.meta.dropped == {"No": "row number"}
 
@@ -255,19 +257,19 @@ def test_leaks_are_dropped_with_their_reason(tmp_path):
 def test_the_published_recipe_is_for_the_paper_only(tmp_path):
     home = own_table(tmp_path, "")
     with pytest.raises(ValueError, match=r"for the data sets of the paper, got 'mine'.*'clean'"):
-        load("mine", "published", data_home=home)
+        load_dataset("mine", "published", data_home=home)
 
 
 def test_unknown_recipes_and_names_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"got recipe='publishd'\. Did you mean 'published'"):
-        load("servo", "publishd", data_home=tmp_path)
+        load_dataset("servo", "publishd", data_home=tmp_path)
     with pytest.raises(UnknownDatasetError, match="Did you mean 'servo'"):
-        load("servos", data_home=tmp_path)
+        load_dataset("servos", data_home=tmp_path)
 
 
 def test_a_table_to_be_fetched_by_hand_says_where_and_whereto(tmp_path):
     with pytest.raises(MissingDataError) as caught:
-        load("insurance", data_home=tmp_path)
+        load_dataset("insurance", data_home=tmp_path)
     assert "https://www.kaggle.com/datasets/mirichoi0218/insurance" in str(caught.value)
     assert str(tmp_path / "raw" / "insurance" / "insurance.csv") in str(caught.value)
 
@@ -282,7 +284,7 @@ def test_the_list_says_what_is_there(tmp_path):
     assert pd.isna(table.loc["mine", "n"])
 
 
-# Rows and raw feature columns of the clean recipe, by hand from the descriptions of the files.
+# Rows and raw feature columns of the clean recipe, by hand from the descriptions of the download.
 CLEAN = {
     "concrete-slump-test-1": (103, 7),
     "concrete-slump-test-2": (103, 7),
@@ -322,7 +324,7 @@ CLEAN = {
 
 @pytest.mark.parametrize("name", built_in())
 def test_the_clean_recipe_holds_the_real_rows_and_columns(name, data_folder):
-    entry, data = built_in()[name], load(name, data_home=data_folder)
+    entry, (data, _) = built_in()[name], load_clean(name, data_folder)
     assert data.X.shape == CLEAN[name]
     assert data.task == entry.task
     assert data.meta.dropped == {**entry.drop, **entry.leaks}
@@ -335,8 +337,9 @@ def test_the_clean_recipe_holds_the_real_rows_and_columns(name, data_folder):
         assert np.isfinite(data.y).all()
 
 
+@cache
 def load_clean(name, data_folder):
-    data = load(name, data_home=data_folder)
+    data = load_dataset(name, data_home=data_folder)
     return data, " ".join(data.meta.notes)
 
 
@@ -392,7 +395,7 @@ def test_the_official_file_with_its_broken_record_gives_the_same_table(tmp_path,
     target.write_text("\n".join(lines))
     for recipe in ("clean", "published"):
         official, joined = (
-            load("cylinder-bands", recipe, home) for home in (tmp_path, data_folder)
+            load_dataset("cylinder-bands", recipe, home) for home in (tmp_path, data_folder)
         )
         pd.testing.assert_frame_equal(official.X, joined.X)
         np.testing.assert_array_equal(official.y, joined.y)
@@ -404,7 +407,7 @@ def test_the_official_fish_file_without_a_header_gives_the_same_table(tmp_path, 
     target.parent.mkdir(parents=True)
     target.write_text((data_folder / name).read_text().split("\n", 1)[1])
     official, copy = (
-        load("qsar-fish-toxicity", data_home=home) for home in (tmp_path, data_folder)
+        load_dataset("qsar-fish-toxicity", data_home=home) for home in (tmp_path, data_folder)
     )
     pd.testing.assert_frame_equal(official.X, copy.X)
     np.testing.assert_array_equal(official.y, copy.y)
@@ -413,5 +416,5 @@ def test_the_official_fish_file_without_a_header_gives_the_same_table(tmp_path, 
 def test_a_data_set_can_be_taken_apart(tmp_path):
     path = tmp_path / "tiny.csv"
     path.write_text("a,y\n1,0.5\n2,1.5\n")
-    X, y, task, meta = load_csv(path, "y")
+    X, y, task, meta = load_table(path, "y")
     assert (X["a"].tolist(), y.tolist(), task, meta.n_rows) == ([1, 2], [0.5, 1.5], "regression", 2)

@@ -1,18 +1,20 @@
 """What a method is given: the same rows for all, encoded or raw, and nothing of the test rows."""
 
+import hashlib
 import shutil
+import struct
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.model_selection import train_test_split
 
 from muddle.tables import TablePreprocessor
-from muddle_bench.data import load
+from muddle_bench import load_dataset
 from muddle_bench.run.cells import Settings, group_cells
-from muddle_bench.run.problems import prepare, text_columns
+from muddle_bench.run.problems import hash_rows, prepare, split_rows, text_columns
 from muddle_bench.run.records import Cell
-from muddle_bench.run.splits import split_rows
 
 
 def make_job(tables, dataset, task, recipe="clean", split=0):
@@ -22,7 +24,7 @@ def make_job(tables, dataset, task, recipe="clean", split=0):
 
 
 def test_a_matrix_is_encoded_by_training_rows_alone(tables):
-    data = load("hills", data_home=tables)
+    data = load_dataset("hills", data_home=tables)
     rows = split_rows(60, 0)
     problem = prepare(make_job(tables, "hills", "regression"), "matrix")
     train = data.X.iloc[rows.train]
@@ -36,7 +38,7 @@ def test_a_matrix_is_encoded_by_training_rows_alone(tables):
 
 
 def test_a_table_is_raw_with_its_text_columns_named(tables):
-    data = load("hills", data_home=tables)
+    data = load_dataset("hills", data_home=tables)
     rows = split_rows(60, 0)
     problem = prepare(make_job(tables, "hills", "regression"), "table")
     pd.testing.assert_frame_equal(problem.train, data.X.iloc[rows.train].reset_index(drop=True))
@@ -69,7 +71,7 @@ def test_both_kinds_of_input_have_the_same_rows(tables):
 
 def test_the_published_matrix_goes_as_it_is_to_methods_that_scale_themselves(data_folder):
     name = "breast-cancer-coimbra"
-    data = load(name, "published", data_folder)
+    data = load_dataset(name, "published", data_folder)
     rows = split_rows(len(data.y), 0)
     problem = prepare(make_job(data_folder, name, "classification", "published"), "table")
     np.testing.assert_array_equal(problem.train, data.X.to_numpy()[rows.train])
@@ -80,7 +82,7 @@ def test_the_published_matrix_goes_as_it_is_to_methods_that_scale_themselves(dat
 
 def test_a_published_matrix_is_standardised_on_training_rows_for_the_other_methods(data_folder):
     name = "breast-cancer-coimbra"
-    X = load(name, "published", data_folder).X.to_numpy()
+    X = load_dataset(name, "published", data_folder).X.to_numpy()
     rows = split_rows(len(X), 0)
     problem = prepare(make_job(data_folder, name, "classification", "published"), "matrix")
     np.testing.assert_allclose(problem.train.mean(axis=0), 0, atol=1e-9)
@@ -90,7 +92,7 @@ def test_a_published_matrix_is_standardised_on_training_rows_for_the_other_metho
 
 
 def test_classes_are_codes_in_the_order_of_their_names(tables):
-    data = load("trees", data_home=tables)
+    data = load_dataset("trees", data_home=tables)
     problem = prepare(make_job(tables, "trees", "classification"), "matrix")
     names = np.array(["ash", "birch", "cedar"])
     rows = split_rows(60, 0)
@@ -128,3 +130,26 @@ def test_a_method_that_writes_to_its_input_does_not_spoil_it_for_others(tables, 
     fresh = prepare(replace(job), wanted)
     pd.testing.assert_frame_equal(pd.DataFrame(fresh.train), expected)
     assert fresh.y_train.any()
+
+
+def test_a_split_is_the_authors_call_with_its_number_as_seed():
+    X = np.arange(103)
+    train, test = train_test_split(X, train_size=0.8, random_state=7)
+    split = split_rows(103, 7)
+    np.testing.assert_array_equal(split.train, train)
+    np.testing.assert_array_equal(split.test, test)
+    assert (len(train), len(test)) == (82, 21)
+
+
+def test_training_and_test_rows_are_all_rows_once():
+    split = split_rows(60, 0)
+    assert sorted([*split.train, *split.test]) == list(range(60))
+
+
+def test_the_hash_stands_for_the_rows_in_their_order():
+    rows = np.array([3, 1, 2])
+    expected = hashlib.sha256(struct.pack("<3q", 3, 1, 2)).hexdigest()[:12]
+    assert hash_rows(rows) == hash_rows(rows.astype(np.int32)) == expected
+    assert hash_rows(rows) != hash_rows(rows[::-1])
+    assert split_rows(60, 0).rows_hash == split_rows(60, 0).rows_hash
+    assert split_rows(60, 0).rows_hash != split_rows(60, 1).rows_hash

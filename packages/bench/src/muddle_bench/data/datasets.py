@@ -1,4 +1,4 @@
-"""A data set by its name, or any table from a file: features, target and what was done to them."""
+"""Load a data set by its name, or any table from a file: features, target, task and origin."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -9,35 +9,30 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from muddle.errors import DataFormatError, MissingDataError
-from muddle.table_files.columns import check_column, mark_gaps, note_near_numbers
-from muddle.table_files.tasks import guess_task, is_number
-from muddle_bench.data import files
+from muddle.errors import DataFormatError, MissingPackageError
+from muddle.table_files.columns import check_column, mark_gaps, note_near_numbers, type_columns
+from muddle.table_files.sources import check_source
+from muddle.table_files.tasks import Task, guess_task, is_number
 from muddle_bench.data.catalogue import (
     OWN_CATALOGUE,
     Entry,
-    Task,
     built_in,
     find_entry,
     is_separator,
     read_all,
 )
+from muddle_bench.data.download import find_data_home, locate, require
 from muddle_bench.data.published import build_published, check_without, transform_target
-from muddle_bench.data.quick import read_columns
-from muddle_bench.data.reading import (
-    TYPED_SUFFIXES,
-    read_fields,
-    read_first,
-    read_typed,
-)
+from muddle_bench.data.text_files import read_fields, read_first_line
 from muddle_runtime.parameters import check_choice, suggest
 
 Recipe = Literal["clean", "published"]
+READERS = {".parquet": "read_parquet", ".feather": "read_feather"}  # functions of pandas
 
 
 @dataclass(frozen=True)
 class Meta:
-    """Where a data set comes from and what was done to it."""
+    """Origin of a data set, and what was done to its table."""
 
     id: str
     title: str
@@ -54,7 +49,7 @@ class Meta:
 
 
 class Dataset(NamedTuple):
-    """Features, target, task and origin of one table; `X, y, task, meta = load(...)` works too."""
+    """Features, target, task and origin of one table; it unpacks as `X, y, task, meta`."""
 
     X: pd.DataFrame
     y: NDArray[Any]
@@ -68,21 +63,21 @@ class Dataset(NamedTuple):
         )
 
 
-def load(
+def load_dataset(
     name: str,
     recipe: Recipe = "clean",
     data_home: str | Path | None = None,
     *,
     without: str | Iterable[str] = (),
 ) -> Dataset:
-    """The data set of that name, downloaded if need be.
+    """Load the data set of that name; its file is downloaded if it is absent.
 
     "clean" gives the raw columns with gaps as NaN: encode and scale them on training rows.
-    "published" rebuilds the matrix the paper's authors worked with, errors included; `without`
-    names quirks of theirs to leave away, as `without=["index-row", "scaled-twice"]`.
+    "published" rebuilds the matrix that the paper's authors worked with, errors included;
+    `without` names quirks to leave out, as `without=["index-row", "scaled-twice"]`.
     """
     check_choice("recipe", recipe, get_args(Recipe))
-    home = files.data_home(data_home)
+    home = find_data_home(data_home)
     entry = find_entry(name, home)
     if recipe == "published" and name not in built_in():
         raise ValueError(
@@ -93,13 +88,13 @@ def load(
     if without and recipe == "clean":
         raise ValueError("without is for recipe='published': the clean recipe has no quirks.")
     check_without(entry, without)
-    path = files.require(entry, home)
+    path = require(entry, home)
     if recipe == "clean":
         return _load_clean(entry, path)
     return _load_published(entry, path, without)
 
 
-def load_csv(
+def load_table(
     path: str | Path,
     target: str | int,
     *,
@@ -109,13 +104,13 @@ def load_csv(
     drop: str | Iterable[str] = (),
     encoding: str = "utf-8-sig",
 ) -> Dataset:
-    """A table from a CSV, TSV, Parquet or Feather file; text files may be gzipped.
+    """Load a table from a CSV, TSV, Parquet or Feather file; text files may be gzipped.
 
-    Separator and task are guessed unless given, and the notes in `meta` say what was guessed. In a
-    file without a header, name the target by its position.
+    Separator and task are guessed unless given, and the notes in `meta` name the guesses. If the
+    file has no header, name the target by its position.
     """
     path = Path(path).expanduser()
-    _check_file(path)
+    check_source(str(path))
     if task is not None:
         check_choice("task", task, get_args(Task))
     if separator is not None and not is_separator(separator):
@@ -134,13 +129,29 @@ def load_csv(
         encoding=encoding,
     )
     if not _is_typed(path) and entry.target.isdigit():
-        entry = replace(entry, header=entry.target in read_first(path, entry))
+        entry = replace(entry, header=entry.target in read_first_line(path, entry))
     return _load_clean(entry, path)
 
 
+def read_typed(path: Path) -> pd.DataFrame:
+    """Read a Parquet or Feather file, whose columns have types already."""
+    try:
+        table: pd.DataFrame = getattr(pd, READERS[path.suffix.lower()])(path)
+    except ImportError as error:
+        raise MissingPackageError(
+            f"reading {path.name} needs the package pyarrow: pip install pyarrow."
+        ) from error
+    except (ValueError, OSError) as error:  # pyarrow's own errors are among them
+        kind = path.suffix[1:].capitalize()
+        raise DataFormatError(f"{path} cannot be read as a {kind} file: {error}.") from error
+    if not len(table):
+        raise DataFormatError(f"{path} must hold rows, but there are none.")
+    return table.set_axis([str(name) for name in table.columns], axis=1)
+
+
 def list_datasets(data_home: str | Path | None = None) -> pd.DataFrame:
-    """All data sets by name: title, task, the paper's size, whether the file is there, source."""
-    home = files.data_home(data_home)
+    """All data sets: name, title, task, size in the paper, whether the file is present, source."""
+    home = find_data_home(data_home)
     rows = [
         {
             "id": entry.id,
@@ -148,7 +159,7 @@ def list_datasets(data_home: str | Path | None = None) -> pd.DataFrame:
             "task": entry.task,
             "n": entry.n_published,
             "d": entry.d_published,
-            "present": files.locate(entry, home) is not None,
+            "present": locate(entry, home) is not None,
             "source": entry.source,
         }
         for entry in read_all(home).values()
@@ -174,8 +185,8 @@ def _load_clean(entry: Entry, path: Path) -> Dataset:
     if _is_typed(path):
         table = mark_gaps(read_typed(path), entry.missing).reset_index(drop=True)
     else:
-        fields = read_columns(path, entry)
-        table = fields.table
+        fields = read_fields(path, entry)
+        table = type_columns(fields.table, entry.missing)
         if entry.separator is None:
             notes.append(f"separator guessed: {fields.separator!r}")
         if not (fields.has_names or entry.columns):
@@ -192,9 +203,9 @@ def _load_clean(entry: Entry, path: Path) -> Dataset:
     task, task_notes = _settle_task(table[entry.target], entry)
     notes += row_notes + task_notes + note_near_numbers(table.drop(columns=list(dropped)))
     if task == "classification":
-        target = _label(table[entry.target], entry, path)
+        target = _read_classes(table[entry.target], entry, path)
     else:
-        target, target_notes = _measure(table[entry.target], entry, path)
+        target, target_notes = _read_numbers(table[entry.target], entry, path)
         notes += target_notes
     return _assemble(features, target, entry, task, "clean", dropped, notes)
 
@@ -243,7 +254,7 @@ def _drop_rows_without_target(
 
 
 def _settle_task(target: "pd.Series[Any]", entry: Entry) -> tuple[Task, list[str]]:
-    """The task of the entry, or the one the target looks like."""
+    """The task of the entry, else a guess from the target; notes on the guess."""
     if entry.task is not None:
         return entry.task, []
     task, reason = guess_task(target)
@@ -253,8 +264,8 @@ def _settle_task(target: "pd.Series[Any]", entry: Entry) -> tuple[Task, list[str
     return task, [note]
 
 
-def _label(target: "pd.Series[Any]", entry: Entry, path: Path) -> NDArray[Any]:
-    """Classes under their own names."""
+def _read_classes(target: "pd.Series[Any]", entry: Entry, path: Path) -> NDArray[Any]:
+    """Class labels; with `binary`, that class and the rest."""
     labels = np.asarray(target.tolist())
     if entry.binary is None:
         return labels
@@ -267,10 +278,10 @@ def _label(target: "pd.Series[Any]", entry: Entry, path: Path) -> NDArray[Any]:
     return np.where(names == entry.binary, entry.binary, f"not {entry.binary}")
 
 
-def _measure(
+def _read_numbers(
     target: "pd.Series[Any]", entry: Entry, path: Path
 ) -> tuple[NDArray[np.float64], list[str]]:
-    """The target as numbers, on the scale the entry asks for."""
+    """The target as numbers, transformed as the entry says; notes on the transform."""
     numbers = pd.to_numeric(target.astype(object), errors="coerce")
     if numbers.isna().any():
         example = target[numbers.isna()].iloc[0]
@@ -291,17 +302,8 @@ def _measure(
     return transform_target(values, entry), [f"the target is log({inside})"]
 
 
-def _check_file(path: Path) -> None:
-    if path.is_file():
-        return
-    if path.is_dir():
-        raise DataFormatError(f"path must be a file, got the folder {path}.")
-    beside = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
-    raise MissingDataError(f"there is no file {path}.{suggest(path.name, beside)}")
-
-
 def _is_typed(path: Path) -> bool:
-    return path.suffix.lower() in TYPED_SUFFIXES
+    return path.suffix.lower() in READERS
 
 
 def _as_tuple(names: str | Iterable[str]) -> tuple[str, ...]:
