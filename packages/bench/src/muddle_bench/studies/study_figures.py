@@ -276,15 +276,15 @@ def choose_axes(ax: "Axes | None", height: float) -> "Axes":
     return ax if ax is not None else new_figure(height).add_subplot()
 
 
-def new_figure(height: float) -> "Figure":
+def new_figure(height: float, width: float = WIDTH) -> "Figure":
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingPackageError(
-            "figures of studies need the package matplotlib: pip install 'muddle[plot]'."
+            "figures need the package matplotlib: pip install 'muddle[plot]'."
         ) from error
     # Not pyplot, which keeps every figure until it is closed.
-    return Figure(figsize=(WIDTH, height), layout="constrained")
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 # Where values are
