@@ -14,7 +14,7 @@ from muddle_bench.ranking import (
     win_rates,
     win_rates_against,
 )
-from muddle_bench.ranking.bootstrap import draw_weights, interval_of_means
+from muddle_bench.ranking.ranks import draw_weights, interval_of_means
 from muddle_bench.ranking.families import choose_members
 
 METHODS = ["ens-mlr-released", "catboost", "xgboost", "ridge", "baseline"]

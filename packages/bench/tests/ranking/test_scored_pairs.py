@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from muddle_bench.ranking import coverage, list_failures, rank_methods, read_table, score_pairs
-from muddle_bench.ranking.scores import choose_recorded
+from muddle_bench.ranking.ranks import choose_recorded
 
 FAMILIES = {"baseline": "Baseline", "ridge": "GLM", "ols": "GLM", "cart": "TREE"}
 

@@ -46,9 +46,9 @@ def published_rows() -> dict[tuple[str, str, str], dict[str, float]]:
 
     The ablation is printed as a mean over data sets. The value of the penalty that the authors'
     search found is `heuristic`, and that of the largest batch `n`."""
-    table = pd.read_csv(Path(__file__).with_name("published_studies.csv"), dtype={"value": str})
+    table = pd.read_csv(Path(__file__).with_name("published_studies.csv"), dtype=str)
     rows = table.set_index(["study", "dataset", "value"])
-    return {key: row.dropna().to_dict() for key, row in rows.iterrows()}
+    return {key: row.dropna().astype(float).to_dict() for key, row in rows.iterrows()}
 
 
 # From records to tables
