@@ -66,14 +66,11 @@ def test_leader_board_shows_the_ranking(page, table, metric):
         assert "PMA" not in page.tables[name][0]
 
 
-def test_a_table_from_before_the_calibration_error_has_a_report_without_it(
-    make_table, tmp_path, read_page
-):
+def test_a_table_from_before_the_calibration_error_has_a_report_without_it(make_table, write):
     table = make_table(tasks=["classification"], methods=SMALL, n_datasets=2, n_splits=2)
-    old = read_page(write_report(table.drop(columns="ece"), tmp_path / "old.html"))
-    new = read_page(write_report(table, tmp_path / "new.html"))
+    old = write(table.drop(columns="ece"))
     assert "leaderboard_brier" in old.tables
-    assert set(new.tables) - set(old.tables) == {"leaderboard_ece", "datasets_ece"}
+    assert not {"leaderboard_ece", "datasets_ece"} & set(old.tables)
 
 
 def test_leader_board_rounds_to_three_digits_and_says_shared_fits(page, table):
@@ -255,11 +252,10 @@ def test_text_contrast_reaches_aa_in_light_and_dark():
 
 def test_texts_of_the_table_are_escaped(make_table, write, tmp_path):
     evil = "<script>alert('x')</script>"
-    table = make_table(methods=SMALL, n_datasets=2, n_splits=2)
+    table = make_table(tasks=["regression"], methods=SMALL, n_datasets=2, n_splits=2)
     table.loc[table["method"] == "catboost", "family"] = "<i>&amp;</i>"
     table["machine"] = evil
-    first = table.index[table["task"] == "regression"][0]
-    table.loc[first, ["status", "reason"]] = ["failed", evil]
+    table.loc[0, ["status", "reason"]] = ["failed", evil]
     table = table.replace({"dataset": {"computer-hardware": "<b>bold"}})
     page = write(table, title=evil, commands=[evil])
     text = (tmp_path / "r.html").read_text(encoding="utf-8")
@@ -370,7 +366,7 @@ def test_a_table_without_a_finished_cell_is_an_error(make_table, tmp_path):
 
 def test_two_recipes_need_a_choice(make_table, write):
     parts = [
-        make_table(recipe=recipe, methods=SMALL, n_datasets=2, n_splits=2)
+        make_table(recipe=recipe, tasks=["regression"], methods=SMALL, n_datasets=2, n_splits=2)
         for recipe in ("clean", "published")
     ]
     table = pd.concat(parts, ignore_index=True)

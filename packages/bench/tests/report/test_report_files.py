@@ -112,12 +112,13 @@ def test_a_report_that_fails_leaves_the_old_one(small, tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("no_figures")
 def test_files_of_an_older_report_go_and_files_of_others_stay(make_table, small, tmp_path):
-    write_report(make_table(methods=SMALL, n_datasets=2, n_splits=2), tmp_path / "r.html")
+    methods = (*SMALL, "mlp")  # with a cell that timed out
+    write_report(make_table(tasks=["regression"], methods=methods, n_splits=2), tmp_path / "r.html")
     folder = tmp_path / "r_tables"
     (folder / "mine.csv").write_text("kept")
-    assert (folder / "leaderboard_auc.csv").is_file()
+    assert (folder / "reasons_regression.csv").is_file()
     write_report(small, tmp_path / "r.html")
-    assert not (folder / "leaderboard_auc.csv").exists()
+    assert not (folder / "reasons_regression.csv").exists()
     assert (folder / "leaderboard_r2.csv").is_file()
     assert (folder / "mine.csv").read_text() == "kept"
 
