@@ -14,8 +14,8 @@ from muddle_bench.ranking import (
     win_rates,
     win_rates_against,
 )
-from muddle_bench.ranking.ranks import draw_weights, interval_of_means
 from muddle_bench.ranking.families import choose_members
+from muddle_bench.ranking.ranks import draw_weights, interval_of_means
 
 METHODS = ["ens-mlr-released", "catboost", "xgboost", "ridge", "baseline"]
 FAMILIES = dict(zip(METHODS, ["MLR", "GBDT", "GBDT", "GLM", "Baseline"], strict=True))

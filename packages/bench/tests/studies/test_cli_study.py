@@ -120,9 +120,4 @@ def test_the_history_of_one_net_is_asked_for_as_given(monkeypatch, tmp_path):
     monkeypatch.setattr(running, "write_training_record", write)
     result = call("study", "record", "servo", "--out", tmp_path, "--data-home", tmp_path)
     assert result.stdout.strip() == str(tmp_path / "training_record.csv")
-    assert asked == {
-        "out": tmp_path,
-        "dataset": "servo",
-        "device": "cpu",
-        "data_home": tmp_path,
-    }
+    assert asked == {"out": tmp_path, "dataset": "servo", "device": "cpu", "data_home": tmp_path}

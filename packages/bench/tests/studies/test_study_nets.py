@@ -107,9 +107,7 @@ def test_a_plain_net_learns_and_has_no_penalty(regression):
 def test_settings_that_diverge_still_have_scores(regression, settings, trouble, n_affected):
     # Twice the same rows: without a penalty, their Gram matrix cannot be factored.
     twice = replace(
-        regression,
-        train=np.tile(regression.train, (2, 1)),
-        y_train=np.tile(regression.y_train, 2),
+        regression, train=np.tile(regression.train, (2, 1)), y_train=np.tile(regression.y_train, 2)
     )
     model = fit(twice, **settings)
     facts = measure(model, twice)

@@ -1,4 +1,4 @@
-"""The page of a benchmark, from its exported table: facts and findings, all sections, a glossary;
+"""The page of a benchmark, from its exported table: facts and findings, all sections;
 and the tables as files beside it. Needs no torch."""
 
 import os
@@ -116,7 +116,6 @@ def write_report(
         sections=sections,
         conditions=conditions,
         commands=list(commands),
-        terms=TERMS,
         footer=f"Made by muddle from {len(records):,} records.",
     )
     tables = [table for section in sections for panel in section.panels for table in panel.tables]
@@ -357,87 +356,3 @@ def list_files(folder: Path) -> set[str]:
     lines = index.read_text(encoding="utf-8").splitlines()[1:]
     names = {line.partition(",")[0] for line in lines}
     return {name for name in names if PLAIN_NAME.fullmatch(name)}
-
-
-# Glossary
-
-TERMS = (
-    ("Cell", "One method on one split of one data set: a fit, a prediction, its scores."),
-    (
-        "Split",
-        "80 % of the rows for training and 20 % for testing, drawn by a seed. Split 3 of a data "
-        "set has the same rows for every method.",
-    ),
-    (
-        "Pair",
-        "One data set with one split; methods are compared on pairs. Pairs that have not been run "
-        "for all methods yet do not count.",
-    ),
-    (
-        "R², accuracy, AUC",
-        "R²: 1 minus the squared error divided by that of the mean. Accuracy: share of rows with "
-        "the right class. AUC: of two rows, how often the row of the class gets the higher score. "
-        "1 is perfect.",
-    ),
-    (
-        "Log-loss, Brier score",
-        "Distance between predicted probabilities and the true classes; smaller is better. Only "
-        "methods that predict probabilities have them.",
-    ),
-    (
-        "Calibration error",
-        "Of the rows with a probability of 70 %, do 70 % come true? Rows are sorted into ten bins "
-        "of equal count by the probability of the second class (with more classes, of the most "
-        "probable one); the error is the mean distance between probability and share that came "
-        "true. Smaller is better. Class frequencies, the same for every row, are well calibrated "
-        "and useless: read it beside the log-loss.",
-    ),
-    (
-        "Mean rank",
-        "On each pair the methods are ranked, 1 is best, ties share their mean rank; the mean over "
-        "pairs (Friedman rank). The rank of a method depends on the other methods.",
-    ),
-    (
-        "95 % interval",
-        "Bootstrap: data sets are drawn with replacement, then splits within each, 2000 times.",
-    ),
-    (
-        "PMA",
-        "Score divided by the best score on the pair (percentage of the maximum achieved), "
-        "averaged over pairs. Not defined if the best score is not above 0, and for losses.",
-    ),
-    ("P90, P95, P98", "Share of the pairs on which PMA is above 90, 95 or 98 %."),
-    (
-        "Win rate",
-        "Share of all duels with another method on a pair that the method wins; a tie is "
-        "half a win.",
-    ),
-    (
-        "Fit, s",
-        "Median wall time of a fit in seconds, with the threads of the machine table. †: several "
-        "methods share one fit, and each has the time of the whole fit.",
-    ),
-    (
-        "Imputed",
-        "Cells that failed or timed out count with the score of the baseline (mean or class "
-        "frequencies) on that pair. By calibration error they count as missing, because the "
-        "baseline's is small. Methods that lack more than a tenth of the pairs for other reasons "
-        "are not ranked.",
-    ),
-    (
-        "Class",
-        "A family of methods; one member represents it on each data set. If the member is chosen "
-        "on the test score, as in the paper, a class of many members looks better than any method "
-        "one could use.",
-    ),
-    (
-        "Critical difference",
-        "Smallest difference of two mean ranks that Nemenyi's test calls significant at the 5 % "
-        "level, for this number of methods and data sets.",
-    ),
-    (
-        "z",
-        "Difference between our mean and the published one divided by its standard error, from the "
-        "standard deviation over splits on both sides.",
-    ),
-)

@@ -1,7 +1,7 @@
 """Run studies by the benchmark's runner; on CUDA, the splits of a point are trained together."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, Literal
 from muddle_bench.data.loading import Recipe, load
 from muddle_bench.methods.entries import Input, Method
 from muddle_bench.methods.registry import find_method
-from muddle_bench.run.backends import Answer, Backend
+from muddle_bench.run.backends import Answer
 from muddle_bench.run.cells import Job, known_methods
 from muddle_bench.run.environment import MemoryMeter, describe_versions, packages_of
 from muddle_bench.run.execution import (
@@ -28,7 +28,7 @@ from muddle_bench.run.records import Cell, Record
 from muddle_bench.run.splits import split_rows
 from muddle_bench.run.store import Store, write_whole
 from muddle_bench.run.suites import number_splits
-from muddle_bench.run.sweep import Reporter, Retry, Summary, run_benchmark
+from muddle_bench.run.sweep import Summary, run_benchmark
 from muddle_bench.run.worker import freeze_imports
 from muddle_bench.studies import points, reduced_methods
 from muddle_bench.studies.points import BASE, NOISY, Point
@@ -49,53 +49,35 @@ def run_points(
     splits: int | Iterable[int] = SPLITS,
     together: bool | None = None,
     recipe: Recipe = "published",
-    time_limit: float | None = None,
-    jobs: int | None = None,
-    threads: int | None = None,
     device: str = "cpu",
     precision: Precision = "float32",
-    backend: Backend = "loky",
-    address: str | None = None,
-    data_home: str | Path | None = None,
-    retry: Iterable[Retry] = ("skipped",),
-    debug: bool = False,
-    reporter: Reporter | None = None,
     plugin: str | Path | None = None,
+    **options: Any,
 ) -> Summary:
     """Run the cells that have no record yet, as `run_benchmark` does.
 
     together: train the splits of a point in one call, in this process, without a time limit or
     several jobs; None: on CUDA. plugin: the methods of the points, instead of those of precision.
+    options: as in `run_benchmark`.
     """
     if together is None:
-        together = device == "cuda" and not debug
+        together = device == "cuda" and not options.get("debug")
     if together:
-        check_together(time_limit=time_limit, jobs=jobs, address=address, debug=debug)
+        check_together(options)
     return run_benchmark(
         build_cells(points, splits, recipe, split_by_split=not together),
         store,
-        time_limit=time_limit,
-        jobs=jobs,
-        threads=threads,
         device=device,
-        backend=backend,
-        address=address,
         plugins=[PLUGINS[precision] if plugin is None else plugin],
-        data_home=data_home,
-        retry=retry,
-        debug=debug,
-        reporter=reporter,
         runner=run_in_groups if together else None,
+        **options,
     )
 
 
-def check_together(
-    *, time_limit: float | None, jobs: int | None, address: str | None, debug: bool
-) -> None:
-    given = {"time_limit": time_limit, "address": address, "debug": debug or None}
-    given["jobs"] = None if jobs == 1 else jobs
-    for name, value in given.items():
-        if value is not None:
+def check_together(options: Mapping[str, Any]) -> None:
+    for name in ("time_limit", "address", "debug", "jobs"):
+        value = options.get(name)
+        if value and (name, value) != ("jobs", 1):
             raise ValueError(
                 f"splits that are trained together run in one process, without {name}: got "
                 f"{name}={value}. Leave it out, or train splits one by one (--apart)."
