@@ -233,7 +233,7 @@ def penalties(study_table):
     [
         (lambda t: t.drop(columns="score_se"), r"must have the columns .*lacks score_se\."),
         (lambda t: t.rename(columns={"score": "scores"}), r"lacks score\. Did you mean 'scores'\?"),
-        (lambda t: t.assign(score="high"), "nothing in the column score, got 'high' in line 2"),
+        (lambda t: t.assign(score="high"), "score must hold finite numbers or nothing, got 'high' in record 1"),
         (lambda t: t.assign(study="width"), "have ridge_init in the column study, got 'width'"),
         (lambda t: t.assign(task="ranking"), "classification or regression in the column task"),
         (lambda t: t.assign(is_default="maybe"), "no or yes in the column is_default"),
@@ -245,7 +245,7 @@ def test_damaged_tables_are_refused(penalties, tmp_path, change, message):
     change(penalties).to_csv(tmp_path / "ridge_init.csv", index=False)
     with pytest.raises(DataFormatError, match=message) as caught:
         read_study(tmp_path, "ridge_init")
-    assert str(caught.value).startswith("ridge_init.csv must have")
+    assert str(caught.value).startswith("ridge_init.csv")
 
 
 def test_an_empty_table_is_one_that_is_not_there(penalties, tmp_path):
@@ -257,7 +257,7 @@ def test_an_empty_table_is_one_that_is_not_there(penalties, tmp_path):
 
 def test_files_that_are_not_tables_are_refused(tmp_path):
     (tmp_path / "width.csv").write_bytes(b"\xff\xfe\x00binary")
-    with pytest.raises(DataFormatError, match=r"width\.csv must be a table with commas between"):
+    with pytest.raises(DataFormatError, match=r"width\.csv must be a CSV file in UTF-8"):
         read_study(tmp_path, "width")
     (tmp_path / "training_record.csv").write_text(
         "dataset,iteration,validation_score,penalty\na,1,0,1\na,0,0,1\n"

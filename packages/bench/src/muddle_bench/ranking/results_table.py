@@ -99,8 +99,8 @@ def read_table(source: str | Path | pd.DataFrame) -> pd.DataFrame:
     if isinstance(source, pd.DataFrame):
         table, name = source, "the table"
     else:
-        table, name = _read_file(Path(source)), str(source)
-    _check_columns(table, name)
+        table, name = read_texts(Path(source)), str(source)
+    _check_exported(table, name)
     table = _add_later(table)[COLUMNS]
     if table.empty:
         raise DataFormatError(
@@ -109,14 +109,15 @@ def read_table(source: str | Path | pd.DataFrame) -> pd.DataFrame:
     for column in TEXTS:
         table[column] = table[column].astype(object).fillna("").astype(str)
     for column in NUMBERS:
-        table[column] = _to_numbers(table[column], name)
+        table[column] = to_numbers(table[column], name)
     _check_cells(table, name)
     _check_agreement(table, name)
     table["split"] = table["split"].astype(int)
     return table.sort_values(KEY, ignore_index=True)
 
 
-def _read_file(path: Path) -> pd.DataFrame:
+def read_texts(path: Path) -> pd.DataFrame:
+    """The cells of a CSV file as texts."""
     if not path.is_file():
         raise FileNotFoundError(
             f"there is no exported table {path}. `muddle benchmark export` writes one."
@@ -130,15 +131,19 @@ def _read_file(path: Path) -> pd.DataFrame:
         ) from error
 
 
-def _check_columns(table: pd.DataFrame, name: str) -> None:
-    missing = [column for column in COLUMNS if column not in table and column not in ADDED_LATER]
+def check_columns(table: pd.DataFrame, needed: Sequence[str], name: str, hint: str = "") -> None:
+    missing = [column for column in needed if column not in table]
     if missing:
-        others = [str(column) for column in table if column not in COLUMNS]
+        others = [str(column) for column in table if column not in needed]
         raise DataFormatError(
-            f"{name} must have the columns of an exported table, and lacks "
-            f"{', '.join(missing)}.{suggest(missing[0], others)} `muddle benchmark export` writes "
-            f"all {len(COLUMNS)}."
+            f"{name} must have the columns {', '.join(needed)}, and lacks {', '.join(missing)}."
+            f"{suggest(missing[0], others)}{hint}"
         )
+
+
+def _check_exported(table: pd.DataFrame, name: str) -> None:
+    needed = [column for column in COLUMNS if column not in ADDED_LATER]
+    check_columns(table, needed, name, " `muddle benchmark export` writes all of them.")
 
 
 def _add_later(table: pd.DataFrame) -> pd.DataFrame:
@@ -147,7 +152,7 @@ def _add_later(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**{column: "" if column in TEXTS else np.nan for column in missing})
 
 
-def _to_numbers(column: pd.Series, name: str) -> pd.Series:
+def to_numbers(column: pd.Series, name: str) -> pd.Series:
     """The column as numbers; an empty text is NaN."""
     filled = column.where(column.notna() & (column.astype(str).str.strip() != ""))
     numbers = pd.to_numeric(filled, errors="coerce").astype(float)
@@ -225,7 +230,7 @@ def _name_cell(record: Any) -> str:
 
 def select_task(table: pd.DataFrame, task: str) -> pd.DataFrame:
     """The records of one task, which must be of one recipe."""
-    _check_columns(table, "the table")
+    _check_exported(table, "the table")
     table = _add_later(table)
     part = table[table["task"] == task]
     if part.empty:

@@ -13,10 +13,10 @@ from typing import Any
 import pandas as pd
 
 from muddle.errors import DataFormatError
+from muddle_bench.ranking.results_table import check_columns, read_texts, to_numbers
 from muddle_bench.run.records import Record
 from muddle_bench.run.store import Damage, Store, write_whole
 from muddle_bench.studies.points import STUDIES, Point, Study
-from muddle_runtime.parameters import suggest
 
 MEASURED = ("score", "bag", "score_val", "best_iteration", "ridge_init")
 COLUMNS = (
@@ -279,12 +279,9 @@ def to_text(value: float | None, digits: int = DIGITS) -> str:
 def read_study(folder: str | Path, name: str) -> pd.DataFrame | None:
     """The rows of one study in the order of its file, or None if there are none yet."""
     path = Path(folder) / f"{name}.csv"
-    table = read_texts(path, [*TEXTS, *NUMBERS])
+    table = _read(path, TEXTS, NUMBERS)
     if table is None:
         return None
-    numbers = NUMBERS + [column for column in [BAG_DIFFERENCE] if column in table]
-    for column in numbers:
-        table[column] = to_numbers(table, column, path)
     for column, known in (("study", [name]), ("task", SCORE_LABELS), ("is_default", ["no", "yes"])):
         wrong = ~table[column].isin(known)
         refuse(wrong, table, column, path, f"{' or '.join(sorted(known))} in the column {column}")
@@ -298,17 +295,15 @@ def read_study(folder: str | Path, name: str) -> pd.DataFrame | None:
             f"{path.name} must have one row for each data set and value, and has several for "
             f"{row['dataset']} and {row['value']}. Write it again from the records."
         )
-    return table[TEXTS + numbers]
+    return table[[column for column in [*TEXTS, *NUMBERS, BAG_DIFFERENCE] if column in table]]
 
 
 def read_record(folder: str | Path) -> pd.DataFrame | None:
     """The history of one net, with the data set's name in each row, or None if there is none."""
     path = Path(folder) / f"{RECORD}.csv"
-    table = read_texts(path, ["dataset", *RECORD_NUMBERS])
+    table = _read(path, ["dataset"], RECORD_NUMBERS)
     if table is None:
         return None
-    for column in RECORD_NUMBERS:
-        table[column] = to_numbers(table, column, path)
     if table["iteration"].isna().any() or not table["iteration"].is_monotonic_increasing:
         raise DataFormatError(f"{path.name} must have its iterations in order, without gaps.")
     return table
@@ -324,35 +319,17 @@ def check_folder(folder: str | Path) -> Path:
     return found
 
 
-def read_texts(path: Path, needed: list[str]) -> pd.DataFrame | None:
-    """All cells as texts, or None if the file is missing or empty, or has only a head."""
-    if not path.exists():
+def _read(path: Path, texts: list[str], numbers: list[str]) -> pd.DataFrame | None:
+    """A table with these columns, or None if the file is missing or has no rows."""
+    if not path.exists() or not path.stat().st_size:
         return None
-    try:
-        table = pd.read_csv(path, dtype=str, keep_default_na=False)
-    except pd.errors.EmptyDataError:
-        return None
-    except (pd.errors.ParserError, UnicodeDecodeError, OSError) as error:
-        last = str(error).strip().splitlines()[-1]
-        raise DataFormatError(f"{path.name} must be a table with commas between: {last}") from error
+    table = read_texts(path)
     if table.empty:
         return None
-    missing = [column for column in needed if column not in table]
-    if missing:
-        others = [str(column) for column in table if column not in needed]
-        raise DataFormatError(
-            f"{path.name} must have the columns {', '.join(needed)}, and lacks "
-            f"{', '.join(missing)}.{suggest(missing[0], others)}"
-        )
+    check_columns(table, [*texts, *numbers], path.name)
+    for column in numbers + [column for column in [BAG_DIFFERENCE] if column in table]:
+        table[column] = to_numbers(table[column], path.name)
     return table
-
-
-def to_numbers(table: pd.DataFrame, column: str, path: Path) -> pd.Series:
-    """The column as numbers; an empty cell is NaN."""
-    numbers = pd.to_numeric(table[column].replace("", None), errors="coerce").astype(float)
-    wrong = numbers.isna() & (table[column] != "") & (table[column].str.lower() != "nan")
-    refuse(wrong, table, column, path, f"a number or nothing in the column {column}")
-    return numbers
 
 
 def refuse(wrong: pd.Series, table: pd.DataFrame, column: str, path: Path, must: str) -> None:
