@@ -1,10 +1,10 @@
 """The flagship beside other methods: ranks, duels, means, for both halves of the data sets.
 
-    python scripts/compare_flagship.py results/benchmark_clean.csv.gz > results/flagship.txt
+    python scripts/flagship_evidence.py results/benchmark_clean.csv.gz > results/flagship.txt
 
 Friedman ranks are of means over the splits that all methods have, on data sets where all have one.
-Duels are over all pairs of data set and split that both have; a tie is half a win. Other columns
-are means over data sets, on the pairs of the ranks. Cells that failed count as not run, and are
+Duels are over all pairs of data set and split that both methods have; a tie is half a win. Other
+columns are means over data sets, on the pairs of the ranks. Failed cells count as not run, and are
 listed.
 """
 
@@ -12,29 +12,42 @@ import argparse
 from pathlib import Path
 
 import pandas as pd
-from evidence import split_by_half
 
+from muddle_bench.data.catalogue import built_in
 from muddle_bench.ranking import read_table
 
 OURS = "muddle"
+HALVES = ("development", "evaluation")
 MAIN = {"regression": "r2", "classification": "auc"}
 MORE: dict[str, list[str]] = {"regression": [], "classification": ["accuracy", "log_loss", "ece"]}
-PAIR = ["dataset", "split"]
+
+
+def find_half(dataset: str) -> str:
+    """Every other data set of the paper, sorted by id, is for development."""
+    ids = sorted(built_in())
+    return HALVES[ids.index(dataset) % 2] if dataset in ids else "own"
+
+
+def split_by_half(records: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Records of each half that has some, and all records."""
+    halves = records["dataset"].map(find_half)
+    return {half: records[halves == half] for half in HALVES if (halves == half).any()} | {
+        "all": records
+    }
 
 
 def widen(records: pd.DataFrame, metric: str) -> pd.DataFrame:
-    return records.pivot(index=PAIR, columns="method", values=metric)
+    return records.pivot(index=["dataset", "split"], columns="method", values=metric)
 
 
-def duel(scores: pd.DataFrame, other: str) -> tuple[float, int]:
-    """Share of pairs that ours wins, in percent, and how many pairs there are."""
-    both = scores[[OURS, other]].dropna()
-    gap = both[OURS] - both[other]
-    return float(100 * ((gap > 0) + 0.5 * (gap == 0)).mean()), len(both)
+def score_duels(scores: pd.DataFrame, other: str) -> pd.Series:
+    """Per pair that both methods have: 100 if ours wins, 50 at a tie, else 0."""
+    gap = (scores[OURS] - scores[other]).dropna()
+    return 100 * ((gap > 0) + 0.5 * (gap == 0))
 
 
 def compare(records: pd.DataFrame, task: str) -> pd.DataFrame:
-    """One row per method, the first in rank first."""
+    """One row per method, the best rank first."""
     scores = widen(records, MAIN[task])
     common = scores.dropna()
     means = common.groupby("dataset").mean()
@@ -45,7 +58,8 @@ def compare(records: pd.DataFrame, task: str) -> pd.DataFrame:
         board[f"mean {metric}"] = wide.groupby("dataset").mean().mean()
     board["data sets"] = len(means)
     for method in board.index.drop(OURS):
-        board.loc[method, ["won by muddle, %", "pairs"]] = duel(scores, method)
+        duels = score_duels(scores, method)
+        board.loc[method, ["won by muddle, %", "pairs"]] = duels.mean(), len(duels)
     board["fit, s"] = records.groupby("method")["fit_seconds"].median()
     return board.sort_values("rank")
 
@@ -55,16 +69,13 @@ def compare_by_dataset(records: pd.DataFrame, task: str, others: list[str]) -> p
     scores = widen(records, MAIN[task])
     table = scores[[OURS, *others]].groupby("dataset").mean()
     for other in others:
-        both = scores[[OURS, other]].dropna()
-        gap = both[OURS] - both[other]
-        won = 100 * ((gap > 0) + 0.5 * (gap == 0)).groupby("dataset").mean()
-        table[f"won against {other}, %"] = won
+        table[f"won against {other}, %"] = score_duels(scores, other).groupby("dataset").mean()
     return table
 
 
 def main(given: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("table", type=Path, help="of `muddle benchmark export`")
+    parser.add_argument("table", type=Path, help="written by `muddle benchmark export`")
     parser.add_argument("--others", nargs="+", default=["catboost", "realmlp-5"])
     arguments = parser.parse_args(given)
     table = read_table(arguments.table)

@@ -1,7 +1,7 @@
-"""What the numbers of a study say about defaults, in words; no torch.
+"""The numbers of a study in words: is the default good, what differs, what is published.
 
-Sentences about numbers are made from the table. "Clear" is a difference of more than two standard
-errors; scores of one data set share their splits, so that this errs on the careful side.
+All numbers come from the table. A difference is "clear" if it is larger than two standard errors;
+scores of one data set share their splits, so this is cautious. Needs no torch.
 """
 
 import math
@@ -10,55 +10,60 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from muddle_bench.studies.reading import POOLED, SCORE_LABELS, to_number
-from muddle_bench.studies.topics import Topic
+from muddle.page.formats import count, format_number, format_seconds, format_signed
+from muddle_bench.studies.points import Study
+from muddle_bench.studies.study_tables import POOLED, SCORE_LABELS, to_number
 
 CLEAR = 2.0  # standard errors
 MOST_WARNINGS = 8
-FEW = 6  # steps of which all are said
+FEW = 6  # up to this number of steps, all are listed
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 DEFAULT = "default"
 
 
-def say_study(table: pd.DataFrame, topic: Topic) -> list[str]:
-    """Paragraphs below a figure: what the study is about, then what its numbers say."""
+def describe_study(table: pd.DataFrame, study: Study) -> list[str]:
+    """Paragraphs below a figure: the question of the study, then its results."""
     measured = table[table["dataset"] != POOLED]
-    texts = [topic.about, say_default(measured), *say_means(measured)]
-    if topic.scale == "steps":
-        texts += [say_bags(measured), *say_order(table)]
-    return [text for text in (*texts, say_published(table), say_seconds(measured)) if text]
+    texts = [study.about, describe_default(measured), *describe_means(measured)]
+    if study.scale == "steps":
+        texts += [describe_bags(measured), *describe_order(table)]
+    return [
+        text for text in (*texts, describe_published(table), describe_seconds(measured)) if text
+    ]
 
 
 # Defaults
 
 
-def say_default(table: pd.DataFrame) -> str:
-    """Whether a value is clearly better than the default, and whether it is so everywhere."""
+def describe_default(table: pd.DataFrame) -> str:
+    """Is a value clearly better than the default, and on which data sets?"""
     compared = compare_default(table)
     if compared.empty:
-        return "No default among the values measured, or nothing to compare it with."
+        return "The default was not measured, or there is nothing to compare it with."
     n_datasets = compared["dataset"].nunique()
     best = compared.loc[compared.groupby("dataset", sort=False)["difference"].idxmax()]
     n_best = int((best["difference"] <= 0).sum())
     better = best[best["clear"] & (best["difference"] > 0)]
     n_near = n_datasets - n_best - len(better)
     text = (
-        f"The default has the best score on {n_best} of {count(n_datasets, 'data set')}, and on "
-        f"{n_near} more none is better by more than two standard errors."
+        f"The default has the best score on {n_best} of {count(n_datasets, 'data set')}; on "
+        f"{n_near} more, no value is better by more than two standard errors."
     )
     if compared["error"].isna().all():
-        return text + " One split has no standard error: this is no evidence yet."
+        return text + " With one split there are no standard errors, so this is not evidence yet."
     if better.empty:
-        return text + " Nothing here speaks against the default."
+        return text + " Nothing speaks against the default."
     shown = [
-        f"{row.value} on {row.dataset} ({write(row.score)} against {write(row.default)})"
+        f"{row.value} on {row.dataset} "
+        f"({format_number(row.score)} against {format_number(row.default)})"
         for row in better.itertuples()
     ]
-    return f"{text} Clearly better: {list_some(shown)}. {say_candidate(compared)}"
+    return f"{text} Clearly better: {list_some(shown)}. {describe_candidate(compared)}"
 
 
-def say_candidate(compared: pd.DataFrame) -> str:
-    """The value that would do no harm as a default and is better in the mean, if there is one."""
+def describe_candidate(compared: pd.DataFrame) -> str:
+    """The value that could replace the default, if there is one: it is better in the mean, and
+    clearly worse on no data set."""
     clear = compared[compared["clear"]]
     gains = clear[clear["difference"] > 0].groupby("value")["dataset"].nunique()
     harms = clear[clear["difference"] < 0].groupby("value")["dataset"].nunique()
@@ -66,29 +71,30 @@ def say_candidate(compared: pd.DataFrame) -> str:
     if harmless.empty:
         return (
             "Each of these values is clearly worse than the default on another data set, so there "
-            "is no reason here to change it."
+            "is no reason to change the default."
         )
     by_value = compared.groupby("value")
     means, n_datasets = by_value["difference"].mean(), by_value["dataset"].nunique()
     errors = by_value["error"].agg(lambda values: math.hypot(*values)) / n_datasets
-    # Of many data sets, one is clearly better by chance.
+    # With many data sets, a value is clearly better on one of them by chance.
     better = [name for name in harmless.index if means[name] > CLEAR * errors[name]]
     if not better:
         return (
-            "In the mean over data sets none of these is clearly better than the default without "
-            "being clearly worse somewhere, so there is no reason here to change it."
+            "None of these values is clearly better than the default in the mean over data sets "
+            "without being clearly worse on one, so there is no reason to change the default."
         )
     value = max(better, key=lambda name: means[name])
     return (
         f"{value} is clearly better than the default on {harmless[value]} of "
-        f"{count(n_datasets[value], 'data set')}, clearly worse on none, and better in the mean by "
-        f"{write(means[value])} ± {write(errors[value])}: a candidate for the default."
+        f"{count(n_datasets[value], 'data set')}, clearly worse on none, and better by "
+        f"{format_number(means[value])} ± {format_number(errors[value])} in the mean: it is a "
+        "candidate for the default."
     )
 
 
 def compare_default(table: pd.DataFrame) -> pd.DataFrame:
-    """Every other value against the default of its data set: dataset, value, score, default,
-    difference, its standard error, and whether it is clear."""
+    """Every other value compared with the default on its data set: dataset, value, score, default,
+    difference, its standard error, and whether the difference is clear."""
     rows = []
     for dataset, part in table[np.isfinite(table["score"])].groupby("dataset", sort=False):
         chosen = part[part["is_default"] == "yes"]
@@ -98,7 +104,7 @@ def compare_default(table: pd.DataFrame) -> pd.DataFrame:
         for row in part[part["is_default"] == "no"].itertuples():
             error = math.hypot(row.score_se, default_se)
             difference = row.score - default
-            clear = abs(difference) > CLEAR * error  # never, where there is no error
+            clear = abs(difference) > CLEAR * error  # never, if the error is NaN
             rows.append((dataset, row.value, row.score, default, difference, error, clear))
     names = ["dataset", "value", "score", "default", "difference", "error", "clear"]
     return pd.DataFrame(rows, columns=names).astype({"clear": bool})
@@ -107,24 +113,26 @@ def compare_default(table: pd.DataFrame) -> pd.DataFrame:
 # Means over data sets
 
 
-def say_means(table: pd.DataFrame) -> list[str]:
-    """Per task: what each value has in the mean, where there is more than one data set."""
+def describe_means(table: pd.DataFrame) -> list[str]:
+    """Per task: the mean score of each value, if there are several data sets."""
     texts = []
     for task, part in table.groupby("task", sort=False):
         means, n_datasets = average_values(part), part["dataset"].nunique()
         if n_datasets < 2 or len(means) < 2:
             continue
-        shown = "; ".join(f"{write_value(value)}: {write(mean)}" for value, mean in means.items())
+        shown = "; ".join(
+            f"{format_value(value)}: {format_number(mean)}" for value, mean in means.items()
+        )
         texts.append(
-            f"Mean test {SCORE_LABELS[task]} over {n_datasets} data sets, for values that all of "
-            f"them have: {shown}. The highest is that of {write_value(means.idxmax())}."
+            f"Mean test {SCORE_LABELS[task]} over {n_datasets} data sets, for values measured on "
+            f"all of them: {shown}. The highest is {format_value(means.idxmax())}."
         )
     return texts
 
 
 def average_values(table: pd.DataFrame) -> pd.Series:
-    """Mean score per value over all data sets, in the order of the table, of values that every
-    data set has; the default counts as one value, whatever it is on each."""
+    """Mean score over all data sets of each value that every data set has, in the order of the
+    table; the default counts as one value even if it differs between data sets."""
     defaults = table.loc[table["is_default"] == "yes", "value"].unique()
     name = f"{DEFAULT} {defaults[0]}" if len(defaults) == 1 else DEFAULT
     named = table["value"].where(table["is_default"] == "no", name)
@@ -136,20 +144,20 @@ def average_values(table: pd.DataFrame) -> pd.Series:
 # Steps of an ablation
 
 
-def say_bags(table: pd.DataFrame) -> str:
-    """What bagging adds to each step; of many steps, the least and the most."""
+def describe_bags(table: pd.DataFrame) -> str:
+    """The gain of a bag over its single nets per step; of many steps, the least and the most."""
     gains = (table["bag"] - table["score"]).groupby(table["value"], sort=False).mean().dropna()
     if gains.empty:
         return ""
     if len(gains) > FEW:
         gains = gains[[gains.idxmin(), gains.idxmax()]]
-    shown = [f"{write_signed(gain)} ({value})" for value, gain in gains.items()]
+    shown = [f"{format_signed(gain)} ({value})" for value, gain in gains.items()]
     between = f"between {' and '.join(shown)}" if len(shown) == 2 else "; ".join(shown)
-    return f"A bag gains over its single nets, mean over data sets: {between}."
+    return f"Gain of a bag over its single nets, mean over data sets: {between}."
 
 
-def say_order(table: pd.DataFrame) -> list[str]:
-    """Whether the steps come in the published order, per data set and kind of score."""
+def describe_order(table: pd.DataFrame) -> list[str]:
+    """Are the steps in the published order? One sentence per data set and kind of score."""
     texts = []
     kinds = {"Single nets": "score", "Bags": "bag"}
     for dataset, part in table.groupby("dataset", sort=False):
@@ -168,7 +176,7 @@ def say_order(table: pd.DataFrame) -> list[str]:
 
 
 def find_swapped(part: pd.DataFrame, column: str) -> list[str]:
-    """Pairs of steps whose difference has another sign than the published one."""
+    """Pairs of steps whose difference has the opposite sign of the published one."""
     rows = part.to_dict("records")
     swapped = []
     for place, first in enumerate(rows):
@@ -179,8 +187,8 @@ def find_swapped(part: pd.DataFrame, column: str) -> list[str]:
                 error = math.hypot(first[f"{column}_se"], second[f"{column}_se"])
                 doubt = "" if abs(here) > CLEAR * error else ", within two standard errors"
                 swapped.append(
-                    f"{second['value']} less {first['value']} is {write_signed(here)}{doubt}, "
-                    f"published {write_signed(printed)}"
+                    f"{second['value']} minus {first['value']} is {format_signed(here)}{doubt}, "
+                    f"published {format_signed(printed)}"
                 )
     return swapped
 
@@ -188,39 +196,40 @@ def find_swapped(part: pd.DataFrame, column: str) -> list[str]:
 # Published numbers, time, conditions
 
 
-def say_published(table: pd.DataFrame) -> str:
+def describe_published(table: pd.DataFrame) -> str:
     both = table.dropna(subset=["difference"])
     if both.empty:
-        return "The paper has no numbers for this."
+        return "The paper has no numbers of this study."
     largest = both.loc[both["difference"].abs().idxmax()]
     return (
-        f"{len(both)} of {count(len(table), 'row')} have a published partner. The median "
-        f"difference is {write(both['difference'].abs().median())} in size, the largest "
-        f"{write_signed(largest['difference'])} ({largest['dataset']} at {largest['value']}: "
-        f"{write(largest['score'])}, published {write(largest['score_published'])})."
+        f"{len(both)} of {count(len(table), 'row')} have a published value. The median absolute "
+        f"difference is {format_number(both['difference'].abs().median())}, the largest difference "
+        f"{format_signed(largest['difference'])} ({largest['dataset']} at {largest['value']}: "
+        f"{format_number(largest['score'])}, "
+        f"published {format_number(largest['score_published'])})."
     )
 
 
-def say_seconds(table: pd.DataFrame) -> str:
+def describe_seconds(table: pd.DataFrame) -> str:
     known = table.dropna(subset=["seconds"])
     if known.empty or known["hardware"].nunique() > 1:
-        return ""  # times of different machines do not compare
+        return ""  # times of different machines cannot be compared
     low, high = known.loc[known["seconds"].idxmin()], known.loc[known["seconds"].idxmax()]
     usual = known.loc[known["is_default"] == "yes", "seconds"]
     text = (
-        f"A split takes between {write_seconds(low['seconds'])} ({low['dataset']} at "
-        f"{low['value']}) and {write_seconds(high['seconds'])} ({high['dataset']} at "
+        f"A split takes between {format_seconds(low['seconds'])} s ({low['dataset']} at "
+        f"{low['value']}) and {format_seconds(high['seconds'])} s ({high['dataset']} at "
         f"{high['value']})"
     )
-    default = f", in the median {write_seconds(usual.median())} with the default"
+    default = f", in the median {format_seconds(usual.median())} s with the default"
     return f"{text}{default if len(usual) else ''}."
 
 
-def say_conditions(table: pd.DataFrame) -> str:
+def describe_conditions(table: pd.DataFrame) -> str:
     """Splits, nets and machine, for the caption of a figure."""
     done = table[table["score"].notna() & (table["dataset"] != POOLED)]
-    texts = [f"{say_range(done['n_splits'], 'split')} with {say_range(done['n_nets'], 'net')} in "
-             "all for each point"]  # fmt: skip
+    n_splits, n_nets = (describe_range(done[f"n_{noun}s"], noun) for noun in ("split", "net"))
+    texts = [f"{n_splits} with {n_nets} in all for each point"]
     for word, column in (("on", "hardware"), ("commit", "commit")):
         names = [name for name in done[column].unique() if name]
         texts += [f"{word} {' and '.join(names)}"] if names else []
@@ -229,30 +238,32 @@ def say_conditions(table: pd.DataFrame) -> str:
     return f"{', '.join(texts)}.{missing}"
 
 
-def say_off_scale(table: pd.DataFrame, floor: float) -> str:
-    """The numbers of the marks that a figure has at its lower edge."""
+def describe_off_scale(table: pd.DataFrame, floor: float) -> str:
+    """Scores of the marks that a figure draws at its lower edge."""
     shown = [
-        f"{row.dataset} at {row.value}: {kind} {write(value)}"
+        f"{row.dataset} at {row.value}: {kind} {format_number(value)}"
         for row in table.itertuples()
         for kind, value in (("here", row.score), ("published", row.score_published))
         if value < floor
     ]
-    return f"Below {write(floor, 1)}, drawn at the edge: {'; '.join(shown)}." if shown else ""
+    return (
+        f"Below {format_number(floor, 1)}, drawn at the edge: {'; '.join(shown)}." if shown else ""
+    )
 
 
-def say_warnings(table: pd.DataFrame) -> list[str]:
+def describe_warnings(table: pd.DataFrame) -> list[str]:
     rows = table[table["warning"] != ""]
     texts = [f"{row.dataset} at {row.value}: {row.warning}" for row in rows.itertuples()]
     more = len(texts) - MOST_WARNINGS
     return texts[:MOST_WARNINGS] + ([f"{more} more, in the table"] if more > 0 else [])
 
 
-def say_record(history: pd.DataFrame) -> list[str]:
-    """What the training record of one net shows: iteration, validation_score, penalty."""
+def describe_record(history: pd.DataFrame) -> list[str]:
+    """The training record of one net in words; columns iteration, validation_score, penalty."""
     scored = history.dropna(subset=["validation_score"])
     about = (
-        "The ridge penalty and the validation score of a single net along its training; the "
-        "iteration with the best validation score is the one that predicts."
+        "The ridge penalty and the validation score of one net during training. The iteration "
+        "with the best validation score predicts."
     )
     if scored.empty:
         return [about, "No iteration has a validation score."]
@@ -260,19 +271,20 @@ def say_record(history: pd.DataFrame) -> list[str]:
     first, last = history.iloc[0], history.iloc[-1]
     return [
         about,
-        f"The best validation score is {write(best['validation_score'])} at iteration "
-        f"{best['iteration']:.0f} of {last['iteration']:.0f}; it starts at "
-        f"{write(first['validation_score'])} and ends at {write(last['validation_score'])}. The "
-        f"penalty goes from {first['penalty']:.4g} to {best['penalty']:.4g} there, and to "
-        f"{last['penalty']:.4g} at the end.",
+        f"The best validation score is {format_number(best['validation_score'])} at iteration "
+        f"{best['iteration']:.0f} of {last['iteration']:.0f}; the score starts at "
+        f"{format_number(first['validation_score'])} and ends at "
+        f"{format_number(last['validation_score'])}. The "
+        f"penalty starts at {first['penalty']:.4g}, is {best['penalty']:.4g} at the best iteration "
+        f"and ends at {last['penalty']:.4g}.",
     ]
 
 
 # Numbers as words
 
 
-def write_value(value: str) -> str:
-    """Powers of ten from 10³ on as such, so that they stay short."""
+def format_value(value: str) -> str:
+    """A value as text; large and small powers of ten as 10³ or 10⁻³."""
     number = to_number(value)
     if not number > 0:
         return value
@@ -282,29 +294,11 @@ def write_value(value: str) -> str:
     return f"{number:g}" if number < 1e5 else f"{number:.0f}"
 
 
-def write(value: float, digits: int = 3) -> str:
-    text = f"{value:.{digits}f}" if abs(value) < 1e4 else f"{value:.1e}"
-    return text.lstrip("-") if float(text) == 0 else text.replace("-", "\N{MINUS SIGN}")
-
-
-def write_signed(value: float) -> str:
-    text = write(value)
-    return f"+{text}" if value > 0 and float(text) != 0 else text
-
-
-def write_seconds(value: float) -> str:
-    return f"{value:.2g} s" if value < 10 else f"{value:.0f} s"
-
-
-def say_range(values: pd.Series, noun: str) -> str:
+def describe_range(values: pd.Series, noun: str) -> str:
     if values.dropna().empty:
         return f"no {noun}"
     low, high = int(values.min()), int(values.max())
     return count(low, noun) if low == high else f"{low} to {high} {noun}s"
-
-
-def count(n: int, noun: str) -> str:
-    return f"{n:,} {noun}" + ("" if n == 1 else "s")
 
 
 def list_some(texts: Sequence[str], most: int = 4) -> str:
