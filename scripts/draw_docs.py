@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from sklearn.datasets import make_friedman1
 
 from muddle import MuddleRegressor
-from muddle.page.palette import BLUE, GREY, ORANGE, SKY, VERMILLION
-from muddle.training.config import DITHER, TrainConfig
-from muddle.training.schedule import cycle_ends, rate_factors
+from muddle.page.plots import BLUE, GREY, ORANGE, SKY, VERMILLION
+from muddle.training.config import DITHER, TrainConfig, cycle_ends, rate_factors
 from muddle_bench.studies.study_nets import StudyNets
 
 FIGURES = Path(__file__).resolve().parents[1] / "docs" / "figures" / "how_it_works"

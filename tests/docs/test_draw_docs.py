@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
-from muddle.flagship import pool
+from muddle.estimators import pool
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "how_it_works.md").read_text(encoding="utf-8")

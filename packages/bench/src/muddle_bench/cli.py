@@ -741,7 +741,7 @@ def rank_records(
     """
     from muddle_bench.ranking import rank_families, rank_methods, score_pairs
     from muddle_bench.ranking.families import select_members
-    from muddle_bench.ranking.scores import MAX_MISSING
+    from muddle_bench.ranking.ranks import MAX_MISSING
 
     if not families and (choose or members):
         raise ValueError("--choose and --members are about families: add --families.")
@@ -774,7 +774,7 @@ def rank_records(
 def choose_metrics(table: "pd.DataFrame", metric: str | None) -> list[str]:
     """The given metric, or the main metric of each task that has scores."""
     from muddle_bench.ranking import list_metrics
-    from muddle_bench.ranking.tables import MAIN_METRICS, find_metric
+    from muddle_bench.ranking.results_table import MAIN_METRICS, find_metric
 
     if metric is not None:
         return [find_metric(metric).name]
@@ -816,7 +816,7 @@ def print_board(board: "pd.DataFrame", scores: "Scores") -> None:
 
 def format_board(board: "pd.DataFrame") -> list[dict[str, str]]:
     """Rows of a board as texts with fixed digits; columns without any value are left out."""
-    from muddle_bench.ranking.text import format_interval, format_number
+    from muddle.page.html import format_interval, format_number
 
     spread = (board["mean_low"] < board["mean_high"]).any()
     rows = []
@@ -1116,7 +1116,7 @@ def write_study_tables(
     Example: `muddle study table runs/studies --out results/studies`
     """
     from muddle_bench.run.records import Store
-    from muddle_bench.studies.tables import write_tables
+    from muddle_bench.studies.study_tables import write_tables
 
     written = write_tables(Store(require_folder(folder)), out, commit=commit)
     warn_damaged(written.damaged)
@@ -1142,7 +1142,7 @@ def write_history(
 
     Example: `muddle study record qsar-aquatic-toxicity`
     """
-    from muddle_bench.studies.training_record import write_training_record
+    from muddle_bench.studies.running import write_training_record
 
     path = write_training_record(out, dataset, device=device, data_home=data_home)
     typer.echo(f"{path}")
@@ -1158,7 +1158,7 @@ def write_study_figures(
 
     Example: `muddle study figures results/studies --out figures`
     """
-    from muddle_bench.studies.figures import write_figures
+    from muddle_bench.studies.study_figures import write_figures
 
     paths = write_figures(folder, out)
     if not paths:

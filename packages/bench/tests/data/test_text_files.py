@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from muddle.errors import DataFormatError
-from muddle.table_files.columns import type_columns
+from muddle.tables.read import type_columns
 from muddle_bench.data.catalogue import Entry
 from muddle_bench.data.datasets import read_typed
 from muddle_bench.data.text_files import has_header, read_fields, read_text

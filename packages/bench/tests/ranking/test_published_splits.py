@@ -8,7 +8,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
-from muddle_bench.data import load
+from muddle_bench.data import load_dataset as load
 from muddle_bench.ranking import published_scores
 from muddle_bench.ranking.families import find_note
 

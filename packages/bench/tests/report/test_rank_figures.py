@@ -7,8 +7,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from muddle.page.formats import count, format_number, format_seconds, format_signed, format_spread
-from muddle.page.model import Table, number_column
+from muddle.page.html import (
+    Table,
+    count,
+    format_number,
+    format_seconds,
+    format_signed,
+    format_spread,
+    number_column,
+)
 from muddle_bench.ranking import METRICS, RankComparison
 from muddle_bench.report import rank_figures
 from muddle_bench.report.boards import is_within_noise

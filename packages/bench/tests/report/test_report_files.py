@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from muddle.page.model import METHOD, Table, number_column, text_column
+from muddle.page.html import METHOD, Table, number_column, text_column
 from muddle_bench.ranking import compare_published, rank_methods
 from muddle_bench.report import write_report
 from muddle_bench.report.benchmark_page import write_latex

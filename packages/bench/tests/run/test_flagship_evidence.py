@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import Ridge
 
-from muddle_bench.methods.registry import Method
+from muddle_bench.methods.method import Method
 
 ROOT = Path(__file__).resolve().parents[4]
 

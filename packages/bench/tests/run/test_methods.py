@@ -15,7 +15,7 @@ import pytest
 from sklearn.linear_model import Ridge
 from sklearn.metrics import r2_score
 
-from muddle.flagship import base as flagship
+from muddle.estimators import muddle as flagship
 from muddle_bench.errors import UnknownMethodError
 from muddle_bench.methods import registry, wrappers
 from muddle_bench.methods.method import (
@@ -36,7 +36,7 @@ from muddle_bench.methods.registry import (
     select_methods,
 )
 from muddle_bench.methods.wrappers import CategoricalFrame, CategoricalFrameClassifier
-from muddle_bench.ranking.published import PUBLISHED_NAMES
+from muddle_bench.ranking.families import PUBLISHED_NAMES
 from muddle_bench.run.records import read_records
 
 ROOT = Path(__file__).resolve().parents[4]

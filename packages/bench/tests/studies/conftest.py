@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from muddle_bench.run import children
+from muddle_bench.run import workers as children
 from muddle_bench.studies.points import Point, Variant
 from muddle_bench.studies.study_tables import NUMBERS, TEXTS
 

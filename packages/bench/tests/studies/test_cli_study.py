@@ -4,11 +4,11 @@ import json
 from functools import partial
 
 import pytest
-from muddle_bench.methods.entries import Request
 from typer.testing import CliRunner
 
 from muddle.cli.app import make_app
-from muddle_bench.run.cells import known_methods
+from muddle_bench.methods.method import Request
+from muddle_bench.methods.registry import known_methods
 from muddle_bench.run.sweep import Summary
 from muddle_bench.studies import running
 from muddle_bench.studies.points import STUDIES, all_variants

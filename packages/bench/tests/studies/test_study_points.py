@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from muddle.training.config import preset_config
-from muddle_bench.methods.registry import METHODS, Request, by_name
+from muddle_bench.methods.method import Request
+from muddle_bench.methods.registry import METHODS, by_name
 from muddle_bench.studies import points as study_methods
 from muddle_bench.studies.points import (
     BASE,

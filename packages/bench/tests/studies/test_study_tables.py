@@ -8,9 +8,7 @@ import pandas as pd
 import pytest
 
 from muddle.errors import DataFormatError
-from muddle_bench.run.records import Record
-from muddle_bench.run.store import Store
-from muddle_bench.run.tables import read_records
+from muddle_bench.run.records import Record, Store, read_records
 from muddle_bench.studies.points import STEPS, STUDIES, THREE, Variant, vary
 from muddle_bench.studies.study_tables import (
     COLUMNS,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from muddle.errors import DataFormatError
-from muddle.table_files.tasks import Task
+from muddle.tables.read import Task
 from muddle_bench.errors import UnknownDatasetError
 from muddle_runtime.parameters import suggest
 

@@ -10,9 +10,16 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from muddle.errors import DataFormatError, MissingPackageError
-from muddle.table_files.columns import check_column, mark_gaps, note_near_numbers, type_columns
-from muddle.table_files.sources import check_source
-from muddle.table_files.tasks import Task, guess_task, is_number
+from muddle.tables.read import (
+    Task,
+    check_column,
+    check_source,
+    guess_task,
+    mark_gaps,
+    note_near_numbers,
+    type_columns,
+)
+from muddle.tables.read import is_numeric as is_number
 from muddle_bench.data.catalogue import (
     OWN_CATALOGUE,
     Entry,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from muddle.errors import DataFormatError, MissingDataError, MissingPackageError, MuddleError
-from muddle.table_files.sources import GZIP_MAGIC
+from muddle.tables.read import GZIP_MAGIC
 from muddle_bench.data.catalogue import Entry, find_entries
 from muddle_bench.data.text_files import has_header
 from muddle_bench.errors import ChecksumError, DownloadError

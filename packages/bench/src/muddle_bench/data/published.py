@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from muddle.table_files.columns import type_columns
+from muddle.tables.read import type_columns
 from muddle_bench.data.catalogue import Entry
 from muddle_runtime.parameters import suggest
 

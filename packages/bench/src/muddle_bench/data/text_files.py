@@ -8,9 +8,14 @@ from pathlib import Path
 import pandas as pd
 
 from muddle.errors import DataFormatError
-from muddle.table_files.numerals import is_number
-from muddle.table_files.separators import Rows, fitting_separator, guess_separator, split
-from muddle.table_files.sources import GZIP_MAGIC
+from muddle.tables.read import (
+    GZIP_MAGIC,
+    Rows,
+    fitting_separator,
+    guess_separator,
+    is_number,
+    split,
+)
 from muddle_bench.data.catalogue import Entry
 
 

@@ -24,7 +24,7 @@ PRESETS: dict[Preset, tuple[str, str]] = {  # name and title
 
 def make_flagship(request: Request, preset: Preset) -> Any:
     """The flagship; it takes torch's number of threads, which the worker process sets."""
-    from muddle.flagship.estimators import MuddleClassifier, MuddleRegressor
+    from muddle import MuddleClassifier, MuddleRegressor
 
     kind = MuddleRegressor if request.task == "regression" else MuddleClassifier
     return kind(preset=preset, random_state=request.seed, device=request.device)
@@ -32,7 +32,7 @@ def make_flagship(request: Request, preset: Preset) -> Any:
 
 def make_ensemble(request: Request, settings: Source) -> Any:
     """Ten nets each of depth 1 and 2, which serve seven methods."""
-    from muddle.estimators.ensemble import EnsMLRClassifier, EnsMLRRegressor
+    from muddle import EnsMLRClassifier, EnsMLRRegressor
 
     kind = EnsMLRRegressor if request.task == "regression" else EnsMLRClassifier
     return kind.preset(
@@ -41,7 +41,7 @@ def make_ensemble(request: Request, settings: Source) -> Any:
 
 
 def make_single(request: Request, settings: Source, depth: int) -> Any:
-    from muddle.estimators.single import MLRClassifier, MLRRegressor
+    from muddle import MLRClassifier, MLRRegressor
 
     kind = MLRRegressor if request.task == "regression" else MLRClassifier
     return kind.preset(

@@ -19,7 +19,7 @@ from muddle_bench.methods.peers import PEERS
 from muddle_runtime.parameters import suggest
 
 if TYPE_CHECKING:
-    from muddle.table_files.tasks import Task
+    from muddle.tables.read import Task
 
 
 def by_name(methods: Iterable[Method]) -> dict[str, Method]:

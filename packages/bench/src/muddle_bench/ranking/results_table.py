@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from muddle.errors import DataFormatError
-from muddle.page.formats import format_number
+from muddle.page.html import format_number
 from muddle_runtime.parameters import check_choice, suggest
 
 Task = Literal["regression", "classification"]

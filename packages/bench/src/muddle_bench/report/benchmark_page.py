@@ -13,10 +13,20 @@ from pathlib import Path
 import pandas as pd
 
 from muddle.errors import DataFormatError
-from muddle.page.formats import count, format_count, format_interval, format_percent, join_words
-from muddle.page.model import Fact, Section, Table, number_column, text_column
-from muddle.page.rendering import HERE as SHARED
-from muddle.page.rendering import render_page
+from muddle.page.html import HERE as SHARED
+from muddle.page.html import (
+    Fact,
+    Section,
+    Table,
+    count,
+    format_count,
+    format_interval,
+    format_percent,
+    join_words,
+    number_column,
+    render_page,
+    text_column,
+)
 from muddle_bench.ranking import (
     MAIN_METRICS,
     METRICS,

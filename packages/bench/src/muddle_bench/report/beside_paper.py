@@ -9,18 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from muddle.page.formats import (
-    count,
-    format_count,
-    format_number,
-    format_percent,
-    format_seconds,
-    format_signed,
-    format_spread,
-    is_missing,
-)
-from muddle.page.inline import inline_svg
-from muddle.page.model import (
+from muddle.page.html import (
     METHOD,
     Column,
     Figure,
@@ -29,9 +18,18 @@ from muddle.page.model import (
     Record,
     Section,
     Table,
+    count,
+    format_count,
+    format_number,
+    format_percent,
+    format_seconds,
+    format_signed,
+    format_spread,
+    is_missing,
     number_column,
     text_column,
 )
+from muddle.page.plots import inline_svg
 from muddle_bench.ranking import (
     METRICS,
     Metric,

@@ -8,9 +8,18 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from muddle.page.formats import (
+from muddle.page.html import (
+    FAMILY,
+    METHOD,
     MISSING,
     NO_BREAK,
+    Column,
+    Figure,
+    Mark,
+    Panel,
+    Record,
+    Section,
+    Table,
     count,
     format_count,
     format_interval,
@@ -19,17 +28,6 @@ from muddle.page.formats import (
     format_seconds,
     format_spread,
     is_missing,
-)
-from muddle.page.model import (
-    FAMILY,
-    METHOD,
-    Column,
-    Figure,
-    Mark,
-    Panel,
-    Record,
-    Section,
-    Table,
     number_column,
     text_column,
 )

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from muddle.page.formats import format_number, format_seconds
-from muddle.page.inline import inline_svg
-from muddle.page.palette import (
+from muddle.page.html import format_number, format_seconds
+from muddle.page.plots import (
     BLUE,
     GREEN,
     GREY,
@@ -26,6 +25,7 @@ from muddle.page.palette import (
     SKY,
     VERMILLION,
     YELLOW,
+    inline_svg,
 )
 from muddle_bench.ranking import Metric, RankComparison
 from muddle_bench.studies.study_figures import new_figure

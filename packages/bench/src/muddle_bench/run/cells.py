@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from muddle.table_files.tasks import Task
+from muddle.tables.read import Task
 from muddle_bench.data.catalogue import Entry, built_in, find_entries
 from muddle_bench.data.datasets import Recipe, load_dataset
 from muddle_bench.data.download import find_data_home

@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from muddle.scores import Codes, Floats
-from muddle.table_files.columns import is_text
+from muddle.tables.read import is_text
 from muddle_bench.data.datasets import Dataset, Recipe, load_dataset
 from muddle_bench.methods.method import Input
 from muddle_bench.run.cells import Job

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, get_args
 
 from muddle.errors import DataFormatError, MissingDataError
-from muddle.table_files.tasks import Task
+from muddle.tables.read import Task
 from muddle_bench.data.datasets import Recipe
 from muddle_runtime import whole_file
 from muddle_runtime.parameters import suggest

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import joblib
 
 from muddle.errors import DeviceError
-from muddle.table_files.tasks import Task
+from muddle.tables.read import Task
 from muddle_bench.methods.registry import known_methods, name_plugins
 from muddle_bench.run.cells import Job, Settings, group_cells
 from muddle_bench.run.execution import run_job

@@ -32,7 +32,7 @@ from urllib.parse import urlsplit
 import joblib
 
 from muddle.errors import MissingPackageError, WorkerError
-from muddle.table_files.tasks import Task
+from muddle.tables.read import Task
 from muddle_bench.errors import ClusterError
 from muddle_bench.methods.method import fingerprint
 from muddle_bench.methods.registry import find_method, known_methods, missing_package

@@ -8,28 +8,22 @@ from pathlib import Path
 from time import perf_counter as tick
 from typing import Any, Literal
 
-from muddle_bench.data.loading import Recipe, load
-from muddle_bench.methods.entries import Input, Method
-from muddle_bench.methods.registry import find_method
-from muddle_bench.run.backends import Answer
-from muddle_bench.run.cells import Job, known_methods
+from muddle_bench.data.datasets import Recipe
+from muddle_bench.data.datasets import load_dataset as load
+from muddle_bench.methods.method import Input, Method
+from muddle_bench.methods.registry import find_method, known_methods
+from muddle_bench.run.cells import Job, number_splits
 from muddle_bench.run.environment import MemoryMeter, describe_versions, packages_of
-from muddle_bench.run.execution import (
-    answer,
-    blank_record,
-    end,
-    end_unprepared,
-    explain,
-    fill_record,
-    make_request,
-)
-from muddle_bench.run.problems import Problem, prepare
-from muddle_bench.run.records import Cell, Record
-from muddle_bench.run.splits import split_rows
-from muddle_bench.run.store import Store, write_whole
-from muddle_bench.run.suites import number_splits
+from muddle_bench.run.execution import blank_record, fill_record, make_request
+from muddle_bench.run.execution import explain_error as explain
+from muddle_bench.run.execution import finish as end
+from muddle_bench.run.execution import finish_unprepared as end_unprepared
+from muddle_bench.run.execution import predict_and_score as answer
+from muddle_bench.run.problems import Problem, prepare, split_rows
+from muddle_bench.run.records import Cell, Record, Store, write_whole
 from muddle_bench.run.sweep import Summary, run_benchmark
-from muddle_bench.run.worker import freeze_imports
+from muddle_bench.run.workers import JobResult as Answer
+from muddle_bench.run.workers import freeze_imports
 from muddle_bench.studies import points, reduced_methods
 from muddle_bench.studies.points import BASE, NOISY, Point
 from muddle_bench.studies.study_tables import RECORD
@@ -166,7 +160,7 @@ class Ready:
 
 def run_together(jobs: Sequence[Job], known: KnownSplits) -> list[Record]:
     """The record of each job, in order. Each has an equal share of the seconds of training."""
-    from muddle.training.spread import torch_threads
+    from muddle.core.device import torch_threads
 
     methods = known_methods(jobs[0].settings.plugins)
     (name,) = jobs[0].methods

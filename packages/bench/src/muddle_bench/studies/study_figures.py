@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 
 from muddle.errors import MissingPackageError
-from muddle.page.formats import format_number
-from muddle.page.palette import BLUE, GREEN, GREY, INK, LINE, ORANGE, PINK, SKY, VERMILLION
+from muddle.page.html import format_number
+from muddle.page.plots import BLUE, GREEN, GREY, INK, LINE, ORANGE, PINK, SKY, VERMILLION
 from muddle_bench.studies.points import STUDIES, Study
 from muddle_bench.studies.study_tables import (
     POOLED,

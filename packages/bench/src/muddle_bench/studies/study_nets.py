@@ -26,6 +26,7 @@ from torch import Tensor
 
 from muddle.core.device import resolve_device
 from muddle.errors import DivergenceError
+from muddle.estimators.calibrate import fit_temperature
 from muddle.estimators.problems import (
     ClassProblem,
     NumberProblem,
@@ -34,18 +35,19 @@ from muddle.estimators.problems import (
     read_classes,
     read_numbers,
 )
-from muddle.estimators.temperature import fit_temperature, to_probabilities
-from muddle.scores import area_under_curve, spread
+from muddle.scores import add_unseen_classes as spread
+from muddle.scores import area_under_curve
 from muddle.tables import TablePreprocessor
+from muddle.tables.read import Task
 from muddle.training.config import TrainConfig, preset_config
 from muddle.training.data import TrainJob
-from muddle.training.jobs import choose_score_of, train_jobs
-from muddle.training.planning import FLOAT, count_weights
-from muddle.training.results import History, TrainResult
+from muddle.training.jobs import FLOAT, count_weights, train_jobs
+from muddle.training.jobs import fix_score as choose_score_of
 from muddle.training.stopping import Deadline
-from muddle_bench.methods.entries import Task
+from muddle.training.trainer import History, TrainResult
 from muddle_bench.run.environment import find_commit
 from muddle_bench.run.problems import Problem
+from muddle_runtime.labels import to_probabilities
 
 Floats = NDArray[np.float64]
 

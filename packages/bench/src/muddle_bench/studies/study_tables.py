@@ -14,8 +14,7 @@ import pandas as pd
 
 from muddle.errors import DataFormatError
 from muddle_bench.ranking.results_table import check_columns, read_texts, to_numbers
-from muddle_bench.run.records import Record
-from muddle_bench.run.store import Damage, Store, write_whole
+from muddle_bench.run.records import Damage, Record, Store, write_whole
 from muddle_bench.studies.points import STUDIES, Point, Study
 
 MEASURED = ("score", "bag", "score_val", "best_iteration", "ridge_init")

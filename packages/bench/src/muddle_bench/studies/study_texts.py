@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from muddle.page.formats import count, format_number, format_seconds, format_signed
+from muddle.page.html import count, format_number, format_seconds, format_signed
 from muddle_bench.studies.points import Study
 from muddle_bench.studies.study_tables import POOLED, SCORE_LABELS, to_number
 
