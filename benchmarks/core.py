@@ -3,10 +3,10 @@
     python benchmarks/core.py                 # rows x depths on the CPU (and CUDA if there is one)
     python benchmarks/core.py --rows 66 --depths 1
 
-The textbook implementation (textbook.py) is what one would write from the paper: a J x J inverse,
-autograd through it, one net at a time. Both run on the same data, full batch, with 16 permutations
-and both noises, and score 20 % validation rows at every iteration. The time of an iteration is the
-median after a warm-up; "fit" is what a user waits for, start-up included.
+The textbook implementation (textbook.py) follows the paper literally: a J x J inverse, autograd
+through it, one net at a time. Both run on the same data, full batch, with 16 permutations and both
+noises, and score 20 % validation rows at every iteration. The time of an iteration is the median
+after a warm-up; "fit" is the whole fit, start-up included.
 """
 
 import argparse
@@ -23,45 +23,6 @@ from textbook import fit_textbook, make_table, sync
 
 from muddle import MLRRegressor
 
-ROOT = Path(__file__).resolve().parents[1]
-
-
-def textbook_iterations(
-    X: np.ndarray, y: np.ndarray, *, width: int, depth: int, n_iterations: int, device: str
-) -> list[float]:
-    """Seconds of each iteration of a straightforward MLR net."""
-    return fit_textbook(
-        X,
-        y,
-        depth=depth,
-        width=width,
-        n_iterations=n_iterations,
-        batch_size=len(X),
-        learning_rate=1e-3,
-        penalty=math.exp(5.0),
-        device=device,
-    ).seconds
-
-
-def our_iterations(
-    X: np.ndarray, y: np.ndarray, *, width: int, depth: int, n_iterations: int, device: str
-) -> tuple[list[float], float]:
-    """Seconds of each iteration of MLRRegressor, and of the whole fit."""
-    model = MLRRegressor(
-        depth=depth,
-        width=width,
-        loss="root_mean_square",
-        learning_rate=1e-3,
-        max_iter=n_iterations,
-        batch_size=len(X),
-        random_state=0,
-        device=device,
-    )
-    sync(device)
-    start = time.perf_counter()
-    model.fit(X, y)
-    return model.history_.seconds.tolist(), time.perf_counter() - start
-
 
 def median_after_warm_up(times: list[float]) -> float:
     return statistics.median(times[min(3, len(times) - 1) :])
@@ -69,21 +30,44 @@ def median_after_warm_up(times: list[float]) -> float:
 
 def measure(n_train: int, depth: int, width: int, device: str, repeats: int) -> dict[str, object]:
     X, y = make_table(n_train)
-    first = textbook_iterations(X, y, width=width, depth=depth, n_iterations=4, device=device)
-    n_textbook = int(np.clip(6.0 / first[-1], 6, 60))  # about six seconds
-    our_iterations(X, y, width=width, depth=depth, n_iterations=4, device=device)
+
+    def fit_by_textbook(n_iterations: int) -> list[float]:
+        """Seconds of each iteration."""
+        return fit_textbook(
+            X,
+            y,
+            depth=depth,
+            width=width,
+            n_iterations=n_iterations,
+            batch_size=len(X),
+            learning_rate=1e-3,
+            penalty=math.exp(5.0),
+            device=device,
+        ).seconds
+
+    def fit_ours(n_iterations: int) -> tuple[list[float], float]:
+        """Seconds of each iteration, and of the whole fit."""
+        model = MLRRegressor(
+            depth=depth,
+            width=width,
+            loss="root_mean_square",
+            learning_rate=1e-3,
+            max_iter=n_iterations,
+            batch_size=len(X),
+            random_state=0,
+            device=device,
+        )
+        sync(device)
+        start = time.perf_counter()
+        model.fit(X, y)
+        return model.history_.seconds.tolist(), time.perf_counter() - start
+
+    n_textbook = int(np.clip(6.0 / fit_by_textbook(4)[-1], 6, 60))  # about six seconds
+    fit_ours(4)
     textbook, ours, fits = [], [], []
-    for _ in range(repeats):  # taken in turn, so that both see the same machine
-        textbook.append(
-            median_after_warm_up(
-                textbook_iterations(
-                    X, y, width=width, depth=depth, n_iterations=n_textbook, device=device
-                )
-            )
-        )
-        iterations, fit = our_iterations(
-            X, y, width=width, depth=depth, n_iterations=200, device=device
-        )
+    for _ in range(repeats):  # in turns, so that both see the same state of the machine
+        textbook.append(median_after_warm_up(fit_by_textbook(n_textbook)))
+        iterations, fit = fit_ours(200)
         ours.append(median_after_warm_up(iterations))
         fits.append(fit)
     slow, fast = statistics.median(textbook), statistics.median(ours)

@@ -1,9 +1,9 @@
-"""CPU seconds of the page on a fit, and of the summary of the table that every fit leaves.
+"""CPU seconds of the report of a fit, and of the summary of the table that every fit keeps.
 
     OMP_NUM_THREADS=1 python benchmarks/fit_report.py
     OMP_NUM_THREADS=1 python benchmarks/fit_report.py --out results/fit_report_cpu.csv
 
-The first page of a process also imports matplotlib; it is counted apart. Medians of repeats.
+Medians over repeats. The first page of a process also imports matplotlib; it has its own row.
 """
 
 import argparse
@@ -12,6 +12,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,7 @@ QUICK_PAGES, QUICK_SUMMARIES = [(40, 3)], [(50, 4)]
 
 
 def make_table(n_rows: int, n_columns: int) -> tuple[pd.DataFrame, pd.Series]:
-    """Numbers, and one column in three of text."""
+    """Columns of numbers; every third column holds text."""
     rng = np.random.default_rng(0)
     columns = {
         f"x{i}": rng.choice(["a", "b", "c"], n_rows) if i % 3 == 2 else rng.normal(size=n_rows)
@@ -39,29 +40,17 @@ def make_table(n_rows: int, n_columns: int) -> tuple[pd.DataFrame, pd.Series]:
     return table, table["x0"] + 0.1 * rng.normal(size=n_rows)
 
 
-def time_call(call: Callable[[], object]) -> float:
-    began = time.process_time()
-    call()
-    return time.process_time() - began
-
-
-def measure_page(n_rows: int, n_columns: int, repeats: int, folder: Path) -> list[float]:
-    """Seconds of each of some pages on one fit."""
-    X, y = make_table(n_rows, n_columns)
-    model = MuddleRegressor(preset="fast", device="cpu", random_state=0).fit(X, y)
-    return [time_call(lambda: model.report(folder / "fit.html", X, y)) for _ in range(repeats)]
-
-
-def measure_summary(n_rows: int, n_columns: int, repeats: int) -> list[float]:
-    X, y = make_table(n_rows, n_columns)
-    preprocessor = TablePreprocessor(scaling="robust+clip").fit(X, y)
-    table = read_table(X, "TablePreprocessor")
-    plan, gaps = preprocessor.plan_, preprocessor.missing_values
-    return [time_call(lambda: summarise_table(table, plan, gaps)) for _ in range(repeats)]
+def time_calls(call: Callable[[], object], repeats: int) -> list[float]:
+    seconds = []
+    for _ in range(repeats):
+        began = time.process_time()
+        call()
+        seconds.append(time.process_time() - began)
+    return seconds
 
 
 def measure(*, quick: bool) -> pd.DataFrame:
-    """One line per table: what was made, its size, seconds."""
+    """One row per table: what was timed, the size of the table, CPU seconds."""
     repeats = 2 if quick else 7
     rows = []
 
@@ -70,22 +59,29 @@ def measure(*, quick: bool) -> pd.DataFrame:
         rows.append({"what": what, "rows": size[0], "columns": size[1], "cpu_s": median})
 
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a few rows of many columns are worth some
-        for number, size in enumerate(QUICK_PAGES if quick else PAGES):
-            first, *others = measure_page(*size, repeats, Path(folder))
-            if number == 0:
+        warnings.simplefilter("ignore")  # about few rows and many columns
+        for size in QUICK_PAGES if quick else PAGES:
+            X, y = make_table(*size)
+            model = MuddleRegressor(preset="fast", device="cpu", random_state=0).fit(X, y)
+            write = partial(model.report, Path(folder, "fit.html"), X, y)
+            first, *others = time_calls(write, repeats)
+            if not rows:
                 add("first page", size, [first])
             add("page", size, others)
     for size in QUICK_SUMMARIES if quick else SUMMARIES:
-        add("summary", size, measure_summary(*size, repeats))
+        X, y = make_table(*size)
+        fitted = TablePreprocessor(scaling="robust+clip").fit(X, y)
+        table = read_table(X, "TablePreprocessor")
+        summarise = partial(summarise_table, table, fitted.plan_, fitted.missing_values)
+        add("summary", size, time_calls(summarise, repeats))
     return pd.DataFrame(rows)
 
 
 def main(given: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="small tables, as a test")
-    parser.add_argument("--commit", default=None, help="default: asked of git")
-    parser.add_argument("--out", type=Path, default=None, help="CSV")
+    parser.add_argument("--commit", default=None, help="name of the commit; default: ask git")
+    parser.add_argument("--out", type=Path, default=None, help="CSV file to write")
     arguments = parser.parse_args(given)
     torch.set_num_threads(1)
     result = measure(quick=arguments.quick)

@@ -4,10 +4,10 @@
     python benchmarks/growth.py --device cuda --out results/growth_cuda.csv
     python benchmarks/growth.py --studies rows --rows 1000000 --nets 20 --width 1024
 
-Each point is fitted in a process of its own, after a small fit that loads everything. Two fits of a
-few iterations that differ in nothing but their number give seconds per iteration and seconds of
-set-up (reading the table, splits, the grid of first penalties, the last heads). Peak memory is that
-of the process above what it held with the data loaded, or on CUDA what torch allocated at most.
+Each point is fitted in a process of its own, after a small fit that loads everything. Two fits that
+differ only in their number of iterations give seconds per iteration and seconds of set-up (reading
+the table, splits, the grid of first penalties, the last heads). Peak memory is the most that the
+process held beyond what it held with the data loaded, or the most that torch allocated on CUDA.
 """
 
 import argparse
@@ -59,7 +59,7 @@ class Cost:
     data_mb: float
 
 
-# What stays the same while one quantity grows: all of a study in a few minutes.
+# The point of which a study varies one quantity; a study takes a few minutes.
 BASES = {
     "cpu": Point(rows=1_000, width=256, nets=2, depth=1, device="cpu"),
     "cuda": Point(rows=1_000, width=1024, nets=10, depth=1, device="cuda"),
@@ -225,11 +225,18 @@ def parse_arguments(given: list[str] | None) -> argparse.Namespace:
             f"--{study}",
             nargs="+",
             type=int,
-            help=f"values of the study of {study}; elsewhere the first one is kept",
+            help=f"values in the study of {study}; other studies use the first one",
         )
-    parser.add_argument("--seconds", type=float, default=1.0, help="of iterations per point")
-    parser.add_argument("--out", type=Path, default=Path("growth.csv"), help="and .png beside it")
-    parser.add_argument("--plot", type=Path, help="only draw this CSV")
+    parser.add_argument(
+        "--seconds", type=float, default=1.0, help="seconds of iterations per point"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("growth.csv"),
+        help="CSV to write; the plot is the .png beside it",
+    )
+    parser.add_argument("--plot", type=Path, help="measure nothing, draw this CSV")
     parser.add_argument("--point", type=json.loads, help=argparse.SUPPRESS)
     return parser.parse_args(given)
 
@@ -258,7 +265,7 @@ def main(given: list[str] | None = None) -> None:
     print_slopes(table)
     print(f"written to {arguments.out}")
     if importlib.util.find_spec("matplotlib") is None:
-        print(f"plot skipped: needs matplotlib; --plot {arguments.out} draws it elsewhere")
+        print(f"plot skipped: needs matplotlib. --plot {arguments.out} draws it where that is.")
     else:
         print(plot(table, arguments.out.with_suffix(".png")))
 

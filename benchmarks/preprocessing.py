@@ -1,12 +1,12 @@
-"""TablePreprocessor against the ColumnTransformer that does the same, on one table, in one process.
+"""Compare TablePreprocessor with the ColumnTransformer that does the same, in one process.
 
     python benchmarks/preprocessing.py                    # 1,000,000 x 50 mixed columns
     python benchmarks/preprocessing.py --rows 100000 --repeats 5
 
 The table has 32 numbers (8 with gaps), 14 texts of 2 to 10 levels and 4 texts of 200 levels. Both
-fill gaps with the mean and mark them, scale, one-hot encode with a place for rare levels, and use
-the mean of the target for many levels. Times are the best of the repeats, in turns. Peak memory is
-that of a fork of this process that does nothing else, above the table itself.
+fill gaps with the mean and mark them, scale, one-hot encode with a feature for rare levels, and use
+the mean of the target for many levels. The two take turns; times are the best of the repeats. Peak
+memory is measured in a fork of this process that does nothing else, without the table itself.
 """
 
 import argparse
@@ -78,7 +78,7 @@ def seconds(call: Callable[[], Any]) -> float:
 
 
 def peak_megabytes(call: Callable[[], Any]) -> float:
-    """Of a fork of this process, above what it starts with."""
+    """Peak memory of a fork of this process, above its memory at the start."""
 
     def measure(connection: Any) -> None:
         page = resource.getpagesize()
@@ -114,7 +114,7 @@ def main() -> None:
             times[name].setdefault("transform", []).append(seconds(transform))
     rows = [
         {
-            "what": name,
+            "transformer": name,
             "rows": arguments.rows,
             "columns": table.shape[1],
             "features": shapes[name][1],
@@ -124,7 +124,7 @@ def main() -> None:
         }
         for name in makers
     ]
-    result = pd.DataFrame(rows).set_index("what")
+    result = pd.DataFrame(rows).set_index("transformer")
     ours, theirs = result.loc["TablePreprocessor"], result.loc["ColumnTransformer"]
     print(result.T.to_string())
     print(

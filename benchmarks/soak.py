@@ -1,10 +1,10 @@
-"""Many fits in one process: memory after the hundredth must be that after the twentieth.
+"""Fit many models in one process: memory must not grow between the 20th fit and the 100th.
 
     python benchmarks/soak.py
     python benchmarks/soak.py --device cuda
 
-Prints what the process holds (and what torch holds on the CUDA device) every ten fits, and ends
-with status 1 if any of it grew by more than 20 MB.
+Prints the memory of the process (and of torch on the CUDA device) every ten fits, and ends with
+status 1 if any of it grew by more than 20 MB.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from muddle import EnsMLRRegressor
 
 
 def measure_memory(device: str) -> dict[str, float]:
-    """Megabytes, after everything that can be freed is."""
+    """Megabytes in use, after garbage collection."""
     gc.collect()
     memory = {"resident": resident_bytes() / 2**20}
     if device.startswith("cuda"):
@@ -34,7 +34,7 @@ def fit_once(n_rows: int, width: int, device: str, seed: int) -> None:
 
 
 def soak(arguments: argparse.Namespace) -> dict[str, float]:
-    """How much each kind of memory grew from fit `after` to the last one."""
+    """Growth of each kind of memory from fit number `after` to the last one."""
     start: dict[str, float] = {}
     memory: dict[str, float] = {}
     for number in range(1, arguments.fits + 1):
@@ -52,8 +52,10 @@ def parse_arguments(given: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--fits", type=int, default=100)
-    parser.add_argument("--after", type=int, default=20, help="the fit that the last is held to")
-    parser.add_argument("--every", type=int, default=10, help="fits between two lines")
+    parser.add_argument(
+        "--after", type=int, default=20, help="number of the fit that the last one is compared with"
+    )
+    parser.add_argument("--every", type=int, default=10, help="fits between two printed lines")
     parser.add_argument("--rows", type=int, default=300)
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--limit", type=float, default=20.0, help="megabytes of growth allowed")

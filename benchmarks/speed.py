@@ -8,13 +8,12 @@ iterations, and the paper's loss and noises. Batches are full up to 4096 rows, a
 scored with the head of each batch, as in the released code; --batch-size 1024 --head train is what
 the paper's text says.
 
-The textbook loop (textbook.py) trains a few nets of both depths, one at a time; the mean of a depth
-times its 10 nets is what all 20 would take. Everything runs on the same table in the same process,
-in turns, after a warm-up; times of whole fits, set-up included, medians over the turns. CatBoost
-and RealMLP-TD have their own defaults, and are skipped where they are not installed; CatBoost is on
-the CPU in every row.
+The textbook loop (textbook.py) trains a few nets of both depths, one at a time; ten times the mean
+of each depth is the time of all 20. All models run on the same table in the same process, in turns,
+after a warm-up. Times are medians over the turns of whole fits, set-up included. CatBoost and
+RealMLP-TD have their own defaults, and are skipped if not installed; CatBoost always uses the CPU.
 
-The floor: floating-point operations of one iteration of all nets by formula (`count_gflop`), the
+Lower bounds: floating-point operations of one iteration of all nets by formula (`count_gflop`), the
 rate at which the fit did them, and the rate of a plain product of hidden-layer size in the same
 process; the bytes that one Adam step must move.
 """
@@ -73,7 +72,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Contestant:
-    """Something that is fitted to the table of a setting."""
+    """A model to fit to the table of a setting."""
 
     name: str
     fit: Callable[[Setting], object]
@@ -150,7 +149,7 @@ def count_gflop(
     score_all_rows: bool = True,
     n_permutations: int = PAPER.n_permutations,
 ) -> float:
-    """10⁹ floating-point operations that one iteration of one net cannot do without.
+    """Least number of floating-point operations of one iteration of one net, in 10⁹.
 
     Products count 2·m·k·n (also the Gram matrix: batched products have no symmetric form),
     Cholesky n³/3, a solve with its factor 2·n² per column. With more training rows than a batch
@@ -199,10 +198,10 @@ def time_gemm(setting: Setting) -> float:
 
 
 def time_fit(contestant: Contestant, setting: Setting) -> float:
-    """Seconds of one fit; the number of threads is put back, which some packages change."""
+    """Seconds of one fit. Restores the number of threads, which some packages change."""
     n_threads = torch.get_num_threads()
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")  # what peers say about versions
+        warnings.simplefilter("ignore")  # of peers, about versions
         sync(setting.device)
         start = time.perf_counter()
         contestant.fit(setting)
@@ -252,7 +251,7 @@ def measure(
 
 
 def describe_row(setting: Setting, seconds: dict[str, float], n_textbook: int) -> dict[str, object]:
-    """One line of the table, without what is the same in all of them."""
+    """One line of the table, without the columns that are the same in every line."""
     n_features = setting.X.shape[1]
     gflop = sum(
         setting.n_nets
@@ -327,15 +326,15 @@ def parse_arguments(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--rows", nargs="+", type=int, default=[82, 436, 1070, 7008])
     parser.add_argument("--devices", nargs="+", default=default_devices)
     parser.add_argument("--repeats", type=int, default=3, help="turns of each contestant")
-    parser.add_argument("--textbook-nets", type=int, default=4, help="spread over the turns")
-    parser.add_argument("--nets", type=int, default=10, help="of each depth in the ensemble")
+    parser.add_argument("--textbook-nets", type=int, default=4, help="divided among the turns")
+    parser.add_argument("--nets", type=int, default=10, help="nets of each depth in the ensemble")
     parser.add_argument("--width", type=int, default=PAPER.width)
     parser.add_argument("--iterations", type=int, default=200)
     parser.add_argument("--batch-size", type=int, default=4096)
     parser.add_argument("--head", default="all", choices=["all", "train"])
     names = [peer.name for peer in PEERS]
     parser.add_argument("--peers", nargs="*", default=names, choices=names)
-    parser.add_argument("--commit", default=None, help="default: asked of git")
+    parser.add_argument("--commit", default=None, help="default: the commit that git reports")
     parser.add_argument("--out", type=Path, default=None, help="CSV, written after every row")
     arguments = parser.parse_args(given)
     if arguments.textbook_nets < len(DEPTHS):

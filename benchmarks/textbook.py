@@ -1,4 +1,4 @@
-"""The MLR net that one would write from the paper, and the table that the benchmarks train on.
+"""An MLR net written literally from the paper, and the table that the benchmarks train on.
 
 A J x J inverse, autograd through it, one net at a time. The whole fit is here: validation split,
 permutations, the grid of first penalties with one inverse per point, mini-batches, a validation
@@ -22,7 +22,7 @@ Layers = list[tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class TextbookFit:
-    """One net at its best iteration, and what it took."""
+    """One net at its best iteration, and the seconds that it took."""
 
     layers: Layers
     head: Tensor  # (width, 1)
@@ -40,7 +40,7 @@ class TextbookFit:
 def make_table(
     n_train: int, n_features: int = 10
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Rows such that n_train of them are left for training beside 20 % validation rows."""
+    """As many rows as leave n_train for training after 20 % validation rows."""
     rng = np.random.default_rng(0)
     n_rows = round(n_train / 0.8)
     X = rng.normal(size=(n_rows, n_features))
@@ -48,7 +48,7 @@ def make_table(
 
 
 def sync(device: str) -> None:
-    """Wait until the device has done what it was told, so that a clock tells the truth."""
+    """Wait for the device, so that a clock measures all of its work."""
     if device.startswith("cuda"):
         torch.cuda.synchronize()
 
@@ -67,7 +67,7 @@ def invert_gram(hidden: Tensor, penalty: Tensor) -> Tensor:
 
 
 def make_projector(hidden: Tensor, penalty: Tensor) -> Tensor:
-    """(A'A + penalty I)^-1 A', which turns labels into a head. hidden (n, J) -> (J, n)"""
+    """(A'A + penalty I)^-1 A': times labels, it is the head. hidden (n, J) -> (J, n)"""
     return invert_gram(hidden, penalty) @ hidden.T
 
 
@@ -206,7 +206,7 @@ def _draw_layers(sizes: list[int], generator: torch.Generator) -> Layers:
 
 
 def _iterate_batches(n_rows: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Positions without end: all of them when they fit, else shuffled parts of equal size."""
+    """Endless positions: all rows if they fit into a batch, else shuffled parts of equal size."""
     every = torch.arange(n_rows, device=generator.device)
     while n_rows <= batch_size:
         yield every

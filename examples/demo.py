@@ -31,7 +31,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from muddle import MLRClassifier, MLRRegressor, MuddleClassifier, MuddleRegressor
-from muddle.page.palette import GREY, SKY, VERMILLION
+from muddle.page.plots import GREY, SKY, VERMILLION
 
 PICTURE = Path("demo.png")
 N_FOLDS = 3

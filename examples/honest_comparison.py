@@ -13,7 +13,7 @@ from sklearn.metrics import log_loss, r2_score, roc_auc_score
 from sklearn.model_selection import KFold, StratifiedKFold, cross_val_predict, cross_val_score
 
 from muddle import MuddleClassifier, MuddleRegressor
-from muddle.calibration_error import expected_calibration_error
+from muddle.scores import expected_calibration_error
 
 # %% [markdown]
 # ## Rules

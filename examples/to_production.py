@@ -18,7 +18,7 @@ from sklearn.model_selection import train_test_split
 import muddle
 from muddle import MuddleClassifier
 from muddle.errors import ModelFileError
-from muddle.page.findings import find_drift
+from muddle.page.drift import find_drift
 
 # %% [markdown]
 # ## The model

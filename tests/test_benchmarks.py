@@ -13,8 +13,8 @@ from sklearn.linear_model import Ridge
 from sklearn.model_selection import train_test_split
 
 from muddle.core.loss import combine, make_loss
-from muddle.core.ridge import factor_with_recovery, gram_matrix, ridge_residual
-from muddle_bench.run import backends, children, sweep
+from muddle.core.ridge import factor_with_recovery, gram_matrix, apply_ridge as ridge_residual
+from muddle_bench.run import workers as backends, workers as children, sweep
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS = ROOT / "benchmarks"

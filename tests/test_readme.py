@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from muddle.flagship import fitting, pool
+from muddle.estimators import pool as fitting, pool
 from muddle_bench.methods.registry import METHODS
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from muddle.flagship import pool
+from muddle.estimators import pool
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

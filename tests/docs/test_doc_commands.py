@@ -16,7 +16,7 @@ import typer.main
 from typer.testing import CliRunner
 
 from muddle.cli.app import make_app
-from muddle.flagship import pool
+from muddle.estimators import pool
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

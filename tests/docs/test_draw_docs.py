@@ -12,7 +12,7 @@ import torch
 from sklearn.linear_model import Ridge
 
 from muddle import MLRRegressor
-from muddle.flagship import pool
+from muddle.estimators import pool
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "how_it_works.md").read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import pytest
 
-from muddle.flagship import pool
+from muddle.estimators import pool
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

@@ -1,6 +1,7 @@
 """A fitted model predicts the same numbers alone, in a batch, in blocks and on another library."""
 
 import copy
+import itertools
 import pickle
 import subprocess
 import sys
@@ -76,7 +77,7 @@ def make_nets(n_nets, n_features, activation, rng, depth=2, width=7):
     sizes = [n_features] + [width] * depth
     weights = tuple(
         rng.normal(size=(n_nets, a, b)).astype(np.float32) / np.float32(a**0.5)
-        for a, b in zip(sizes, sizes[1:], strict=False)
+        for a, b in itertools.pairwise(sizes)
     )
     biases = tuple(rng.normal(size=(n_nets, 1, width)).astype(np.float32) for _ in range(depth))
     scale = rng.normal(size=(n_nets, n_features, 1)).astype(np.float32)

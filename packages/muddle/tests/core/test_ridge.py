@@ -128,29 +128,6 @@ def test_head_refuses_a_dual_system_in_pieces_and_no_rows():
         solve_head([], penalty, n_rows=4)
 
 
-@pytest.mark.parametrize("shape", [(2, 12, 5), (2, 5, 12)])
-def test_a_row_of_weight_zero_is_absent(shape):
-    hidden, targets, penalty = draw(*shape)
-    root = torch.rand(*shape[:2], 1, dtype=hidden.dtype, generator=torch.Generator()).sqrt()
-    root[:, 0] = 0.0
-    weighted = compute_residual(hidden * root, targets * root, penalty)
-    without = compute_residual((hidden * root)[:, 1:], (targets * root)[:, 1:], penalty)
-    torch.testing.assert_close(weighted[:, 1:], without, rtol=0, atol=1e-12)
-    assert (weighted[:, 0] == 0).all()
-
-
-@pytest.mark.parametrize("shape", [(2, 12, 5), (2, 5, 12)])
-def test_a_weight_of_three_counts_like_three_equal_rows(shape):
-    hidden, targets, penalty = draw(*shape)
-    root = torch.ones(*shape[:2], 1, dtype=hidden.dtype)
-    root[:, 0] = 3**0.5
-    weighted, _ = solve_head([(hidden * root, targets * root)], penalty, n_rows=shape[1])
-    rows = [0, 0, *range(shape[1])]
-    hidden, targets = hidden[:, rows], targets[:, rows]
-    repeated, _ = solve_head([(hidden, targets)], penalty, n_rows=len(rows))
-    torch.testing.assert_close(weighted, repeated, rtol=0, atol=1e-10)
-
-
 def singular_and_healthy():
     """Net 0: one direction, so large that float32 cannot see the penalty. Net 1: easy."""
     hidden, targets, _ = draw(2, 6, 9, dtype=torch.float32)

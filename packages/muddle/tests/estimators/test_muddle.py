@@ -1,5 +1,6 @@
-"""MuddleRegressor and MuddleClassifier: the contract of scikit-learn, and difficult tables. A pool of
-small nets stands in for the real one."""
+"""MuddleRegressor and MuddleClassifier: the contract of scikit-learn, and difficult tables.
+
+A pool of small nets stands in for the real one."""
 
 import pickle
 from dataclasses import replace
@@ -9,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 from scipy.stats import binom
-from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.base import clone, is_classifier
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import r2_score, roc_auc_score
 from sklearn.model_selection import GridSearchCV

@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
-from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -108,29 +107,6 @@ def test_one_row_predicts_as_in_the_batch(houses):
     together = model.predict(table)
     alone = [model.predict(table.iloc[i : i + 1])[0] for i in range(5)]
     np.testing.assert_allclose(alone, together[:5], rtol=1e-12)
-
-
-def test_gaps_in_an_array_are_filled_and_marked(numbers):
-    X, y = numbers
-    holes = np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X)
-    model = MLRRegressor(**QUICK).fit(holes, y)
-    assert np.isfinite(model.predict(holes)).all()
-    by_hand = SimpleImputer(add_indicator=True).fit_transform(holes)
-    features = model.preprocessor_.transform(holes)
-    assert features.shape == (80, 8)
-    np.testing.assert_allclose(features[:, 4:], by_hand[:, 4:] - by_hand[:, 4:].mean(axis=0))
-    scaled = StandardScaler().fit_transform(by_hand[:, :4])
-    np.testing.assert_allclose(features[:, :4], scaled, atol=1e-12)
-    assert MLRRegressor().__sklearn_tags__().input_tags.allow_nan
-
-
-def test_levels_are_centred_but_not_blown_up(houses):
-    table, price = houses
-    rare = table.assign(kind=["loft"] * 3 + ["flat"] * 117)
-    model = MLRRegressor(**QUICK).fit(rare, price)
-    names = model.preprocessor_.get_feature_names_out().tolist()
-    kind = model.preprocessor_.transform(rare)[:, names.index("kind=loft")]
-    np.testing.assert_allclose(sorted(set(kind.round(6))), [-3 / 120, 117 / 120])
 
 
 def test_the_preprocessor_can_be_given(houses):

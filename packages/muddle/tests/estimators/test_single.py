@@ -1,8 +1,10 @@
 """What the two estimators promise beyond the contract."""
 
 import os
+import pickle
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -94,7 +96,7 @@ def test_the_temperature_improves_held_out_log_loss(n_classes):
     X = rng.normal(size=(600, 3)) + 3 * np.eye(3)[codes]
     model = MLRClassifier(**QUICK).fit(X[:300], codes[:300])
     fitted = log_loss(codes[300:], model.predict_proba(X[300:]))
-    model.temperature_ = 1.0
+    model.model_ = replace(model.model_, temperatures=np.ones(1))
     assert fitted < log_loss(codes[300:], model.predict_proba(X[300:]))
 
 
@@ -136,9 +138,9 @@ def test_a_row_alone_predicts_as_in_any_batch(numbers, classes):
     X = np.vstack([X] * 60)  # 4800 rows: more than one block
     model = MLRRegressor(**QUICK).fit(X[:80], y)
     together = model.predict(X)
-    np.testing.assert_allclose(together[:80], together[-80:], rtol=1e-12)
+    np.testing.assert_allclose(together[:80], together[-80:], atol=1e-6 * y.std())
     alone = np.concatenate([model.predict(X[i : i + 1]) for i in range(20)])
-    np.testing.assert_allclose(alone, together[:20], rtol=1e-12)
+    np.testing.assert_allclose(alone, together[:20], atol=1e-6 * y.std())
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
@@ -241,7 +243,7 @@ def test_interrupted_fit_leaves_the_estimator_unfitted(make, numbers, monkeypatc
     def interrupt(*_args, **_options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("muddle.training.spread.train_jobs", interrupt)
+    monkeypatch.setattr("muddle.training.jobs.train_jobs", interrupt)
     model = make(**QUICK)
     with pytest.raises(KeyboardInterrupt):
         model.fit(*numbers)
@@ -261,8 +263,8 @@ def test_cuda_agrees_with_the_cpu_and_its_pickle_needs_no_cuda(task, numbers, cl
     on_cpu = make(**options, device="cpu").fit(X, y)
     on_cuda = make(**options, device="cuda").fit(X, y)
     np.testing.assert_allclose(getattr(on_cuda, call)(X), getattr(on_cpu, call)(X), atol=1e-2)
-    assert on_cuda.head_.device.type == "cpu"
-    assert all(tensor.device.type == "cpu" for tensor in on_cuda.nets_.parameters())
+    again = pickle.loads(pickle.dumps(on_cuda)).set_params(device="cpu")
+    np.testing.assert_allclose(getattr(again, call)(X), getattr(on_cuda, call)(X), atol=1e-6)
 
 
 def test_import_and_fit_need_no_optional_package():

@@ -1,4 +1,4 @@
-"""Exported models, asked by onnxruntime."""
+"""Exported models, run by onnxruntime."""
 
 import json
 from dataclasses import replace
@@ -8,69 +8,159 @@ import onnxruntime
 import pandas as pd
 import pytest
 
-from muddle.flagship import pool
+from muddle import MLRRegressor, MuddleRegressor, TablePreprocessor
+from muddle.estimators import pool
+from muddle.export.onnx import export_model
+from muddle_runtime.file import read_model
+
+SMALL = {"width": 8, "max_iter": 4, "depth": 1, "random_state": 0, "device": "cpu"}
+N_ROWS, N_NEW = 120, 40
+
+
+@pytest.fixture(scope="session")
+def fitted_model(tmp_path_factory):
+    """The FittedModel of a fitted estimator."""
+    path = tmp_path_factory.mktemp("models") / "model.muddle"
+    return lambda estimator: read_model(estimator.save(path))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def small_pool():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pool, "BASE", replace(pool.BASE, width=12, max_iter=10))
+        yield
+
+
+@pytest.fixture(scope="session")
+def fit(fitted_model):
+    """The model of a tiny net, with options of its preprocessor."""
+
+    def fit_net(table, target, **options):
+        preprocessor = TablePreprocessor(**options)
+        return fitted_model(MLRRegressor(preprocessor=preprocessor, **SMALL).fit(table, target))
+
+    return fit_net
+
+
+@pytest.fixture(scope="session")
+def table():
+    """Rows with a column of every kind, most with gaps."""
+    rng = np.random.default_rng(8)
+    table = pd.DataFrame(
+        {
+            "size": rng.normal(size=N_ROWS),
+            "price": rng.lognormal(3, 2, N_ROWS),
+            "rooms": rng.integers(1, 5, N_ROWS).astype(float),
+            "written": rng.normal(size=N_ROWS).round(2).astype(str),
+            "sold": pd.to_datetime(rng.integers(1_424_990_000, 1_812_410_000, N_ROWS), unit="s"),
+            "born": pd.date_range("1896-01-01", periods=N_ROWS, freq="300D").strftime("%Y-%m-%d"),
+            "took": pd.to_timedelta(rng.integers(0, 9**6, N_ROWS), unit="s"),
+            "kind": rng.choice(["flat", "house", "loft"], N_ROWS),
+            "garden": rng.random(N_ROWS) > 0.4,
+            "street": rng.choice([f"street {i}" for i in range(25)], N_ROWS),
+        }
+    )
+    for name in ("size", "rooms", "sold", "kind", "street"):
+        table.loc[rng.random(N_ROWS) < 0.1, name] = None
+    return table
+
+
+@pytest.fixture(scope="session")
+def target(table):
+    noise = np.random.default_rng(9).normal(size=N_ROWS)
+    return table["size"].fillna(0) + 2.0 * table["garden"] + noise / 10
 
 
 @pytest.fixture
-def small_pool(monkeypatch):
-    monkeypatch.setattr(pool, "BASE", replace(pool.BASE, width=16, max_iter=20))
+def new_rows(table):
+    """Rows with new levels, with gaps where there were none, and with values far off."""
+    rows = table.head(N_NEW).copy()
+    rows.loc[0, ["size", "price", "rooms"]] = np.nan
+    rows.loc[1, ["size", "price"]] = [1e6, -1e9]
+    rows.loc[2, ["kind", "street"]] = ["castle", "new street"]
+    rows.loc[3, ["kind", "street"]] = None
+    rows.loc[4, ["kind", "street"]] = ["  ", "nan"]
+    rows.loc[5, ["written", "born"]] = None
+    rows.loc[6, "sold"] = pd.Timestamp("1896-02-29 23:59:59.999999")
+    rows.loc[7, "sold"] = pd.Timestamp("2100-03-01")
+    rows.loc[8, "took"] = pd.NaT
+    rows.loc[9, "size"] = -1e5
+    return rows
+
+
+@pytest.fixture(scope="session")
+def array():
+    """Fifty rows of four numbers, and a target."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, 4))
+    return X, X[:, 0] + np.sin(2 * X[:, 1]) + 0.1 * rng.normal(size=50)
+
+
+@pytest.fixture(scope="session")
+def net(fit, array):
+    return fit(*array)
+
+
+@pytest.fixture(scope="session")
+def flagship(fitted_model, array):
+    estimator = MuddleRegressor(preset="fast", random_state=0, device="cpu")
+    return fitted_model(estimator.fit(*array))
 
 
 @pytest.fixture
-def ask(tmp_path):
-    """What the graph of an estimator says of a table, by the names of its outputs."""
+def open_graph(tmp_path):
+    """The session of an exported model."""
 
-    def export_and_run(estimator, table, **options):
-        session = open_session(estimator.to_onnx(tmp_path / "model.onnx", **options))
-        return run(session, table)
+    def export_and_open(model, **options):
+        path = export_model(model, tmp_path / "model.onnx", **options)
+        return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+    return export_and_open
+
+
+@pytest.fixture(scope="session")
+def read_schema():
+    return lambda session: json.loads(session.get_modelmeta().custom_metadata_map["muddle"])
+
+
+@pytest.fixture
+def run(open_graph, read_schema):
+    """Outputs of a model's graph for a table, by name."""
+
+    def export_and_run(model, table, **options):
+        session = open_graph(model, **options)
+        names = [output.name for output in session.get_outputs()]
+        feed = make_feed(read_schema(session), table)
+        return dict(zip(names, session.run(None, feed), strict=True))
 
     return export_and_run
 
 
 @pytest.fixture
-def open_graph(tmp_path):
-    """The session of an exported estimator."""
-    return lambda estimator, **options: open_session(
-        estimator.to_onnx(tmp_path / "model.onnx", **options)
-    )
+def assert_same(run):
+    """The graph and the model agree to 1e-4: of the target's deviation and the size of the
+    prediction, or in probability."""
 
-
-@pytest.fixture
-def assert_same(ask):
-    """The graph and the estimator answer alike, to 1e-4: of the target's deviation and the size of
-    the answer, or of a probability."""
-
-    def compare(estimator, table, rows=None):
-        said = ask(estimator, table)
-        if hasattr(estimator, "classes_"):
-            wanted = estimator.predict_proba(table)
-            np.testing.assert_allclose(said["probabilities"], wanted, atol=1e-4, rtol=0)
+    def compare(model, table):
+        found = run(model, table)
+        if model.task == "classification":
+            wanted = model.predict_proba(table)
+            np.testing.assert_allclose(found["probabilities"], wanted, atol=1e-4, rtol=0)
             clear = np.diff(np.sort(wanted, axis=1)[:, -2:])[:, 0] > 1e-6
-            assert (said["label"] == estimator.predict(table))[clear].all()
+            assert (found["label"] == model.predict(table))[clear].all()
         else:
-            wanted = estimator.predict(table)
-            unit = estimator.target_scale_.deviation.max()
-            np.testing.assert_allclose(said["prediction"], wanted, atol=1e-4 * unit, rtol=1e-4)
-        return said
+            unit = model.target.scale.deviation.max()
+            wanted = model.predict(table)
+            np.testing.assert_allclose(found["prediction"], wanted, atol=1e-4 * unit, rtol=1e-4)
+        return found
 
     return compare
 
 
-def open_session(path):
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-
-
-def run(session, table):
-    names = [output.name for output in session.get_outputs()]
-    return dict(zip(names, session.run(None, make_feed(session, table)), strict=True))
-
-
-def make_feed(session, table):
-    """A table as inputs, by nothing but the schema in the metadata of the model."""
-    columns = json.loads(session.get_modelmeta().custom_metadata_map["muddle"])["columns"]
-    if columns[0]["input"] == "X" and "position" in columns[0]:
+def make_feed(schema, table):
+    """A table as inputs, by nothing but the schema of the graph."""
+    columns = schema["columns"]
+    if "position" in columns[0]:
         return {"X": np.asarray(table, dtype=np.float64)}
     frame = table if isinstance(table, pd.DataFrame) else pd.DataFrame(table).add_prefix("x")
     return {column["input"]: to_input(frame[column["column"]], column) for column in columns}

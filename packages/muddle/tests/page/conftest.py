@@ -1,4 +1,4 @@
-"""Small tables, models fitted to them once, and a page taken apart."""
+"""Small tables, models fitted to them once, and a parser of pages."""
 
 import warnings
 from html.parser import HTMLParser
@@ -7,15 +7,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from muddle import MuddleClassifier, MuddleRegressor
-
-TINY = {"width": 16, "max_iter": 5, "random_state": 0}
+from muddle import MLRClassifier, MuddleClassifier, MuddleRegressor
 
 
 @pytest.fixture(scope="session")
 def tiny():
-    """Parameters of nets that train in no time."""
-    return TINY
+    """Parameters of nets that train within milliseconds."""
+    return {"width": 16, "max_iter": 5, "random_state": 0}
 
 
 @pytest.fixture(scope="session")
@@ -57,18 +55,21 @@ def classifier(trees):
     return MuddleClassifier(preset="fast", random_state=0).fit(*trees)
 
 
+@pytest.fixture(scope="session")
+def net(trees, tiny):
+    """A model whose page is drawn quickly."""
+    return MLRClassifier(**tiny).fit(*trees)
+
+
 class Page(HTMLParser):
-    """A page taken apart; a tag that is not closed where it should be is an error."""
+    """Tags, texts and tables of a page; a tag that is not closed is an error."""
 
     VOID = frozenset({"meta"})
 
     def __init__(self, text):
         super().__init__()
         self.html = text
-        self.open = []
-        self.tags = []
-        self.attributes = []
-        self.ids = []
+        self.open, self.tags, self.attributes, self.ids = [], [], [], []
         self.tables = {}  # id: rows of texts, the head first
         self.sections = {}  # id: all its text
         self.text = ""
@@ -115,7 +116,7 @@ class Page(HTMLParser):
             self.tables[self._table][-1][-1] += data
 
     def column(self, table, name):
-        """Texts below a head."""
+        """Texts of the cells below a heading."""
         rows = [[text.strip() for text in row] for row in self.tables[table]]
         head = next(i for i, row in enumerate(rows) if name in row)
         place = rows[head].index(name)
@@ -124,7 +125,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="session")
 def write_page(tmp_path_factory):
-    """The page of a model, taken apart."""
+    """Writes the report of a model and parses it."""
 
     def write(model, X=None, y=None, **options):
         path = tmp_path_factory.mktemp("page") / "report.html"

@@ -6,23 +6,21 @@ import warnings
 
 import numpy as np
 import pandas as pd
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from muddle import MLRClassifier, MLRRegressor, TablePreprocessor
 
-pl = pytest.importorskip("polars")
-
+LARGE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 OUR_ERRORS = [
     r"minimum of 2 is required by TablePreprocessor",
     r"X must have a column that varies",
     r"X must hold finite numbers, up to 1e\+150 in size",
-    r"X must have one column of each name",
+    r"X must have one column per name",
     r"must hold levels, got free text",
     r"must hold numbers, text, booleans, dates or durations",
     r"held \w+ in fit and must do so again",
-    r"y must be given where a column has more levels",
+    r"y must be given if a column has more levels",
 ]
 TEXTS = st.one_of(
     st.sampled_from(
@@ -89,29 +87,21 @@ def ours(error, patterns=OUR_ERRORS):
     return any(re.search(pattern, str(error)) for pattern in patterns)
 
 
-@settings(
-    max_examples=300,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+@settings(max_examples=100, deadline=None, suppress_health_check=LARGE)
 @given(
     two_tables(),
-    st.sampled_from(["standard", "robust+clip", "quantile", "none"]),
-    st.sampled_from(["none", "piecewise", "periodic"]),
+    st.sampled_from(["standard", "robust+clip", "none"]),
     st.sampled_from(["number", "levels", "both"]),
     st.sampled_from([None, "numbers", "classes"]),
 )
-def test_a_matrix_without_gaps_or_an_error_of_ours(tables, scaling, encoding, few_values, target):
+def test_a_matrix_without_gaps_or_an_error_of_ours(tables, scaling, few_values, target):
     train, new = tables
     y = None
     if target is not None:
         y = np.arange(len(train)) % (50 if target == "numbers" else 3)
+    flags = "0/1" if target is None else "centred"
     preprocessor = TablePreprocessor(
-        scaling=scaling,
-        encoding=encoding,
-        few_values=few_values,
-        max_levels=5,
-        flags="0/1" if target is None else "centred",
+        scaling=scaling, few_values=few_values, max_levels=5, flags=flags
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
@@ -145,11 +135,7 @@ MORE_ERRORS = [
 ]
 
 
-@settings(
-    max_examples=60,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+@settings(max_examples=30, deadline=None, suppress_health_check=LARGE)
 @given(two_tables(), st.booleans())
 def test_estimators_predict_from_any_table_or_say_why_not(tables, classify):
     train, new = tables
@@ -166,30 +152,3 @@ def test_estimators_predict_from_any_table_or_say_why_not(tables, classify):
         except ValueError as error:
             if not ours(error, OUR_ERRORS + MORE_ERRORS):
                 raise
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.lists(st.floats(-1e3, 1e3) | st.none(), min_size=12, max_size=12),
-    st.lists(st.sampled_from(["a", "b", "ß", ""]) | st.none(), min_size=12, max_size=12),
-    st.lists(st.booleans() | st.none(), min_size=12, max_size=12),
-    st.lists(
-        st.datetimes(datetime.datetime(1700, 1, 1), datetime.datetime(2200, 1, 1)) | st.none(),
-        min_size=12,
-        max_size=12,
-    ),
-)
-def test_pandas_and_polars_agree(numbers, texts, booleans, dates):
-    columns = {"n": numbers, "t": texts, "b": booleans, "d": dates, "i": list(range(12))}
-    schema = {
-        "n": pl.Float64,
-        "t": pl.String,
-        "b": pl.Boolean,
-        "d": pl.Datetime("us"),
-        "i": pl.Int64,
-    }
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        expected = TablePreprocessor().fit_transform(pd.DataFrame(columns))
-        found = TablePreprocessor().fit_transform(pl.DataFrame(columns, schema=schema))
-    np.testing.assert_array_equal(found, expected)

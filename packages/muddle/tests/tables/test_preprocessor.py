@@ -1,4 +1,5 @@
 import pickle
+import re
 import warnings
 
 import numpy as np
@@ -10,7 +11,6 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from muddle import TablePreprocessor
-from muddle.tables.scaling import fit_scale
 
 pa = pytest.importorskip("pyarrow")
 pl = pytest.importorskip("polars")
@@ -43,8 +43,7 @@ def target():
 @parametrize_with_checks(
     [
         TablePreprocessor(),
-        TablePreprocessor(scaling="quantile", encoding="piecewise"),
-        TablePreprocessor.preset("paper"),
+        TablePreprocessor.preset("paper", scaling="robust+clip"),
     ]
 )
 def test_sklearn_contract(estimator, check):
@@ -55,21 +54,9 @@ def test_every_kind_of_column(mixed, target):
     preprocessor = TablePreprocessor(flags="0/1")
     matrix = preprocessor.fit_transform(mixed, target)
     names = preprocessor.get_feature_names_out().tolist()
-    assert names == [
-        "age",
-        "joined:elapsed",
-        "joined:month",
-        "joined:day_of_week",
-        "joined:day_of_year",
-        "wait",
-        "rooms",
-        "city=mean",
-        "age=missing",
-        "colour=blue",
-        "colour=green",
-        "colour=red",
-        "member=True",
-    ]
+    parts = [f"joined:{part}" for part in ("elapsed", "month", "day_of_week", "day_of_year")]
+    levels = ["colour=blue", "colour=green", "colour=red", "member=True"]
+    assert names == ["age", *parts, "wait", "rooms", "city=mean", "age=missing", *levels]
     assert matrix.shape == (60, 13)
     assert np.isfinite(matrix).all()
     np.testing.assert_allclose(matrix[:, :8].mean(axis=0), 0, atol=1e-9)
@@ -116,9 +103,24 @@ def test_types_of_the_frame_libraries(column, holds, missing):
     assert np.isfinite(preprocessor.transform(table)).all()
 
 
+@pytest.mark.parametrize(
+    "convert",
+    [pl.from_pandas, pa.Table.from_pandas, dict, lambda frame: frame.to_dict("records")],
+    ids=["polars", "arrow", "columns", "records"],
+)
+def test_every_kind_of_table_trains_alike(mixed, target, convert):
+    gappy = mixed.assign(colour=mixed["colour"].mask(mixed["rooms"] == 2, None))
+    expected = TablePreprocessor().fit_transform(gappy, target)
+    assert (TablePreprocessor().fit_transform(convert(gappy), target) == expected).all()
+
+
 def test_describe_tells_what_happened_to_each_column(mixed, target):
     table = mixed.assign(site="A", key=[f"k{i}" for i in range(60)], note=1.5)
-    with pytest.warns(UserWarning, match="columns 'site', 'note' are constant; column 'key' is an"):
+    expected = (
+        "columns 'site', 'note' are constant; column 'key' looks like an identifier (every value "
+        "is different); ignoring them."
+    )
+    with pytest.warns(UserWarning, match=re.escape(expected)) as caught:
         described = TablePreprocessor(drop=["rooms"]).fit(table, target).describe()
     assert described.index.tolist() == table.columns.tolist()
     assert described["treatment"].to_dict() == {
@@ -130,65 +132,12 @@ def test_describe_tells_what_happened_to_each_column(mixed, target):
         "wait": "number, standard",
         "rooms": "left out, as asked",
         "site": "ignored: constant",
-        "key": "ignored: an identifier (another text in every row)",
+        "key": "ignored: an identifier (every value is different)",
         "note": "ignored: constant",
     }
     assert described["features"].sum() == 12
+    assert caught[0].filename == __file__
     assert described.loc["age", "missing"] == mixed["age"].isna().sum()
-
-
-def test_columns_are_found_by_name_in_any_order(mixed, target):
-    preprocessor = TablePreprocessor().fit(mixed, target)
-    expected = preprocessor.transform(mixed)
-    assert (preprocessor.transform(mixed[mixed.columns[::-1]]) == expected).all()
-    assert (preprocessor.transform(pl.from_pandas(mixed)) == expected).all()
-
-
-def test_without_names_on_one_side_columns_go_by_position(mixed):
-    table = mixed[["age", "colour"]]
-    by_name = TablePreprocessor().fit(table)
-    by_position = TablePreprocessor().fit(table.to_numpy())
-    with pytest.warns(UserWarning, match="does not have valid feature names"):
-        assert (by_name.transform(table.to_numpy()) == by_name.transform(table)).all()
-    with pytest.warns(UserWarning, match="X has feature names, but TablePreprocessor was fitted"):
-        assert (by_position.transform(table) == by_name.transform(table)).all()
-    with pytest.raises(ValueError, match="X has 1 features, but TablePreprocessor is expecting 2"):
-        by_position.transform(table[["age"]])
-
-
-def test_a_missing_column_is_named_with_a_near_one(mixed, target):
-    preprocessor = TablePreprocessor().fit(mixed, target)
-    with pytest.raises(ValueError, match=r"lacks column 'colour'.* Did you mean 'color'\?"):
-        preprocessor.transform(mixed.rename(columns={"colour": "color"}))
-
-
-def test_a_column_that_was_ignored_may_be_missing(mixed):
-    table = mixed[["age", "colour"]].assign(site="A")
-    with pytest.warns(UserWarning, match="'site' is constant"):
-        preprocessor = TablePreprocessor().fit(table)
-    assert preprocessor.transform(table[["age", "colour"]]).shape == (60, 5)
-
-
-def test_other_columns_are_ignored_with_a_note(mixed, target):
-    preprocessor = TablePreprocessor().fit(mixed, target)
-    with pytest.warns(UserWarning, match=r"column 'price' of X was not there in fit and will be"):
-        matrix = preprocessor.transform(mixed.assign(price=1))
-    assert (matrix == preprocessor.transform(mixed)).all()
-
-
-def test_a_number_that_became_text_is_an_error_with_the_first_bad_value(mixed, target):
-    preprocessor = TablePreprocessor().fit(mixed, target)
-    rooms = ["3"] * 10 + ["many", "few"] + ["2"] * 48
-    with pytest.raises(ValueError, match=r"'rooms' held numbers .* got the text 'many' in row 10"):
-        preprocessor.transform(mixed.assign(rooms=rooms))
-    written = preprocessor.transform(mixed.assign(rooms=mixed["rooms"].astype(str)))
-    assert (written == preprocessor.transform(mixed)).all()
-
-
-def test_numbers_where_there_were_dates_are_an_error_among_numbers_too(mixed):
-    preprocessor = TablePreprocessor().fit(mixed[["joined", "rooms"]])
-    with pytest.raises(ValueError, match=r"'joined' held dates in fit .* got numbers: 7 in row 0"):
-        preprocessor.transform(pd.DataFrame({"joined": [7.0], "rooms": [2.0]}))
 
 
 def test_test_rows_leave_no_trace(mixed, target):
@@ -207,7 +156,7 @@ def test_test_rows_leave_no_trace(mixed, target):
 
 
 def test_each_row_is_transformed_on_its_own(mixed, target):
-    preprocessor = TablePreprocessor(scaling="quantile", encoding="periodic").fit(mixed, target)
+    preprocessor = TablePreprocessor(scaling="robust+clip").fit(mixed, target)
     together = preprocessor.transform(mixed)
     alone = np.vstack([preprocessor.transform(mixed.iloc[[i]]) for i in range(60)])
     assert (alone == together).all()
@@ -259,22 +208,6 @@ def test_names_that_would_repeat_get_a_number():
     assert names.tolist() == ["a", "a=missing", "a=missing#2", "a=missing#3"]
 
 
-def test_missing_is_a_level_of_its_own():
-    table = pd.DataFrame({"c": ["a", "b", None, "a", "b", ""], "n": range(6)})
-    preprocessor = TablePreprocessor(flags="0/1").fit(table)
-    assert preprocessor.get_feature_names_out().tolist() == ["n", "c=a", "c=b", "c=missing"]
-    assert preprocessor.transform(table)[:, 3].tolist() == [0, 0, 1, 0, 0, 1]
-
-
-def test_rare_levels_and_new_ones_share_a_feature():
-    table = pd.DataFrame({"c": ["a"] * 15 + ["b"] * 15 + ["x"], "n": range(31)})
-    preprocessor = TablePreprocessor(flags="0/1").fit(table)
-    assert preprocessor.get_feature_names_out().tolist() == ["n", "c=a", "c=b", "c=other"]
-    with pytest.warns(UserWarning, match=r"column 'c': 1 new \(e.g. 'y'\)"):
-        out = preprocessor.transform(pd.DataFrame({"c": ["x", "y"], "n": [0, 0]}))
-    assert out[:, 3].tolist() == [1, 1]
-
-
 def test_many_rare_levels_do_not_hide_in_other():
     table = pd.DataFrame({"c": ["a"] * 20 + [f"r{i}" for i in range(20)], "n": range(40)})
     preprocessor = TablePreprocessor().fit(table, table["n"])
@@ -284,10 +217,9 @@ def test_many_rare_levels_do_not_hide_in_other():
 def test_many_levels_need_the_target(mixed):
     with pytest.raises(ValueError, match=r"y must be given .* max_levels=12.* above_limit='drop'"):
         TablePreprocessor().fit(mixed)
-    names = TablePreprocessor(above_limit="drop").fit(mixed).get_feature_names_out()
-    assert not any(name.startswith("city") for name in names)
-    names = TablePreprocessor(max_levels=20).fit(mixed).get_feature_names_out()
-    assert sum(name.startswith("city=") for name in names) == 20
+    for options, n_features in ({"above_limit": "drop"}, 0), ({"max_levels": 20}, 20):
+        names = TablePreprocessor(**options).fit(mixed).get_feature_names_out()
+        assert sum(name.startswith("city") for name in names) == n_features
 
 
 @pytest.mark.parametrize(
@@ -307,18 +239,7 @@ def test_means_follow_the_target(mixed, target, target_type, suffixes):
     assert [name[5:] for name in names if name.startswith("city=")] == suffixes
 
 
-def test_training_rows_get_means_from_other_rows(mixed):
-    """Pure noise with one level per two rows: means that saw the label would correlate with it."""
-    rng = np.random.default_rng(0)
-    noise = rng.normal(size=400)
-    table = pd.DataFrame({"c": [f"l{i // 2}" for i in range(400)]})
-    crossed = TablePreprocessor().fit_transform(table, noise)[:, 0]
-    naive = TablePreprocessor().fit(table, noise).transform(table)[:, 0]
-    assert abs(np.corrcoef(crossed, noise)[0, 1]) < 0.2
-    assert np.corrcoef(naive, noise)[0, 1] > 0.5
-
-
-def test_where_a_single_value_is_missing_is_kept(mixed):
+def test_gaps_of_a_single_value_are_kept(mixed):
     table = mixed[["rooms"]].assign(
         five=np.where(np.arange(60) % 4 == 0, np.nan, 5.0),
         day=pd.Series(pd.Timestamp("2020-01-01"), index=mixed.index).mask(mixed["rooms"] > 3),
@@ -373,15 +294,6 @@ def test_numbers_hidden_in_text_get_a_hint():
         TablePreprocessor().fit(ranges, np.arange(100.0))
 
 
-def test_a_new_gap_is_filled_and_said(mixed, target):
-    preprocessor = TablePreprocessor().fit(mixed, target)
-    new = mixed.iloc[:5].assign(rooms=[1, 2, None, 4, None])
-    with pytest.warns(UserWarning, match="column 'rooms': 2 missing"):
-        out = preprocessor.transform(new)
-    rooms = preprocessor.get_feature_names_out().tolist().index("rooms")
-    np.testing.assert_allclose(out[[2, 4], rooms], 0, atol=1e-12)
-
-
 def test_rows_of_weight_zero_are_not_learnt_from(mixed, target):
     weights = np.r_[np.ones(50), np.zeros(10)]
     table = mixed.copy()
@@ -406,13 +318,8 @@ def test_refitting_without_names_forgets_the_names(mixed):
     [
         ({"scaling": "standart"}, ValueError, "Did you mean 'standard'"),
         ({"max_levels": 1}, ValueError, "max_levels must be at least 2"),
-        (
-            {"drop": ["aeg"]},
-            ValueError,
-            "drop must list columns of X, got 'aeg'. Did you mean 'age'",
-        ),
+        ({"drop": ["aeg"]}, ValueError, "must list columns of X, got 'aeg'. Did you mean 'age'"),
         ({"categorical": "age"}, TypeError, "must be a list of columns, got the text 'age'"),
-        ({"frequency_scale": 0}, ValueError, "frequency_scale must be above 0"),
     ],
 )
 def test_bad_parameters(mixed, target, options, error, message):
@@ -421,17 +328,11 @@ def test_bad_parameters(mixed, target, options, error, message):
 
 
 @pytest.mark.parametrize("gap", [np.nan, None])
-def test_gaps_in_the_target_are_refused_where_it_is_needed(mixed, gap):
+def test_bad_targets_are_refused_if_they_are_needed(mixed, gap):
     target = np.array([gap, *["a", "b"] * 29, "a"], dtype=object)
-    with pytest.raises(ValueError, match="y must have a value in every row where levels become"):
+    with pytest.raises(ValueError, match="y must have a value in every row if levels become"):
         TablePreprocessor().fit(mixed, target)
-    assert TablePreprocessor().fit(mixed[["age"]], target).transform(mixed[["age"]]).shape == (
-        60,
-        2,
-    )
-
-
-def test_lengths_must_agree(mixed, target):
+    assert TablePreprocessor().fit_transform(mixed[["age"]], target).shape == (60, 2)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         TablePreprocessor().fit(mixed, target[:-1])
 
@@ -443,14 +344,7 @@ def test_clone_and_pickle(mixed, target):
     assert (loaded.transform(mixed) == preprocessor.transform(mixed)).all()
 
 
-def test_fitting_is_silent_where_nothing_is_left_out(mixed, target):
+def test_fitting_is_silent_if_nothing_is_ignored(mixed, target):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         TablePreprocessor().fit(mixed, target).transform(mixed)
-
-
-def test_complete_numbers_are_standardised_to_the_bit():
-    """So that adding the preprocessor moved no published number."""
-    table = np.random.default_rng(0).normal(size=(500, 7)) * 3 + 1
-    scale, _ = fit_scale(table, None)
-    assert (TablePreprocessor().fit_transform(table) == scale.apply(table)).all()

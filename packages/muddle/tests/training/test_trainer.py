@@ -8,8 +8,6 @@ import pytest
 import torch
 
 from muddle.core.loss import combine, make_loss
-from muddle.core.muddling import stack_permuted
-from muddle.core.network import draw_nets
 from muddle.core.penalty import penalty_grid, residuals_on_grid, steepest_penalty
 from muddle.errors import DivergenceError, TimeLimitError
 from muddle.training import outputs
@@ -295,36 +293,19 @@ def test_only_the_head_of_a_batch_sees_dithered_labels(make_data, small, fit):
 
 @pytest.mark.parametrize("loss", ["root_mean_square", "mean_square"])
 @pytest.mark.parametrize("task", ["regression", "classification"])
-def test_structured_noise_does_not_change_the_first_penalty(loss, task, make_job, small, train):
-    job = make_job(replace(small, task=task, loss=loss, dither=0.0, max_iter=1))
-    plain = replace(job, config=replace(job.config, structured_noise=0.0))
-    with_noise, without = train(job, plain)
-    assert torch.equal(with_noise.history.penalty[0], without.history.penalty[0])
-
-
-def test_the_grid_of_mean_square_takes_plain_fits_of_classes_as_logits(make_data, small, fit):
-    data = make_data(n_rows=60, classes=True)
-    config = replace(small, **CLASSES, max_iter=1, width=64)
-    own = new_generators()
-    nets = draw_nets(4, depth=2, width=64, activation="relu", gain=1.0, generators=own)
-    stack = stack_permuted(data.labels[data.train_rows], 3, own).squeeze(-1)  # (K, N, 1 + P)
-    hidden = nets.hidden(data.features[data.train_rows])
-    targets = (stack + 1) / 2
-
-    def cross_entropy(logits, wanted):
-        return torch.nn.functional.binary_cross_entropy_with_logits(
-            logits, wanted, reduction="none"
-        ).mean(1)
-
-    labels = stack[:, :, :1]
-    baseline = cross_entropy(labels.mean(1, keepdim=True).expand_as(labels), targets[:, :, :1])
+def test_the_first_penalty_is_where_the_loss_without_structured_noise_rises_most(
+    loss, task, make_job, make_trainer, small
+):
+    job = make_job(replace(small, task=task, loss=loss, dither=0.0), n_nets=6)
+    trainer = make_trainer(job.data, job.config)
+    batch, made = trainer.batches.at(trainer.slot), make_loss(task, loss, structured_noise=False)
+    hidden, columns = trainer.nets.hidden(batch.features), made.mix(batch.stack, None).flatten(2)
     losses = []
-    for residual in residuals_on_grid(hidden, stack, penalty_grid("grid12")):
-        errors = cross_entropy(stack - residual, targets)  # logits H Y*
-        losses.append(errors[:, 0] + (baseline - errors[:, 1:]).abs().mean(1))
-    expected = steepest_penalty(torch.stack(losses, dim=1), "grid12")
-    chosen = fit(data, config).history.penalty[0]
-    torch.testing.assert_close(chosen, expected.float(), rtol=1e-4, atol=0)
+    for residual in residuals_on_grid(hidden, columns, penalty_grid("grid12")):
+        errors = made.errors(residual.reshape(batch.stack.shape), batch.stack, batch.weights)
+        losses.append(combine(errors, made.baseline(batch.stack[:, :, 0], batch.weights)).total)
+    expected = steepest_penalty(torch.stack(losses, dim=1), "grid12").float()
+    torch.testing.assert_close(trainer.output.penalty(), expected, rtol=1e-4, atol=0)
 
 
 def test_a_weight_of_one_changes_nothing_and_a_tiny_one_drops_the_row(make_data, small, fit):
@@ -354,18 +335,6 @@ def test_batches_visit_every_row_before_any_row_again(make_data):
         assert third.features[net, :, 0].tolist() != first.features[net, :, 0].tolist()
         same = (first.features[net][:, None] == data.features[None]).all(-1)
         assert torch.equal(first.stack[net, :, 0], data.labels[same.int().argmax(1)])
-
-
-def test_rows_are_looked_up_in_each_nets_table(make_job, small):
-    job = make_job(small, own_tables=True)
-    data = job.data
-    assert (data.n_rows, data.n_features) == (40, 4)
-    rows = torch.tensor([[0, 5], [7, 7], [39, 1]])
-    expected = torch.stack([data.features[net, rows[net]] for net in range(3)])
-    assert torch.equal(data.gather_features(rows), expected)
-    some = data.keep(torch.tensor([2, 0]))
-    assert torch.equal(some.gather_features(rows[[2, 0]]), expected[[2, 0]])
-    assert torch.equal(job.part(1, 3).data.gather_features(rows[1:]), expected[1:])
 
 
 @pytest.mark.parametrize("change", [{}, {"batch_size": 10}, {"keep": "cycles"}], ids=str)

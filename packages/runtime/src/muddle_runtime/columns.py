@@ -115,7 +115,7 @@ def read_table(X: Any, owner: str, min_rows: int = 1) -> Table:
         table = _read_columns(X)
     elif isinstance(X, (list, tuple)) and len(X) > 0 and isinstance(X[0], Mapping):
         table = _read_records(X)
-    elif not isinstance(X, np.ndarray) and (hasattr(X, "columns") or hasattr(X, "column_names")):
+    elif hasattr(type(X), "columns") or hasattr(type(X), "column_names"):  # properties, not asked
         table = _read_frame(X)
     else:
         table = _read_array(X, owner)
@@ -201,6 +201,8 @@ def _read_frame(X: Any) -> Table:
             numbers = np.ascontiguousarray(X.to_numpy(dtype=np.float64))
             return replace(table, numbers=numbers, take=None)
         return table
+    if type(X).__name__ == "RecordBatch":  # narwhals knows tables of pyarrow only
+        X = sys.modules["pyarrow"].Table.from_batches([X])
     frame = nw.from_native(X, eager_only=True)
     names = frame.columns
     return _name(names, len(frame), lambda i: _frame_values(nw, frame[names[i]], names[i]))
@@ -217,7 +219,10 @@ def _frame_values(nw: Any, series: Any, name: Any) -> Values:
         return Values(series.to_numpy())  # time zones become UTC
     category = dtype in (nw.Categorical, nw.Enum)
     if hasattr(native, "iloc"):  # pandas knows the types of its objects
-        return Values(native.astype(object).to_numpy(), category)
+        if native.dtype == object or len(native) < MANY_ROWS:
+            return Values(native.astype(object).to_numpy(), category)
+        codes, distinct = native.factorize()  # sooner than an object per row
+        return Values(_make_objects([*distinct, None])[codes], category)
     return Values(_make_objects(series.to_list()), category)
 
 

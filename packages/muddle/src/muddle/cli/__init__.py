@@ -1,4 +1,4 @@
-"""The command line: reads arguments, makes one call into the package, prints what comes back."""
+"""The command line `muddle`."""
 
 import sys
 

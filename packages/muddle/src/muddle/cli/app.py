@@ -1,29 +1,36 @@
-"""All commands of `muddle`. A new one is a function in a module beside this and a line below."""
+"""The app `muddle`: its commands with their options and help, errors in one line, plugins.
+
+The work of the five commands is done in fitting.py, predicting.py and info.py; the first two are
+imported when a command runs, so that `--help` does not wait for pandas.
+"""
 
 from importlib.metadata import entry_points
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
 
 from muddle import __version__
-from muddle.cli.models import evaluate, explain, fit, info, predict
+from muddle.cli.info import load_model, print_info, read_model_file
+from muddle.cli.output import AsJson, Notes, finite, option, print_importances, print_json
 from muddle.errors import MissingPackageError, MuddleError
+
+if TYPE_CHECKING:
+    from muddle.tables.read import TextOptions
 
 OPTIONS: dict[str, Any] = {
     "pretty_exceptions_enable": False,
     "rich_markup_mode": "markdown",
 }
-
-
-INTERRUPTED = 130  # what a shell expects after Ctrl-C
+INTERRUPTED = 130  # the exit code that shells expect after Ctrl-C
 # Commands of other packages: each entry point is a function that adds its commands to the app.
 PLUGINS = "muddle.commands"
 BENCH_COMMANDS = ("datasets", "methods", "benchmark", "study", "report")
 
 
 class OneLineErrors(TyperGroup):
-    """Shows errors a user can act on as one line; with --debug they pass."""
+    """Prints errors that a user can act on as one line; with --debug they are raised."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -31,7 +38,7 @@ class OneLineErrors(TyperGroup):
         except KeyboardInterrupt:
             typer.echo("Stopped.", err=True)
             raise typer.Exit(INTERRUPTED) from None
-        except BrokenPipeError:  # e.g. `muddle datasets | head`, which typer ends quietly
+        except BrokenPipeError:  # as in `muddle datasets | head`; typer ends quietly
             raise
         except (MuddleError, ValueError, OSError) as error:
             if ctx.params.get("debug"):
@@ -43,17 +50,14 @@ class OneLineErrors(TyperGroup):
 def make_app() -> typer.Typer:
     app = typer.Typer(cls=OneLineErrors, no_args_is_help=True, **OPTIONS)
     app.callback()(read_global_options)
-    app.command("fit")(fit.fit_model)
-    app.command("predict")(predict.predict_rows)
-    app.command("evaluate")(evaluate.evaluate_model)
-    app.command("explain")(explain.explain_model)
-    app.command("info")(info.show_model)
+    for command in (fit, predict, evaluate, explain, info):
+        app.command()(command)
     add_plugins(app)
     return app
 
 
 def add_plugins(app: typer.Typer) -> None:
-    """Commands of other packages; those of muddle-bench say how to get it if it is missing."""
+    """Add the commands of other packages; without muddle-bench, its commands say how to get it."""
     for plugin in entry_points(group=PLUGINS):
         plugin.load()(app)
     known = {command.name for command in app.registered_commands}
@@ -78,9 +82,354 @@ def print_version(asked: bool) -> None:
 
 def read_global_options(
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=print_version, help="Print the version."),
+        bool, option("--version", "Print the version.", callback=print_version)
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Annotated[bool, option("--debug", "Show the traceback of an error.")] = False,
 ) -> None:
-    """Learn from small tables: fit and use models, and see which methods are better."""
+    """Fit models to small tables, use them, and compare methods."""
+
+
+# Options that several commands share.
+
+
+FILE_PANEL = "Format of the table"
+TABLE_HELP = (
+    "The table: CSV, TSV, Parquet or Feather; text may be gzipped. '-' is the standard input."
+)
+Data = Annotated[str, typer.Argument(metavar="DATA", help=TABLE_HELP)]
+Model = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="The model file that `muddle fit` wrote.")
+]
+Separator = Annotated[
+    str | None,
+    option(
+        "--separator CHARACTER",
+        "Character between fields, 'tab' or 'blanks'. Default: guessed.",
+        FILE_PANEL,
+    ),
+]
+Encoding = Annotated[
+    str, option("--encoding NAME", "Encoding of a text file, e.g. latin-1.", FILE_PANEL)
+]
+Decimal = Annotated[
+    str | None,
+    option(
+        "--decimal SIGN",
+        "Decimal sign: '.' (as in 1,234.5) or ',' (as in 1.234,5). Default: guessed.",
+        FILE_PANEL,
+    ),
+]
+NoHeader = Annotated[
+    bool,
+    option(
+        "--no-header", "The first line is a row; the columns are named 0, 1, 2, ...", FILE_PANEL
+    ),
+]
+TargetColumn = Annotated[
+    str | None,
+    option(
+        "--target COLUMN",
+        "Column with the true values. Default: the target's name in the training table.",
+    ),
+]
+DeviceName = Annotated[str, option("--device NAME", "Device: auto, cpu, cuda or cuda:1.")]
+Seed = Annotated[
+    int, option("--seed N", "Random seed; the same seed gives the same result.", min=0)
+]
+Quiet = Annotated[bool, option("--quiet -q", "Print neither progress nor notes.")]
+
+
+def read_text_options(
+    separator: str | None, encoding: str, decimal: str | None, no_header: bool
+) -> "TextOptions":
+    from muddle.tables.read import TextOptions
+
+    named = {"tab": "\t", "\\t": "\t", "blanks": " ", "blank": " "}
+    character = None if separator is None else named.get(separator, separator)
+    if character is not None and (len(character) != 1 or character in '"\r\n'):
+        raise ValueError(
+            "--separator must be one character, 'tab' or 'blanks' (any run of blanks), got "
+            f"{separator!r}."
+        )
+    if decimal not in (None, ".", ","):
+        raise ValueError(f"--decimal must be '.' or ',', got {decimal!r}.")
+    return TextOptions(
+        separator=character, encoding=encoding, decimal=decimal, header=not no_header
+    )
+
+
+def refuse_overwriting(output: str | Path, *inputs: str | Path) -> None:
+    """Raise if an output would replace an input."""
+    place = Path(output).expanduser()
+    for source in (Path(path).expanduser() for path in inputs):
+        if place.exists() and source.exists() and place.samefile(source):
+            raise ValueError(
+                f"the output must not be a file that is read, got {output}. Choose another name."
+            )
+
+
+# The commands.
+
+
+def fit(
+    data: Data,
+    target: Annotated[str, option("--target COLUMN", "Column to predict.")],
+    output: Annotated[
+        Path, option("--output -o FILE", "Model file to write; replaced if it exists.")
+    ],
+    task: Annotated[
+        Literal["regression", "classification"] | None,
+        option("--task", "Kind of target. Default: guessed from the column.", metavar=None),
+    ] = None,
+    time_limit: Annotated[
+        float | None, option("--time-limit SECONDS", "Limit for the whole fit.", min=0)
+    ] = None,
+    preset: Annotated[
+        Literal["fast", "default", "best"], option("--preset", "How much to train.", metavar=None)
+    ] = "default",
+    drop: Annotated[
+        list[str] | None, option("--drop COLUMN", "Column to leave out. Repeatable.")
+    ] = None,
+    categorical: Annotated[
+        list[str] | None,
+        option(
+            "--categorical COLUMN",
+            "Column to read as categories even if it contains numbers. Repeatable.",
+        ),
+    ] = None,
+    weight: Annotated[
+        str | None, option("--weight COLUMN", "Column with the weight of each row, 0 or more.")
+    ] = None,
+    report: Annotated[
+        Path | None, option("--report FILE", "Also write a report on the fit (HTML).")
+    ] = None,
+    device: DeviceName = "auto",
+    seed: Annotated[
+        int, option("--seed N", "Random seed; the same seed gives the same model.", min=0)
+    ] = 0,
+    missing: Annotated[
+        list[str] | None,
+        option(
+            "--missing TEXT",
+            "Text that means a missing value, besides '', '?', NA, nan, null. Repeatable.",
+            FILE_PANEL,
+        ),
+    ] = None,
+    separator: Separator = None,
+    encoding: Encoding = "utf-8",
+    decimal: Decimal = None,
+    no_header: NoHeader = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Fit a model to a table and write it to a file."""
+    options = read_text_options(separator, encoding, decimal, no_header)
+    from muddle.cli import fitting
+
+    output = output.expanduser()  # shells leave ~ as it is in --output=~/m.muddle
+    report = None if report is None else report.expanduser()
+    fitting.check_outputs(output, report)
+    for path in filter(None, (output, report)):
+        refuse_overwriting(path, data)
+    columns = fitting.Columns(
+        target=target,
+        weight=weight,
+        drop=tuple(drop or ()),
+        categorical=tuple(categorical or ()),
+        missing=fitting.list_missing(missing or ()),
+    )
+    notes = Notes(quiet)
+    training = fitting.read_training(data, options, columns, task, notes)
+    if not (quiet or as_json):
+        typer.echo(training.title_line(target))
+    settings = {
+        "preset": preset,
+        "time_limit": time_limit,
+        "device": device,
+        "random_state": seed,
+    }
+    result = fitting.fit_model(training, columns, settings, output, report, notes)
+    if as_json:
+        print_json(finite(result))
+    else:
+        fitting.print_fit(result)
+
+
+def predict(
+    model: Model,
+    data: Data,
+    output: Annotated[
+        str,
+        option(
+            "--output -o FILE",
+            "File to write: .csv, .tsv (both also .gz), .parquet or .feather. '-' is the "
+            "standard output.",
+        ),
+    ] = "-",
+    proba: Annotated[bool, option("--proba", "Add the probability of each class.")] = False,
+    interval: Annotated[
+        float | None,
+        option(
+            "--interval COVERAGE",
+            "Add the bounds of prediction intervals with this coverage, e.g. 0.9.",
+        ),
+    ] = None,
+    quantile: Annotated[
+        list[float] | None, option("--quantile LEVEL", "Add this quantile. Repeatable.")
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        option("--keep COLUMN", "Columns of DATA to copy to the front of the output. Repeatable."),
+    ] = None,
+    keep_all: Annotated[
+        bool, option("--keep-all", "Copy all columns of DATA to the front of the output.")
+    ] = False,
+    chunk_rows: Annotated[
+        int, option("--chunk-rows N", "Rows to hold in memory at a time.", min=1)
+    ] = 10_000,
+    device: DeviceName = "cpu",
+    separator: Separator = None,
+    encoding: Encoding = "utf-8",
+    decimal: Decimal = None,
+    no_header: NoHeader = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Predict the rows of a table, which may be larger than memory."""
+    options = read_text_options(separator, encoding, decimal, no_header)
+    from muddle.cli import predicting
+    from muddle.tables.read import check_source
+    from muddle.tables.write import check_output
+
+    if keep and keep_all:
+        raise ValueError("--keep and --keep-all exclude each other: pass one of them.")
+    check_source(data)
+    check_output(output)
+    refuse_overwriting(output, data, model)
+    notes = Notes(quiet)
+    with notes.take_warnings():
+        file = load_model(model, device=device)
+    outputs = predicting.Outputs(proba=proba, interval=interval, quantiles=tuple(quantile or ()))
+    predicting.check_outputs(outputs, file)
+    n_rows = predicting.predict_file(
+        file,
+        data,
+        options,
+        output,
+        notes,
+        outputs=outputs,
+        keep=None if keep_all else keep or [],
+        chunk_rows=chunk_rows,
+        as_json=as_json,
+    )
+    if output == "-":
+        return
+    if as_json:
+        print_json({"output": output, "rows": n_rows, "notes": notes.texts})
+    elif not quiet:
+        typer.echo(f"Wrote {output}: {n_rows:,} rows")
+
+
+def evaluate(
+    model: Model,
+    data: Data,
+    target: TargetColumn = None,
+    interval: Annotated[
+        float, option("--interval COVERAGE", "Coverage of the intervals to check.")
+    ] = 0.9,
+    device: DeviceName = "cpu",
+    separator: Separator = None,
+    encoding: Encoding = "utf-8",
+    decimal: Decimal = None,
+    no_header: NoHeader = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Score a model on rows whose target is known."""
+    options = read_text_options(separator, encoding, decimal, no_header)
+    from muddle.cli import predicting
+    from muddle.tables.read import check_source
+
+    check_source(data)
+    notes = Notes(quiet)
+    with notes.take_warnings():
+        file = load_model(model, device=device)
+        result = predicting.evaluate_file(file, data, options, target, interval, notes)
+    if as_json:
+        print_json(finite({**result, "notes": notes.texts}))
+    else:
+        predicting.print_evaluation(result)
+
+
+def explain(
+    model: Model,
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="DATA", help=TABLE_HELP + " Without it: the importances from the fit."
+        ),
+    ] = None,
+    target: TargetColumn = None,
+    plot: Annotated[
+        Path | None, option("--plot FILE", "Also draw a picture: PNG, SVG or PDF.")
+    ] = None,
+    top: Annotated[int, option("--top N", "Number of columns to show.", min=1)] = 20,
+    repeats: Annotated[int, option("--repeats N", "Shuffles per column.", min=1)] = 5,
+    max_rows: Annotated[
+        int, option("--max-rows N", "Rows of DATA to use, drawn at random.", min=2)
+    ] = 1000,
+    seed: Seed = 0,
+    device: DeviceName = "cpu",
+    separator: Separator = None,
+    encoding: Encoding = "utf-8",
+    decimal: Decimal = None,
+    no_header: NoHeader = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Rank the columns of a table by their importance to a model."""
+    options = read_text_options(separator, encoding, decimal, no_header)
+    from muddle.cli import predicting
+    from muddle.tables.read import check_source
+
+    if plot is not None:
+        predicting.check_plot(plot)
+        refuse_overwriting(plot, model, *filter(None, [data]))
+    if data is not None:
+        check_source(data)
+    notes = Notes(quiet)
+    found = None
+    with notes.take_warnings():
+        file = load_model(model, device=device)
+        if data is not None:
+            found = predicting.explain_file(
+                file, data, options, target, notes, max_rows=max_rows, repeats=repeats, seed=seed
+            )
+        if found is None:
+            found = predicting.read_importances(file)
+    if plot is not None:
+        predicting.draw_importances(plot, found.importances, top)
+    if as_json:
+        print_json(
+            {
+                "model": str(model),
+                "from": found.source,
+                "measure": found.measure,
+                "importances": found.importances,
+                "plot": None if plot is None else str(plot),
+                "notes": notes.texts,
+            }
+        )
+        return
+    print_importances(found.importances, f"{found.source}: {found.measure}", top)
+    if plot is not None:
+        typer.echo(f"Wrote {plot}")
+
+
+def info(model: Model, as_json: AsJson = False) -> None:
+    """Show a model file: the model, the columns it needs, its training."""
+    facts = read_model_file(model).facts
+    if as_json:
+        print_json(facts)
+    else:
+        print_info(facts)

@@ -1,1 +1,1 @@
-"""One fit as a page for people, and what is odd about a table: leaks, repeated rows, drift."""
+"""Plots and the report of a fit, findings about tables, drift, and the frame of HTML pages."""

@@ -1,43 +1,58 @@
-"""What is odd about a table: leaks, repeated rows, tiny classes, gaps, outliers; no torch.
+"""Findings about a table: leaks, repeated rows, tiny classes, gaps, outliers.
 
-Nothing is fitted and nothing is changed. Drift between training and new rows is in drift.py.
+Nothing is fitted and nothing is changed; no torch. Drift between training rows and new rows is in
+muddle.page.drift.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from muddle.page.drift import DriftCounter, find_drift
-from muddle.page.finding import Finding, Severity, format_share, list_texts
-from muddle.page.leaks import bin_column, explain_classes, explain_numbers
-from muddle.page.twins import find_twins
-from muddle.tables import TablePreprocessor
-from muddle.tables.checks import check_target
-from muddle.tables.columns import Column, is_missing
-from muddle.tables.summary import read_named
-from muddle.tables.tables import read_table
+from muddle.page.html import format_share, list_names
+from muddle.tables.summarise import read_named, to_floats
+from muddle.tables.target import check_target
+from muddle_runtime.columns import Column, FloatArray, as_levels, guess_form, is_missing, read_table
 
-__all__ = ["DriftCounter", "Finding", "find_drift", "find_in_table"]
+if TYPE_CHECKING:
+    from muddle.tables import TablePreprocessor
 
 Task = Literal["regression", "classification"]
+Severity = Literal["warning", "note"]
+Codes = NDArray[np.int64]
+Rows = NDArray[np.bool_]
 
 FEW_ROWS = 50
 MOSTLY_MISSING = 0.5
-CHANCE = 0.5  # of the repeated rows; where it explains more, they are no copies
-MANY_REPEATED = 0.05  # share of rows from which on repetition is worth a warning
+CHANCE = 0.5  # share of the repeated rows; if chance explains more, they are not called copies
+MANY_REPEATED = 0.05  # share of rows from which repetition is a warning
 TINY_CLASS = 5  # rows; with fewer, some folds have none of the class
 ONE_SIDED = 0.9  # share of the most frequent class
-FAR = 10.0  # distances between the quartiles, from the nearer quartile
+FAR = 10.0  # interquartile ranges beyond the nearer quartile
 # Share of the target that one column explains on its own. exp(y / 50) beside the diabetes data
 # explains 0.997; of honest columns, the length of an iris petal explains 0.83 of the classes.
 LEAKS = {"regression": 0.98, "classification": 0.95}
-LEAK_ROWS = 2_000  # a sample is enough to see a column that determines the target
+LEAK_ROWS = 2_000  # sample that is large enough to see a column that determines the target
+N_FOLDS = 5
+MOST_BINS = 32
+ROWS_PER_BIN = 5  # for numbers: the mean of fewer rows is noise
+TWIN_DIGITS = 9  # of numbers in units of their standard deviation
 MOST_NAMED = 5
 OWNER = "the check of the table"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something unusual that a person should look at."""
+
+    kind: str
+    severity: Severity
+    columns: tuple[str, ...]
+    text: str  # complete by itself
 
 
 def find_in_table(
@@ -45,37 +60,44 @@ def find_in_table(
     y: Any,
     *,
     task: Task,
-    preprocessor: TablePreprocessor | None = None,
+    preprocessor: "TablePreprocessor | None" = None,
 ) -> list[Finding]:
-    """What a person should know about a table before trusting a model of it, warnings first.
+    """Facts about a table to know before trusting a model of it, warnings first.
 
     Parameters
     ----------
     X, y : table and target
-        As `fit` takes them.
+        As passed to `fit`.
     task : {"regression", "classification"}
-        What is to be predicted.
+        The kind of target.
     preprocessor : TablePreprocessor, optional
-        The fitted one (`preprocessor_` of a model): columns that it leaves out are findings, and
-        not looked at otherwise.
+        The fitted one (`preprocessor_` of a model). The columns it ignores are then reported as
+        such, and not examined otherwise.
     """
     table = read_table(X, OWNER)
-    target = check_target(
-        y, table.n_rows, OWNER, multi_output=task == "regression", y_numeric=task == "regression"
-    )
-    used = list(table.names) if preprocessor is None else list(preprocessor.plan_.used)
-    gap_texts = [""] if preprocessor is None else list(preprocessor.missing_values)
+    numeric = task == "regression"
+    target = check_target(y, table.n_rows, OWNER, multi_output=numeric, y_numeric=numeric)
+    used = table.names if preprocessor is None else preprocessor.plan_.used
+    gap_texts = ("",) if preprocessor is None else tuple(preprocessor.missing_values)
     columns = [read_named(table, name, gap_texts) for name in used]
-    found = [*find_few_rows(table.n_rows), *find_leaks(columns, target, task)]
-    if task == "classification":
-        found += find_class_sizes(*np.unique(target, return_counts=True))
+    if numeric:
+        about_target = find_outliers(target)
     else:
-        found += find_outliers(target)
-    found += find_repeated_rows(columns, target)
-    found += find_twins(columns)
-    found += find_gaps({column.name: float(is_missing(column).mean()) for column in columns})
-    if preprocessor is not None:
-        found += find_ignored(preprocessor)
+        about_target = find_class_sizes(*np.unique(target, return_counts=True))
+    found = [
+        *find_few_rows(table.n_rows),
+        *find_leaks(columns, target, task),
+        *about_target,
+        *find_repeated_rows(columns, target),
+        *find_twins(columns),
+        *find_gaps({column.name: float(is_missing(column).mean()) for column in columns}),
+        *([] if preprocessor is None else find_ignored(preprocessor)),
+    ]
+    return sort_findings(found)
+
+
+def sort_findings(found: Sequence[Finding]) -> list[Finding]:
+    """Warnings first, otherwise in the order given."""
     return sorted(found, key=lambda finding: finding.severity != "warning")
 
 
@@ -83,76 +105,38 @@ def find_few_rows(n_rows: int) -> list[Finding]:
     if n_rows >= FEW_ROWS:
         return []
     text = (
-        f"There are only {n_rows} rows: scores, importances and intervals may be far off. "
-        f"From {FEW_ROWS} rows on they begin to mean something."
+        f"The table has only {n_rows} rows, so scores, importances and intervals may be far off. "
+        f"Collect at least {FEW_ROWS}."
     )
     return [Finding("few rows", "warning", (), text)]
 
 
-def find_leaks(columns: Sequence[Column], target: NDArray[Any], task: Task) -> list[Finding]:
-    """Columns that almost determine the target by themselves while others do not."""
-    if len(columns) < 2:
-        return []
-    rows = np.arange(len(target))
-    if len(rows) > LEAK_ROWS:
-        rows = np.sort(np.random.default_rng(0).choice(len(rows), LEAK_ROWS, replace=False))
-    limit = LEAKS[task]
-    explain: Callable[[NDArray[np.int64]], float]
-    if task == "classification":
-        codes = np.unique(target, return_inverse=True)[1].astype(np.int64)[rows]
-        explain = partial(explain_classes, codes=codes, at_least=limit)
-    else:
-        outputs = np.asarray(target, dtype=np.float64).reshape(len(target), -1)[rows].T
-
-        def explain(bins: NDArray[np.int64]) -> float:
-            return max(explain_numbers(bins, values, limit) for values in outputs)
-
-    found = {}
-    for column in columns:
-        bins = np.unique(bin_column(column)[rows], return_inverse=True)[1]
-        found[column.name] = explain(bins)
-    suspects = {name: share for name, share in found.items() if share >= limit}
-    if not suspects or len(suspects) > len(columns) / 2:
-        return []  # where most columns know the target, it is simply easy
-    return [
-        Finding(
-            "possible leak",
-            "warning",
-            (name,),
-            f"Column {name!r} almost determines the target by itself (it explains "
-            f"{format_share(share)} of it on rows not used to look). Would it be known before the "
-            "target is? If not, leave it out: scores are far too good with it.",
-        )
-        for name, share in sorted(suspects.items(), key=lambda pair: -pair[1])
-    ]
-
-
-def find_class_sizes(classes: NDArray[Any], counts: NDArray[np.int64]) -> list[Finding]:
-    """Classes with hardly any rows, and one class with nearly all."""
+def find_class_sizes(classes: Any, counts: NDArray[np.int64]) -> list[Finding]:
+    """Classes with hardly any rows, and one class with nearly all rows."""
     found = []
     tiny = [str(name) for name, n_rows in zip(classes, counts, strict=True) if n_rows < TINY_CLASS]
     if tiny:
-        one = len(tiny) == 1
+        which = "Class" if len(tiny) == 1 else f"{len(tiny)} classes,"
         text = (
-            f"{'Class' if one else f'{len(tiny)} classes,'} {list_texts(tiny, MOST_NAMED)}"
-            f"{' has' if one else ', have'} fewer than {TINY_CLASS} rows: too few to learn from, "
-            "and to judge by. Collect more, or join classes."
+            f"{which} {list_names(tiny, MOST_NAMED)}{' has' if len(tiny) == 1 else ', have'} fewer "
+            f"than {TINY_CLASS} rows: too few to learn from and to evaluate. Collect more rows, or "
+            "merge classes."
         )
         found.append(Finding("tiny classes", "warning", (), text))
-    most = int(counts.argmax())
-    share = counts[most] / counts.sum()
+    largest = int(counts.argmax())
+    share = counts[largest] / counts.sum()
     if share >= ONE_SIDED:
         text = (
-            f"{format_share(share)} of the rows are of class {str(classes[most])!r}: accuracy says "
-            "little here. Judge by the area under the ROC curve or the log-loss; "
-            'class_weight="balanced" makes rare classes count more.'
+            f"{format_share(share)} of the rows are of class {str(classes[largest])!r}, so "
+            "accuracy tells little. Compare models by the area under the ROC curve or the "
+            'log-loss; class_weight="balanced" gives rare classes more weight.'
         )
         found.append(Finding("imbalanced classes", "note", (), text))
     return found
 
 
 def find_outliers(target: NDArray[Any]) -> list[Finding]:
-    """Targets so far out that a mistake in the data is likely, or that they rule squared errors."""
+    """Targets so extreme that they may be mistakes, or dominate squared errors."""
     found = []
     outputs = np.asarray(target, dtype=np.float64).reshape(len(target), -1)
     for place, values in enumerate(outputs.T):
@@ -164,100 +148,54 @@ def find_outliers(target: NDArray[Any]) -> list[Finding]:
         n_far = int(np.count_nonzero(far))
         extreme = values[far][np.argmax(np.abs(values[far] - (low + high) / 2))]
         text = (
-            f"{which} has {n_far} extreme value{'s' if n_far > 1 else ''} (e.g. {extreme:.6g}, "
-            f"where half of all rows lie between {low:.6g} and {high:.6g}). Mistakes? If not, R² "
-            "and RMSE are mostly about these rows."
+            f"{which} has {n_far} extreme value{'s' if n_far > 1 else ''} (e.g. {extreme:.6g}; "
+            f"half of all rows lie between {low:.6g} and {high:.6g}). Check for mistakes. If the "
+            "values are right, they dominate R² and RMSE."
         )
         found.append(Finding("extreme targets", "note", (), text))
     return found
 
 
 def find_repeated_rows(columns: Sequence[Column], target: NDArray[Any]) -> list[Finding]:
-    """Rows that are equal in every column, and those of them that differ in the target."""
+    """Rows that are equal in every column, and those of them whose targets differ."""
     n_rows = len(target)
-    rows = hash_rows(columns)
-    _, group, sizes = np.unique(rows, return_inverse=True, return_counts=True)
+    _, group, sizes = np.unique(_hash_rows(columns), return_inverse=True, return_counts=True)
     n_repeated = n_rows - len(sizes)
     if n_repeated == 0:
         return []
+    found = []
+    # Few columns with few levels repeat by chance: about as often as with every column shuffled.
+    n_by_chance = n_rows - len(np.unique(_hash_rows(columns, np.random.default_rng(0))))
+    if n_by_chance < CHANCE * n_repeated:
+        share = n_repeated / n_rows
+        text = (
+            f"{n_repeated:,} of {n_rows:,} rows ({format_share(share)}) "
+            f"{'repeats' if n_repeated == 1 else 'repeat'} an earlier row in every column. If they "
+            "are copies, folds share them and scores are too good: drop them. If they are "
+            "different cases that look alike, keep them."
+        )
+        severity: Severity = "warning" if share >= MANY_REPEATED else "note"
+        found.append(Finding("repeated rows", severity, (), text))
     outputs = np.asarray(target).reshape(n_rows, -1)
     codes = np.stack([pd.factorize(values)[0] for values in outputs.T], axis=1)
     pairs = pd.DataFrame(codes).assign(group=group).drop_duplicates()
     n_targets = np.bincount(pairs["group"].to_numpy(), minlength=len(sizes))
     n_contrary = int(sizes[n_targets > 1].sum())
-    share = n_repeated / n_rows
-    severity: Severity = "warning" if share >= MANY_REPEATED else "note"
-    text = (
-        f"{n_repeated:,} of {n_rows:,} rows ({format_share(share)}) "
-        f"{'repeats' if n_repeated == 1 else 'repeat'} an earlier row in every column. If they are "
-        "copies, folds share them and scores are too good: drop them. If they are different "
-        "cases that look alike, all is well."
-    )
-    # Few columns of few levels repeat by chance: as often with each column shuffled by itself.
-    by_chance = n_rows - len(np.unique(hash_rows(columns, np.random.default_rng(0))))
-    found = []
-    if by_chance < CHANCE * n_repeated:
-        found.append(Finding("repeated rows", severity, (), text))
     if n_contrary:
         text = (
-            f"{n_contrary:,} rows are equal to another row in every column and have a different "
+            f"{n_contrary:,} rows are equal to another row in every column but have a different "
             "target: no model can predict them all."
         )
         found.append(Finding("contradictory rows", "note", (), text))
     return found
 
 
-def find_gaps(shares: Mapping[str, float]) -> list[Finding]:
-    """Columns that are mostly missing, by the share of rows in which each is."""
-    mostly = sorted(
-        (name for name, share in shares.items() if share > MOSTLY_MISSING),
-        key=lambda name: -shares[name],
-    )
-    if not mostly:
-        return []
-    one = len(mostly) == 1
-    text = (
-        f"Column{'' if one else 's'} {list_texts(mostly, MOST_NAMED)} "
-        f"{'is' if one else 'are'} missing in more than half of the rows (up to "
-        f"{format_share(shares[mostly[0]])}). What is learnt of them rests on few rows."
-    )
-    return [Finding("mostly missing", "note", tuple(mostly), text)]
-
-
-def find_ignored(preprocessor: TablePreprocessor) -> list[Finding]:
-    """Columns that the preprocessor left out, by reason, and those that look like numbers."""
-    by_reason: dict[str, list[str]] = {}
-    for decision in preprocessor.plan_.decisions:
-        if decision.ignored:
-            by_reason.setdefault(decision.ignored, []).append(decision.name)
-    found = [
-        Finding(
-            "ignored columns",
-            "note",
-            tuple(names),
-            f"Column{'' if len(names) == 1 else 's'} {list_texts(names, MOST_NAMED)} "
-            f"{'is' if len(names) == 1 else 'are'} ignored: {reason}.",
-        )
-        for reason, names in by_reason.items()
-    ]
-    return found + [
-        Finding(
-            "numbers as text",
-            "warning",
-            (decision.name,),
-            f"Column {decision.name!r} is taken as text: {decision.hint}.",
-        )
-        for decision in preprocessor.plan_.decisions
-        if decision.hint
-    ]
-
-
-def hash_rows(
+def _hash_rows(
     columns: Sequence[Column], shuffle: np.random.Generator | None = None
 ) -> NDArray[np.uint64]:
-    """A number per row, equal for rows that are equal in every column: (n,)
+    """A number per row, (n,), equal for rows that are equal in every column.
 
-    With `shuffle`, rows that no longer belong together: each column in an order of its own.
+    With `shuffle`, every column is shuffled on its own first.
     """
     rows = np.zeros(1, dtype=np.uint64)
     for column in columns:
@@ -270,3 +208,195 @@ def hash_rows(
             hashed = shuffle.permutation(hashed)
         rows = rows * np.uint64(0x9E3779B97F4A7C15) + hashed
     return rows
+
+
+def find_gaps(shares: Mapping[str, float]) -> list[Finding]:
+    """Columns that are mostly missing; shares: of rows without a value, per column."""
+    mostly = [name for name, share in shares.items() if share > MOSTLY_MISSING]
+    if not mostly:
+        return []
+    mostly.sort(key=lambda name: -shares[name])
+    text = (
+        f"{_name_columns(mostly, 'is', 'are')} missing in more than half of the rows (up to "
+        f"{format_share(shares[mostly[0]])}). The model learns their effect from few rows."
+    )
+    return [Finding("mostly missing", "note", tuple(mostly), text)]
+
+
+def find_ignored(preprocessor: "TablePreprocessor") -> list[Finding]:
+    """Columns that the preprocessor ignores, by reason, and text columns that look like numbers."""
+    by_reason: dict[str, list[str]] = {}
+    hints = []
+    for decision in preprocessor.plan_.decisions:
+        if decision.ignored:
+            by_reason.setdefault(decision.ignored, []).append(decision.name)
+        if decision.hint:
+            text = f"Column {decision.name!r} is read as text: {decision.hint}."
+            hints.append(Finding("numbers as text", "warning", (decision.name,), text))
+    return [
+        Finding(
+            "ignored columns",
+            "note",
+            tuple(names),
+            f"{_name_columns(names, 'is', 'are')} ignored: {reason}.",
+        )
+        for reason, names in by_reason.items()
+    ] + hints
+
+
+def _name_columns(names: Sequence[str], verb: str, plural: str) -> str:
+    """Column 'a' is; Columns 'a', 'b' are."""
+    one = len(names) == 1
+    return f"Column{'' if one else 's'} {list_names(names, MOST_NAMED)} {verb if one else plural}"
+
+
+# Twins: copies, other units, names beside their codes
+
+
+def find_twins(columns: Sequence[Column]) -> list[Finding]:
+    """Columns that hold the same information as an earlier one, as one note."""
+    first: dict[tuple[str, bytes], str] = {}
+    twins: dict[str, str] = {}
+    for column in columns:
+        earlier = first.setdefault(_fingerprint(column), column.name)
+        if earlier != column.name:
+            twins[column.name] = earlier
+    if not twins:
+        return []
+    names = list(twins)
+    text = (
+        f"{_name_columns(names, 'holds', 'each hold')} the same information as another column "
+        f"({names[0]!r} as {twins[names[0]]!r}). Keep one of the two: they share their importance, "
+        "and new rows must have both."
+    )
+    return [Finding("same columns", "note", (*names, *dict.fromkeys(twins.values())), text)]
+
+
+def _fingerprint(column: Column) -> tuple[str, bytes]:
+    """Equal for columns with the same information, whatever their units or names of levels."""
+    unique = (column.name, b"")  # equal to no other
+    if column.dates is not None:
+        return "date", column.dates.tobytes()
+    if column.numbers is not None:
+        numbers = np.asarray(column.numbers, dtype=np.float64)
+        present = np.isfinite(numbers)
+        deviation = numbers[present].std() if present.any() else 0.0
+        if not np.isfinite(deviation) or deviation == 0:
+            return unique
+        scaled = (numbers - numbers[present].mean()) / deviation
+        # Minutes left and minutes passed are the same information.
+        scaled *= np.sign(scaled[present][np.argmax(np.abs(scaled[present]))])
+        return "number", (scaled.round(TWIN_DIGITS) + 0.0).tobytes()
+    codes, levels = pd.factorize(np.asarray(column.codes))
+    # Texts that hardly repeat match any other such texts one to one.
+    if len(levels) < 2 or len(levels) > len(codes) / 2:
+        return unique
+    return "levels", np.asarray(codes, dtype=np.int64).tobytes()
+
+
+# Leaks: how well one column alone predicts the target
+#
+# A column is cut into bins (numbers by quantiles, text by level, gaps in a bin of their own), and
+# every row is predicted from the rows of its bin in other folds.
+
+
+def find_leaks(columns: Sequence[Column], target: NDArray[Any], task: Task) -> list[Finding]:
+    """Columns that almost determine the target by themselves while most others do not."""
+    if len(columns) < 2:
+        return []
+    rows = np.arange(len(target))
+    if len(rows) > LEAK_ROWS:
+        rows = np.sort(np.random.default_rng(0).choice(len(rows), LEAK_ROWS, replace=False))
+    errors: list[Callable[[Codes, Rows, Rows], float]]
+    if task == "classification":
+        codes = np.unique(target, return_inverse=True)[1].astype(np.int64)[rows]
+        errors = [partial(_error_of_shares, codes)]
+    else:
+        from scipy.stats import rankdata  # here, as drift on numpy alone imports this module
+
+        outputs = np.asarray(target, dtype=np.float64).reshape(len(target), -1)[rows]
+        # Ranks: one huge value must not hide that all others are known.
+        errors = [partial(_error_of_means, rankdata(values)) for values in outputs.T]
+    suspects = {}
+    for column in columns:
+        bins = np.unique(_bin_column(column)[rows], return_inverse=True)[1]
+        share = max(_explain(bins, error, LEAKS[task]) for error in errors)
+        if share >= LEAKS[task]:
+            suspects[column.name] = share
+    if len(suspects) > len(columns) / 2:
+        return []  # if most columns determine the target, it is simply easy
+    return [
+        Finding(
+            "possible leak",
+            "warning",
+            (name,),
+            f"Column {name!r} almost determines the target by itself (it explains "
+            f"{format_share(share)} of it on held-out rows). Is it known before the target is? If "
+            "not, drop it: with it, scores are far too good.",
+        )
+        for name, share in sorted(suspects.items(), key=lambda pair: -pair[1])
+    ]
+
+
+def _bin_column(column: Column) -> Codes:
+    """The bin of each row, (n,); bin 0 holds the gaps."""
+    form = guess_form(column)
+    if form == "levels":
+        return as_levels(column)[0].astype(np.int64) + 1
+    missing = is_missing(column)
+    bins = np.zeros(len(missing), dtype=np.int64)
+    if missing.all():
+        return bins
+    kind = "date" if form == "date" else column.kind if column.kind == "duration" else "number"
+    values = to_floats(column, kind)[~missing]
+    distinct, places = np.unique(values, return_inverse=True)
+    if len(distinct) > MOST_BINS:
+        n_bins = int(np.clip(len(values) // ROWS_PER_BIN, 2, MOST_BINS))
+        edges = np.quantile(values, np.linspace(0, 1, n_bins + 1)[1:-1])
+        places = np.searchsorted(edges, values, side="right")
+    bins[~missing] = places + 1
+    return bins
+
+
+def _explain(bins: Codes, error: Callable[[Codes, Rows, Rows], float], at_least: float) -> float:
+    """Share of the squared error that the bins remove on held-out rows.
+
+    error(bins, known, judged): the squared error of the judged rows, each predicted from the known
+    rows of its bin. If the share in sample, which is too good, stays below `at_least`, it is
+    returned instead.
+    """
+    everywhere = np.ones(len(bins), dtype=bool)
+    total = error(np.zeros_like(bins), everywhere, everywhere)
+    if total == 0:
+        return 0.0
+    in_sample = 1.0 - error(bins, everywhere, everywhere) / total
+    if in_sample < at_least:
+        return in_sample
+    return 1.0 - sum(error(bins, ~fold, fold) for fold in split_rows(len(bins))) / total
+
+
+def _error_of_means(values: FloatArray, bins: Codes, known: Rows, judged: Rows) -> float:
+    """Squared error of the mean per bin; an empty bin gets the mean of all known rows."""
+    n_bins = int(bins.max()) + 1
+    counts = np.bincount(bins[known], minlength=n_bins)
+    sums = np.bincount(bins[known], values[known], minlength=n_bins)
+    means = np.where(counts > 0, sums / np.maximum(counts, 1), values[known].mean())
+    return float(np.square(values[judged] - means[bins[judged]]).sum())
+
+
+def _error_of_shares(codes: Codes, bins: Codes, known: Rows, judged: Rows) -> float:
+    """Squared error, over all classes, of their shares per bin (Brier score, not divided by n)."""
+    n_bins, n_classes = int(bins.max()) + 1, int(codes.max()) + 1
+    counts = np.bincount(
+        bins[known] * n_classes + codes[known], minlength=n_bins * n_classes
+    ).reshape(n_bins, n_classes)
+    counts[counts.sum(axis=1) == 0] = counts.sum(axis=0)
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    own = shares[bins[judged], codes[judged]]
+    return float((np.square(shares).sum(axis=1)[bins[judged]] - 2 * own + 1).sum())
+
+
+def split_rows(n_rows: int) -> list[Rows]:
+    """Mask of the rows of each fold; rows are shuffled, as tables are often sorted."""
+    fold = np.random.default_rng(0).permutation(n_rows) % N_FOLDS
+    return [fold == i for i in range(N_FOLDS)]

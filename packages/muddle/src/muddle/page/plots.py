@@ -1,11 +1,16 @@
-"""Plots of what a model says about itself: plain arrays in, matplotlib axes out.
+"""Figures of a fit with matplotlib: plain arrays in, axes out; and figures as a part of a page.
 
-Every function draws on `ax`, or on a new figure where that is None, and returns the axes. Nothing
-is shown or saved, and no setting of matplotlib is changed. Lines and marks differ in style as well
-as in colour, so that they can be told apart in grey.
+Every `plot_…` function draws on `ax`, or on a new figure if that is None, and returns the axes.
+None of them shows or saves a figure, or changes a setting of matplotlib. Lines and marks differ in
+style as well as in colour, so that they can be told apart in grey.
 """
 
-from collections.abc import Sequence
+import io
+import math
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
@@ -13,72 +18,77 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from muddle.calibration_error import (
+from muddle.errors import MissingPackageError
+from muddle.page.html import Figure
+from muddle.scores import (
     N_BINS,
+    Codes,
+    Floats,
     assign_bins,
     check_classified,
     expected_calibration_error,
 )
-from muddle.errors import MissingPackageError
-from muddle.page.palette import BLUE, GREEN, GREY, ORANGE, PINK, SKY, VERMILLION
 from muddle_runtime.parameters import check_int, suggest
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Drawing
 
-Floats = NDArray[np.float64]
+# The palette of Okabe and Ito, which people with any kind of colour vision can tell apart.
+VERMILLION, BLUE, GREEN, PINK = "#d55e00", "#0072b2", "#009e73", "#cc79a7"
+SKY, ORANGE, YELLOW, GREY = "#56b4e9", "#e69f00", "#f0e442", "#8a8a8a"
+# Pages replace these three by their own colours, in dark mode too.
+INK, PAPER, LINE = "#000000", "#ffffff", "#d0d0d0"
+PAGE_COLORS = {INK: "currentColor", PAPER: "var(--page)", LINE: "var(--line)"}
 
-HISTORY_COLUMNS = ("configuration", "iteration", "score", "kept")
-# Seven colours and four styles: 28 lines before one comes twice.
+# Seven colours and four styles give 28 different lines.
 LINE_COLORS = (BLUE, VERMILLION, GREEN, ORANGE, PINK, SKY, GREY)
 LINE_STYLES = ("-", "--", "-.", ":")
-LONG_LEGEND = 8  # entries from which on a legend is small and has two columns
+LONG_LEGEND = 8  # with more entries a legend is small and has two columns
 
-MOST_POINTS = 500  # rows drawn of predictions against targets
+HISTORY_COLUMNS = ("configuration", "iteration", "score", "kept")
+MOST_POINTS = 500  # rows drawn in a scatter plot
 COVERAGE_OF_BARS = 0.90  # of the intervals in reliability diagrams
-N_STRIPES = 20  # bars of the histogram below a reliability diagram
-STRIPE_HEIGHT = 0.15  # of the highest one, in units of the axis
+N_STRIPES = 20  # bars of the histogram in a reliability diagram
+STRIPE_HEIGHT = 0.15  # of its highest bar, in units of the axis
+N_BANDS = 12  # groups of rows that a band of typical errors is made of
+FEWEST_IN_BAND = 10  # rows
+MOST_CURVE_POINTS = 300
+
+PAGE_SIZE = 6.0, 4.2  # inches
+PAGE_WIDTH = 640  # pixels
 
 
 def plot_learning_curves(
     history: pd.DataFrame, *, ylabel: str = "validation score", ax: "Axes | None" = None
 ) -> "Axes":
-    """The score along the iterations, a line per configuration, a circle where it was kept.
+    """Score by iteration, a line per configuration, with a circle at each iteration kept.
 
-    history: configuration, iteration, score (may end with gaps), kept (the iteration that was).
+    history: configuration, iteration, score (may end with gaps), kept (True or False).
     """
     _check_history(history)
     ax = _choose_axes(ax)
     lines, names = [], []
-    # By first appearance: the caller's order is the legend's.
+    # By first appearance: the legend keeps the caller's order.
     for place, (name, rows) in enumerate(history.groupby("configuration", sort=False)):
         rows = rows.sort_values("iteration")
-        color = LINE_COLORS[place % len(LINE_COLORS)]
-        lines += ax.plot(
-            rows["iteration"].to_numpy(),
-            rows["score"].to_numpy(),
-            color=color,
-            linestyle=LINE_STYLES[place % len(LINE_STYLES)],
-        )
-        kept = rows[rows["kept"].astype(bool)]
-        ax.plot(
-            kept["iteration"].to_numpy(),
-            kept["score"].to_numpy(),
-            "o",
-            markerfacecolor=color,
-            markeredgecolor="black",
-        )
+        x, y = rows["iteration"].to_numpy(), rows["score"].to_numpy()
+        kept = rows["kept"].to_numpy(dtype=bool)
+        look = _style_line(place)
+        lines += ax.plot(x, y, **look)
+        ax.plot(x[kept], y[kept], "o", markerfacecolor=look["color"], markeredgecolor="black")
         names.append(str(name))
+    scores = history.sort_values("iteration").groupby("configuration")["score"]
+    rising = (scores.last() >= scores.first()).mean() >= 0.5
     many = len(names) > LONG_LEGEND
     ax.legend(
         lines,
         names,
-        # Where curves that rise, or fall, leave room.
-        loc="lower right" if _rises(history) else "upper right",
+        loc="lower right" if rising else "upper right",  # where the curves leave room
         ncols=2 if many else 1,
         fontsize="x-small" if many else "small",
     )
-    _say(ax, "Learning curves (circle: the iteration kept)", "iteration", ylabel)
+    _label(ax, "Learning curves (circle: the iteration kept)", "iteration", ylabel)
     return ax
 
 
@@ -91,23 +101,32 @@ def plot_reliability(
     n_bins: int = N_BINS,
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """Predicted probability against the share that came true, in bins of equal count.
+    """Observed frequency against predicted probability, in bins of equal count.
 
-    probabilities (n, classes), codes (n,), weights (n,) or None. Two classes: the second one; more:
-    every class against the rest, pooled. Bars are 90 % Wilson intervals of the share (pooled rows
-    of one bin exclude each other, which errs on the wide side). The bars at the bottom are the
-    histogram of the predicted probabilities; the highest says nothing but "most". The calibration
-    error in the title is `expected_calibration_error` of the same arguments.
+    probabilities (n, classes), codes (n,), weights (n,) or None. With two classes, the second one
+    is drawn; with more, every class against the rest, pooled. Bars are 90 % Wilson intervals of
+    the frequency (a little too wide for pooled rows, which exclude each other). The histogram at
+    the bottom shows how often a probability is predicted, its highest bar without a scale. The
+    calibration error in the title is `expected_calibration_error` of the same arguments.
     """
     table, known, w = check_classified(probabilities, codes, weights)
     check_int("n_bins", n_bins, minimum=1)
     names = _check_names("classes", classes, table.shape[1], "column of the probabilities")
     error = expected_calibration_error(table, known, w, n_bins)
-    stated, true, mass = table[:, 1], known == 1, w
+    stated, event, mass = table[:, 1], known == 1, w
+    title = f"Reliability: expected calibration error {error:.3f}"
+    xlabel = f"predicted probability of {names[1]}"
+    ylabel = f"share of rows that are {names[1]}"
     if len(names) > 2:
-        stated, true = table.ravel(), np.eye(len(names), dtype=bool)[known].ravel()
+        stated, event = table.ravel(), np.eye(len(names), dtype=bool)[known].ravel()
         mass = np.repeat(w, len(names))
-    bins = summarise_bins(stated, true, mass, n_bins)
+        title = (
+            f"Reliability of {len(names)} classes: expected calibration error\n"
+            f"of the most probable class {error:.3f}"
+        )
+        xlabel = "predicted probability, every class against the rest"
+        ylabel = "share of rows of the class"
+    bins = summarise_bins(stated, event, mass, n_bins)
 
     ax = _choose_axes(ax)
     ax.plot([0, 1], [0, 1], "--", color=GREY, label="perfect")
@@ -117,7 +136,7 @@ def plot_reliability(
         STRIPE_HEIGHT * heights / heights.max(),
         width=1 / N_STRIPES,
         align="edge",
-        color="#d0d0d0",
+        color=LINE,
         edgecolor="white",
         zorder=0,
         label="how often predicted",
@@ -130,26 +149,39 @@ def plot_reliability(
         color=BLUE,
         ecolor=BLUE,
         capsize=3,
-        label=f"came true, {100 * COVERAGE_OF_BARS:g} % interval",
+        label=f"observed, {100 * COVERAGE_OF_BARS:g} % interval",
     )
     ax.set_xlim(-0.02, 1.02)
     ax.set_ylim(0, 1.02)
     ax.legend(loc="upper left", fontsize="small")
-    if len(names) == 2:
-        _say(
-            ax,
-            f"Reliability: expected calibration error {error:.3f}",
-            f"predicted probability of {names[1]}",
-            f"share of rows that are {names[1]}",
-        )
-    else:
-        _say(
-            ax,
-            f"Reliability of {len(names)} classes: expected calibration error\n"
-            f"of the most probable class {error:.3f}",
-            "predicted probability, every class against the rest",
-            "share of rows of the class",
-        )
+    _label(ax, title, xlabel, ylabel)
+    return ax
+
+
+def plot_roc(
+    probabilities: Floats,
+    codes: Codes,
+    weights: Floats | None,
+    labels: Mapping[int, str],
+    *,
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """ROC curves of some classes, each against the rest; labels: position of the class to name.
+
+    probabilities (n, classes), codes (n,), weights (n,) or None.
+    """
+    from sklearn.metrics import roc_curve
+
+    ax = _choose_axes(ax)
+    ax.plot([0, 1], [0, 1], "--", color=GREY)
+    for i, (place, label) in enumerate(labels.items()):
+        false, true, _ = roc_curve(codes == place, probabilities[:, place], sample_weight=weights)
+        step = max(1, math.ceil(len(false) / MOST_CURVE_POINTS))
+        shown = np.unique([*range(0, len(false), step), len(false) - 1])
+        ax.plot(false[shown], true[shown], **_style_line(i), label=label)
+    _label(ax, "ROC curves", "false positive rate", "true positive rate")
+    for text in ax.legend(loc="lower right", fontsize="small").get_texts():
+        text.set_parse_math(False)
     return ax
 
 
@@ -161,9 +193,10 @@ def plot_predictions(
     *,
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """Predicted against actual, with intervals where there are any: four arrays (n,).
+    """Predicted against actual values, with intervals if there are any: four arrays (n,).
 
-    Of more than 500 rows, 500 are drawn (always the same); the share of covered rows counts all.
+    With more than 500 rows, 500 of them are drawn (always the same); the share of covered rows
+    counts all.
     """
     y = _check_vector("target", target)
     points = _check_vector("predicted", predicted, len(y))
@@ -173,11 +206,8 @@ def plot_predictions(
             f"lower and upper must be passed together, got {given} alone. Pass {lacking} as well, "
             "or neither."
         )
-    shown = np.arange(len(y))
-    if len(y) > MOST_POINTS:
-        drawn = np.random.default_rng(0).choice(len(y), MOST_POINTS, replace=False)
-        shown = np.sort(drawn)
-    said = ["Predicted against actual"]
+    shown = _choose_rows(len(y))
+    details = []
     if lower is not None:
         low = _check_vector("lower", lower, len(y))
         high = _check_vector("upper", upper, len(y))
@@ -185,12 +215,12 @@ def plot_predictions(
             row = int(np.argmax(low > high))
             raise ValueError(
                 f"lower must not be above upper, got {low[row]:g} and {high[row]:g} in row {row}. "
-                "Were they passed the other way round?"
+                "Swap the two arguments."
             )
         covered = np.mean((low <= y) & (y <= high))
-        said.append(f"{100 * covered:.1f} % of rows within their interval")
+        details.append(f"{100 * covered:.1f} % of rows within their interval")
     if len(shown) < len(y):
-        said.append(f"{len(shown)} of {len(y)} rows drawn")
+        details.append(f"{len(shown)} of {len(y)} rows drawn")
 
     ax = _choose_axes(ax)
     if lower is not None:
@@ -200,7 +230,48 @@ def plot_predictions(
     both = [min(y.min(), points.min()), max(y.max(), points.max())]
     ax.plot(both, both, "--", color="black", linewidth=1, zorder=2)
     ax.scatter(y[shown], points[shown], s=14, color=BLUE, edgecolors="white", lw=0.4, zorder=3)
-    _say(ax, _break_lines(said), "actual", "predicted")
+    lines = ["Predicted against actual", *([", ".join(details)] if details else [])]
+    _label(ax, "\n".join(lines), "actual", "predicted")
+    return ax
+
+
+def plot_residuals(target: Floats, predicted: Floats, *, ax: "Axes | None" = None) -> "Axes":
+    """Errors by prediction, with a band that holds the middle half of them if `has_band`."""
+    errors = target - predicted
+    shown = _choose_rows(len(errors))
+    ax = _choose_axes(ax)
+    ax.axhline(0, color="black", linestyle="--", linewidth=1)
+    ax.scatter(predicted[shown], errors[shown], s=14, color=BLUE, ec="white", lw=0.4)
+    if has_band(len(errors)):
+        order = np.argsort(predicted, kind="stable")
+        bands = np.array_split(order, min(N_BANDS, len(order) // FEWEST_IN_BAND))
+        middles = [float(np.median(predicted[band])) for band in bands]
+        low, high = np.array([np.quantile(errors[band], [0.25, 0.75]) for band in bands]).T
+        ax.fill_between(middles, low, high, color=SKY, alpha=0.35, zorder=0)
+    _label(ax, "Errors", "predicted", "actual − predicted")
+    return ax
+
+
+def has_band(n_rows: int) -> bool:
+    """Whether there are enough rows for a band of typical errors."""
+    return n_rows >= 3 * FEWEST_IN_BAND
+
+
+def plot_histogram(values: Floats, name: str, *, ax: "Axes | None" = None) -> "Axes":
+    ax = _choose_axes(ax)
+    n_bins = min(40, max(5, round(2 * len(values) ** (1 / 3))))
+    ax.hist(values, bins=n_bins, color=SKY, ec=BLUE)
+    _label(ax, "Distribution", name, "rows")
+    return ax
+
+
+def plot_class_sizes(
+    counts: NDArray[Any], names: Sequence[str], *, ax: "Axes | None" = None
+) -> "Axes":
+    """Rows per class, in the order given, the first on top."""
+    ax = _choose_axes(ax, bars_height(len(counts)))
+    _draw_bars(ax, counts, names)
+    _label(ax, "Classes", "rows", "")
     return ax
 
 
@@ -212,8 +283,10 @@ def plot_importances(
     top: int = 20,
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """Bars of the most important features, the first on top: importances (features,), spread
-    (features,) or None, drawn as an error bar to both sides."""
+    """Bars of the most important features, the first on top.
+
+    importances (features,); spread (features,) or None, drawn as an error bar to both sides.
+    """
     values = _check_vector("importances", importances)
     labels = _check_names("names", names, len(values), "importance")
     check_int("top", top, minimum=1)
@@ -223,35 +296,32 @@ def plot_importances(
             f"spread must not be negative, got {errors.min():g} for {labels[errors.argmin()]}."
         )
     order = np.argsort(-values, kind="stable")[:top]
-    # A new figure has a line of text for every bar.
     ax = _choose_axes(ax, height=max(2.4, 1.2 + 0.28 * len(order)))
-    ax.barh(
-        np.arange(len(order)),
+    _draw_bars(
+        ax,
         values[order],
+        [labels[place] for place in order],
         xerr=None if errors is None else errors[order],
-        color=SKY,
-        edgecolor=BLUE,
         error_kw={"ecolor": "black", "capsize": 2, "elinewidth": 1},
     )
     ax.axvline(0, color="black", linewidth=0.8)
-    # A dollar in a column's name is no formula.
-    ax.set_yticks(np.arange(len(order)), [labels[place] for place in order], parse_math=False)
-    ax.invert_yaxis()
     shown = f", {len(order)} of {len(values)} features" if len(order) < len(values) else ""
-    _say(ax, f"Importance{shown}", "importance", "")
+    _label(ax, f"Importance{shown}", "importance", "")
     return ax
 
 
-def summarise_bins(stated: Floats, true: NDArray[np.bool_], w: Floats, n_bins: int) -> pd.DataFrame:
-    """Of each bin that has rows: mean of what was stated, share that came true, its interval."""
+def summarise_bins(
+    stated: Floats, event: NDArray[np.bool_], w: Floats, n_bins: int
+) -> pd.DataFrame:
+    """Mean stated probability, observed frequency and its interval, per bin that has rows."""
     place = assign_bins(stated, w, n_bins)
     mass = np.bincount(place, w, minlength=n_bins)
     filled = mass > 0
     means, shares, squares = (
         np.bincount(place, values, minlength=n_bins)[filled] / mass[filled]
-        for values in (w * stated, w * true, w * w)
+        for values in (w * stated, w * event, w * w)
     )
-    # As many rows of equal weight as would be equally sure (Kish).
+    # The number of rows of equal weight that would be equally certain (Kish).
     low, high = wilson_interval(shares, mass[filled] / squares)
     return pd.DataFrame({"stated": means, "share": shares, "low": low, "high": high})
 
@@ -259,7 +329,7 @@ def summarise_bins(stated: Floats, true: NDArray[np.bool_], w: Floats, n_bins: i
 def wilson_interval(
     shares: Floats, n_rows: Floats, coverage: float = COVERAGE_OF_BARS
 ) -> tuple[Floats, Floats]:
-    """Ends of Wilson's interval of a binomial share; it holds the share, and stays in [0, 1]."""
+    """Ends of Wilson's interval of a binomial share; it contains the share, and is in [0, 1]."""
     z = NormalDist().inv_cdf((1 + coverage) / 2)
     shrink = 1 + z**2 / n_rows
     middle = (shares + z**2 / (2 * n_rows)) / shrink
@@ -268,8 +338,70 @@ def wilson_interval(
     return np.clip(middle - half, 0.0, shares), np.clip(middle + half, shares, 1.0)
 
 
+# Figures of a page
+
+
+def draw_figure(
+    id: str,
+    title: str,
+    caption: str,
+    plot: Callable[..., Any],
+    *arguments: Any,
+    height: float = PAGE_SIZE[1],
+    **options: Any,
+) -> Figure:
+    """A figure of a page: `plot(*arguments, **options, ax=…)` as an inline SVG."""
+    try:
+        from matplotlib.figure import Figure as Drawing
+    except ImportError as error:
+        raise MissingPackageError(
+            "a report needs the package matplotlib: pip install 'muddle[plot]'."
+        ) from error
+    drawing = Drawing(figsize=(PAGE_SIZE[0], height), layout="constrained")
+    ax = drawing.add_subplot()
+    with warnings.catch_warnings():
+        # Text stays text: the browser has the glyphs that matplotlib's font lacks.
+        warnings.filterwarnings("ignore", message="Glyph")
+        warnings.filterwarnings("ignore", message="Matplotlib currently does not support")
+        plot(*arguments, **options, ax=ax)
+        ax.set_title("")  # the page shows the title
+        ax.spines[["top", "right"]].set_visible(False)
+        svg = inline_svg(drawing, f"figure-{id}", f"{title}. {caption}")
+    return Figure(title, caption, svg, families=False)
+
+
+def bars_height(n_bars: int) -> float:
+    """Inches of a page's figure with a line of text per bar."""
+    return max(1.8, 1.0 + 0.24 * n_bars)
+
+
+def inline_svg(figure: "Drawing", name: str, label: str) -> str:
+    """The figure as SVG inside a page, with text as text, the page's colours and unique ids."""
+    import matplotlib
+
+    stream = io.StringIO()
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+        figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
+    svg = stream.getvalue()
+    body = svg[svg.index(">", svg.index("<svg")) + 1 : svg.rindex("</svg>")]
+    box = re.search(r'viewBox="([^"]*)"', svg)
+    assert box, "matplotlib writes a viewBox"
+    # Style rules would apply to the whole page, and ids must be unique on it.
+    body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", body, flags=re.DOTALL)
+    body = re.sub(r'\bid="', f'id="{name}-', body)
+    body = re.sub(r'href="#', f'href="#{name}-', body)
+    body = body.replace("url(#", f"url(#{name}-")
+    for color, replacement in PAGE_COLORS.items():
+        body = body.replace(f": {color}", f": {replacement}")
+    style = f"width:{PAGE_WIDTH}px;min-width:30rem;stroke-linejoin:round;stroke-linecap:butt"
+    return (
+        f'<svg class="plot" role="img" viewBox="{box[1]}" style="{style}" '
+        f'aria-label="{escape(label)}">{body}</svg>'
+    )
+
+
 def _choose_axes(ax: "Axes | None", height: float | None = None) -> "Axes":
-    """The axes given, or those of a new figure, of that many inches where said."""
+    """The axes given, or those of a new figure of this height in inches."""
     if ax is not None:
         return ax
     try:
@@ -284,49 +416,60 @@ def _choose_axes(ax: "Axes | None", height: float | None = None) -> "Axes":
     return new
 
 
-def _say(ax: "Axes", title: str, xlabel: str, ylabel: str) -> None:
-    # Names of classes and columns may hold a dollar, which would begin a formula.
+def _choose_rows(n_rows: int) -> NDArray[np.int64]:
+    """Positions of the rows to draw, at most MOST_POINTS; the same for the same n_rows."""
+    if n_rows <= MOST_POINTS:
+        return np.arange(n_rows)
+    return np.sort(np.random.default_rng(0).choice(n_rows, MOST_POINTS, replace=False))
+
+
+def _draw_bars(ax: "Axes", values: NDArray[Any], names: Sequence[str], **options: Any) -> None:
+    places = np.arange(len(values))
+    ax.barh(places, values, color=SKY, edgecolor=BLUE, **options)
+    ax.set_yticks(places, names, parse_math=False)  # a dollar in a name does not begin a formula
+    ax.invert_yaxis()
+
+
+def _style_line(place: int) -> dict[str, Any]:
+    return {
+        "color": LINE_COLORS[place % len(LINE_COLORS)],
+        "linestyle": LINE_STYLES[place % len(LINE_STYLES)],
+    }
+
+
+def _label(ax: "Axes", title: str, xlabel: str, ylabel: str) -> None:
     ax.set_title(title, fontsize="medium", parse_math=False)
     ax.set_xlabel(xlabel, parse_math=False)
     ax.set_ylabel(ylabel, parse_math=False)
 
 
-def _break_lines(parts: Sequence[str]) -> str:
-    """The first part on a line of its own, the others on the next."""
-    return "\n".join(filter(None, [parts[0], ", ".join(parts[1:])]))
-
-
-def _rises(history: pd.DataFrame) -> bool:
-    """Whether most configurations end higher than they start."""
-    scores = history.sort_values("iteration").groupby("configuration")["score"]
-    return bool((scores.last() >= scores.first()).mean() >= 0.5)
-
-
 def _check_history(history: Any) -> None:
+    columns = ", ".join(HISTORY_COLUMNS)
     if not isinstance(history, pd.DataFrame):
         raise TypeError(
-            f"history must be a DataFrame with the columns {', '.join(HISTORY_COLUMNS)}, got "
-            f"{type(history).__name__}."
+            f"history must be a DataFrame with the columns {columns}, got {type(history).__name__}."
         )
     missing = [name for name in HISTORY_COLUMNS if name not in history]
     if missing:
         others = [str(name) for name in history if name not in HISTORY_COLUMNS]
         raise ValueError(
-            f"history must have the columns {', '.join(HISTORY_COLUMNS)}, and lacks "
-            f"{', '.join(missing)}.{suggest(missing[0], others)}"
+            f"history must have the columns {columns}, but lacks {', '.join(missing)}."
+            f"{suggest(missing[0], others)}"
         )
     if history.empty:
-        raise ValueError("history must have one row at least, and is empty. Fit a model first.")
-    if not history["kept"].isin([True, False]).all():
-        bad = history["kept"][~history["kept"].isin([True, False])].iloc[0]
-        raise ValueError(f"kept must be True or False in every row of history, got {bad}.")
+        raise ValueError("history must have at least one row, got none. Fit a model first.")
+    wrong = history["kept"][~history["kept"].isin([True, False])]
+    if len(wrong):
+        raise ValueError(
+            f"kept must be True or False in every row of history, got {wrong.iloc[0]}."
+        )
 
 
 def _check_vector(name: str, values: Any, n_rows: int | None = None) -> Floats:
-    """Finite numbers (n_rows,), or of any length above 0."""
+    """Finite numbers of the shape (n_rows,), or of any length above 0."""
     vector = np.asarray(values, dtype=np.float64)
     if vector.ndim != 1 or len(vector) == 0 or (n_rows is not None and len(vector) != n_rows):
-        wanted = "(n,) with n of 1 at least" if n_rows is None else f"({n_rows},)"
+        wanted = "(n,) with n of at least 1" if n_rows is None else f"({n_rows},)"
         hint = " Pass one output at a time." if vector.ndim == 2 else ""
         raise ValueError(f"{name} must have the shape {wanted}, got {vector.shape}.{hint}")
     n_wrong = int((~np.isfinite(vector)).sum())
@@ -340,5 +483,5 @@ def _check_vector(name: str, values: Any, n_rows: int | None = None) -> Floats:
 def _check_names(name: str, values: Sequence[Any], n_needed: int, each: str) -> list[str]:
     found = [str(value) for value in values]
     if len(found) != n_needed:
-        raise ValueError(f"{name} must be {n_needed}, one for each {each}, got {len(found)}.")
+        raise ValueError(f"{name} must be {n_needed}, one per {each}, got {len(found)}.")
     return found

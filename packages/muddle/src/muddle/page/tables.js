@@ -1,5 +1,5 @@
 "use strict";
-// The page is complete without this: tables can be sorted, and print whole.
+// Optional: makes tables sortable, and opens folded parts for printing.
 (() => {
   const find = (selector, root = document) => [...root.querySelectorAll(selector)];
 
@@ -40,7 +40,7 @@
     });
   }
 
-  // On paper nothing can be opened.
+  // Folded parts must be open on paper.
   addEventListener("beforeprint", () => {
     for (const part of find("details")) part.open = true;
   });

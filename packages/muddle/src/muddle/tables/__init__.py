@@ -1,5 +1,17 @@
 """From the rows that the user passes to the matrix that the nets train on. No torch here."""
 
-from muddle.tables.preprocessor import TablePreprocessor
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from muddle.tables.preprocessor import TablePreprocessor
 
 __all__ = ["TablePreprocessor"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import scikit-learn when it is needed: the command line reads tables without it."""
+    if name != "TablePreprocessor":
+        raise AttributeError(f"module 'muddle.tables' has no attribute {name!r}")
+    from muddle.tables.preprocessor import TablePreprocessor
+
+    return TablePreprocessor

@@ -25,7 +25,7 @@ from muddle.tables.plan import (
 from muddle.tables.target import check_weights
 from muddle_runtime.columns import FloatArray, Table, read_table
 from muddle_runtime.parameters import check_choice, check_int, suggest
-from muddle_runtime.tables import Decision, TablePlan
+from muddle_runtime.tables import Decision
 
 PRESETS: dict[str, dict[str, Any]] = {
     # PAPER: its rules for columns. The authors' matrices depart from them in ways of their own,
@@ -209,7 +209,6 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         """Learn from a table that is read already, without rows of weight 0, and return its
         matrix."""
         self.plan_, matrix = fit_plan(table, y, weights, self._check_options(table))
-        record_columns(self, self.plan_)
         return matrix
 
     def transform(self, X: Any) -> FloatArray:
@@ -266,28 +265,25 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         options["drop"] = resolve_names("drop", self.drop, table)
         return TableOptions(**options)
 
+    @property
+    def n_features_in_(self) -> int:
+        return len(self.plan_.names)
+
+    @property
+    def feature_names_in_(self) -> NDArray[np.object_]:
+        if not self.plan_.named:
+            raise AttributeError("feature_names_in_: the table of fit had no names")
+        return np.array(self.plan_.names, dtype=object)
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "plan_")
 
     def __sklearn_tags__(self) -> Tags:
-        return accept_any_table(super().__sklearn_tags__())
-
-
-def record_columns(estimator: Any, plan: TablePlan) -> None:
-    """Set n_features_in_ and, for a table with names, feature_names_in_, as scikit-learn does."""
-    estimator.n_features_in_ = len(plan.names)
-    if plan.named:
-        estimator.feature_names_in_ = np.array(plan.names, dtype=object)
-    elif hasattr(estimator, "feature_names_in_"):
-        del estimator.feature_names_in_
-
-
-def accept_any_table(tags: Tags) -> Tags:
-    """Tell scikit-learn that gaps, text and categories are welcome."""
-    tags.input_tags.allow_nan = True
-    tags.input_tags.string = True
-    tags.input_tags.categorical = True
-    return tags
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        return tags
 
 
 def resolve_names(parameter: str, wanted: Iterable[Any], table: Table) -> frozenset[str]:

@@ -109,7 +109,7 @@ class TrainConfig:
                     f"{name}={old!r} is now called {name}={renamed[old]!r}. Use the new name; the "
                     "old one will be removed.",
                     FutureWarning,
-                    stacklevel=4,  # whoever made the configuration
+                    stacklevel=4,  # the caller of TrainConfig
                 )
                 object.__setattr__(self, name, renamed[old])
 

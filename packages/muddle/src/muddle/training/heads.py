@@ -91,6 +91,11 @@ def _solve_some(
         more = gather(data.validation_rows, n_rows)
         return System(training.gram.add_(more.gram), training.right.add_(more.right), None)
 
+    def solve(system: System, penalty: Tensor) -> tuple[Tensor, Tensor]:
+        """Head and raises of the penalty; the factor's memory is free again."""
+        head, factor = solve_system(system, penalty)
+        return head, factor.n_raises
+
     if config.head in ("batch", "linear"):
         n_raises = torch.zeros_like(nets)
         head = held_out_head = best.head[nets].double()
@@ -98,10 +103,10 @@ def _solve_some(
         # PAPER: the penalty belongs to the rows it was trained with; it grows with their number.
         penalty_per_row = best.penalty[nets].double() / min(data.n_train, config.batch_size)
         system = gather(data.train_rows, data.n_train)
-        held_out_head, factor = solve_system(system, penalty_per_row * data.n_train)
+        held_out_head, n_raises = solve(system, penalty_per_row * data.n_train)
         head = held_out_head
         if config.head == "all":
-            head, factor = solve_system(gather_all(system), penalty_per_row * data.n_rows)
-        n_raises = factor.n_raises
+            system = gather_all(system)
+            head, n_raises = solve(system, penalty_per_row * data.n_rows)
     output = predict_validation(forward, held_out_head, data, n_block)
     return head.cpu(), held_out_head.cpu(), output.cpu(), n_raises.cpu()

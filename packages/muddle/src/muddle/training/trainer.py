@@ -238,7 +238,7 @@ class Trainer:
         return n_nets * self._n_sent, loss, best
 
     def result(self) -> TrainResult:
-        """Nets that had a finite iteration, at their best one or at each cycle's end, on the CPU."""
+        """Nets that had a finite iteration, at their best one or at each cycle's end."""
         with self._on_stream():
             if self.config.keep == "best":
                 kept = torch.nonzero(self.best.iteration >= 0).flatten()

@@ -1,0 +1,577 @@
+"""`muddle fit`: the training table from a file, the fit with its progress, the summary."""
+
+import importlib.util
+import re
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import typer
+from numpy.typing import NDArray
+
+from muddle.cli.output import (
+    Notes,
+    count,
+    finite,
+    format_seconds,
+    format_size,
+    make_console,
+    print_importances,
+    print_interval,
+    print_scores,
+    print_table,
+)
+from muddle.errors import DataFormatError, MissingPackageError
+from muddle.tables.read import (
+    MISSING,
+    WHOLE,
+    Chunk,
+    OpenTable,
+    Task,
+    TextOptions,
+    check_column,
+    describe_separator,
+    find_near_numbers,
+    guess_task,
+    hint_decimal,
+    is_number,
+    is_text,
+    open_table,
+    read_whole,
+    rewrite_number,
+    type_chunk,
+    type_column,
+)
+from muddle.tables.target import MIN_ROWS
+from muddle_runtime.whole_file import check_place
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from muddle.training.jobs import Reporter
+
+Floats = NDArray[np.float64]
+
+TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".feather", ".gz", ".txt")
+MANY_ROWS = 20_000  # from here on, a fit without a time limit gets a note
+# Texts as targets must repeat: at most this share of the rows may differ, from ten rows on.
+FEWEST_ROWS = 10
+MOST_CLASSES = 0.5
+INTERVAL = 0.9
+N_MEMBERS = 5
+N_IMPORTANCES = 10
+LINE_EVERY = 10.0  # seconds between two lines of progress
+# Days that are not written as 2024-01-31: nobody can know which number is the month.
+DAY = re.compile(r"\d{1,2}([./-])\d{1,2}\1\d{2,4}\b.*|\d{1,2}[. -]+[A-Za-z]{3,9}[. -]+\d{2,4}\b.*")
+WITH_UNIT = re.compile(r"[$€£¥]\s?([+-]?[\d.,]+)|([+-]?[\d.,]+)\s?[%$€£¥]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """The roles of the columns of a file; those without a role are features."""
+
+    target: str
+    weight: str | None = None
+    drop: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+    missing: tuple[str, ...] = MISSING
+
+    @property
+    def aside(self) -> set[str | None]:
+        """Columns that are not features."""
+        return {self.target, self.weight, *self.drop}
+
+
+@dataclass(frozen=True)
+class Training:
+    """A table to fit a model to."""
+
+    title: str  # of the file
+    X: pd.DataFrame
+    y: NDArray[Any]
+    weights: Floats | None
+    task: Task
+    reason: str  # for the guess of the task; empty if the task was given
+
+    def title_line(self, target: str) -> str:
+        n_rows, n_columns = self.X.shape
+        return (
+            f"{self.title}: {n_rows:,} rows, {count(n_columns, 'feature')}, target {target!r}: "
+            f"{self.task}"
+        )
+
+
+def check_outputs(output: Path, report: Path | None) -> None:
+    """Raise, before any work, if the model or the report cannot be written."""
+    if output.suffix.lower() in TABLE_SUFFIXES:
+        raise ValueError(
+            f"--output must name a model file, got {output}, which is the name of a table. Name "
+            f"it {output.stem.split('.')[0]}.muddle."
+        )
+    check_place(output)
+    if report is None:
+        return
+    check_place(report)
+    if report.resolve() == output.resolve():
+        raise ValueError(f"--report must differ from --output, got {report} for both.")
+    for package, extra in (("jinja2", "report"), ("matplotlib", "plot")):
+        if importlib.util.find_spec(package) is None:
+            raise MissingPackageError(
+                f"--report needs the package {package}: pip install 'muddle[{extra}]'."
+            )
+
+
+# The training table.
+
+
+def list_missing(asked: Iterable[str]) -> tuple[str, ...]:
+    """Texts that mean a missing value: the usual ones and those of --missing."""
+    return tuple(dict.fromkeys((*MISSING, *asked)))
+
+
+def read_training(
+    path: str, options: TextOptions, columns: Columns, task: Task | None, notes: Notes
+) -> Training:
+    """Read a file; what was guessed or left out becomes a note."""
+    with open_table(path, options, WHOLE) as table:
+        _check_roles(table, columns)
+        chunk = read_whole(table)
+    _note_format(table, options, notes)
+    chunk, target = _read_target(table, chunk, columns, notes)
+    reason = ""
+    if task is None:
+        task, reason = guess_task(target)
+        _check_classes(table, target, task)
+    labels = _read_labels(table, target, chunk, task)
+    weights = _read_weights(table, chunk, columns.weight)
+    names = [name for name in chunk.frame.columns if name not in columns.aside]
+    features = Chunk(chunk.frame[names], 0, chunk.lines)
+    if chunk.lines is None:
+        _check_single_values(features.frame)
+    frame = type_chunk(features, columns.missing, columns.categorical)
+    _note_texts(frame.drop(columns=list(columns.categorical)), notes)
+    return Training(table.title, frame, labels, weights, task, reason)
+
+
+def _check_roles(table: OpenTable, columns: Columns) -> None:
+    if len(table.names) < 2:
+        hint = "A target and at least one feature are needed."
+        if table.separator is not None:
+            hint += (
+                f" The separator was taken to be {describe_separator(table.separator)}: pass "
+                "another with --separator."
+            )
+        raise DataFormatError(f"{table.title} must have several columns, got one. {hint}")
+    check_column(columns.target, table.names, table.title, "--target")
+    asked = [("--drop", name) for name in columns.drop]
+    asked += [("--categorical", name) for name in columns.categorical]
+    if columns.weight is not None:
+        asked.append(("--weight", columns.weight))
+    for option, name in asked:
+        check_column(name, table.names, table.title, option)
+        if name == columns.target:
+            raise ValueError(f"{option} must name another column than --target, got {name!r}.")
+        if option == "--categorical" and name in columns.aside:
+            raise ValueError(
+                f"--categorical must name a feature, got {name!r}, which is dropped or the weight."
+            )
+    if not set(table.names) - columns.aside:
+        raise DataFormatError(
+            f"{table.title} must have a feature: a column besides the target, the weight and the "
+            "dropped ones."
+        )
+
+
+def _note_format(table: OpenTable, options: TextOptions, notes: Notes) -> None:
+    if table.separator is None:
+        return
+    if options.separator is None and table.separator != ",":
+        notes.add(f"separator guessed: {describe_separator(table.separator)}.")
+    note_decimal(table, notes)
+    if table.n_comments:
+        notes.add(f"{count(table.n_comments, 'comment line')} above the header left out.")
+    if table.n_blank:
+        notes.add(f"{count(table.n_blank, 'blank line')} left out.")
+    if options.header and all(map(is_number, table.names)):
+        notes.add(
+            "the first line contains numbers and was read as column names. If it is a row, pass "
+            "--no-header."
+        )
+
+
+def note_decimal(table: OpenTable, notes: Notes) -> None:
+    """Add a note if the decimal sign was guessed."""
+    if table.decimal_example is None or table.decimal is None:
+        return
+    number = rewrite_number(table.decimal_example, table.decimal)
+    sign, other = ("comma", ".") if table.decimal == "," else ("point", ",")
+    notes.add(
+        f"decimal {sign} guessed: {table.decimal_example!r} is read as {number}. If this is wrong, "
+        f"pass --decimal '{other}'."
+    )
+
+
+def _read_target(
+    table: OpenTable, chunk: Chunk, columns: Columns, notes: Notes
+) -> tuple[Chunk, "pd.Series[Any]"]:
+    """The rows that have a target, and the typed targets."""
+    target = chunk.frame[columns.target]
+    gaps = find_gaps(target, columns.missing, table.title, notes)
+    if gaps.any():
+        rows = np.flatnonzero(~gaps).tolist()
+        lines = None if chunk.lines is None else [chunk.lines[row] for row in rows]
+        chunk = Chunk(chunk.frame.iloc[rows].reset_index(drop=True), 0, lines)
+        target = chunk.frame[columns.target]
+    if chunk.lines is not None:
+        target = type_column(target, columns.missing, keep_codes=True)
+    if len(target) < MIN_ROWS:
+        raise DataFormatError(
+            f"{table.title} must have at least {MIN_ROWS} rows with a target, got {len(target)}."
+        )
+    if target.nunique() < 2:
+        raise DataFormatError(
+            f"the target must have at least two values, got {target.tolist()[0]!r} in every row of "
+            f"column {columns.target!r}: there is nothing to learn."
+        )
+    return chunk, target
+
+
+def find_gaps(
+    target: "pd.Series[Any]", missing: Sequence[str] | frozenset[str], title: str, notes: Notes
+) -> NDArray[np.bool_]:
+    """Which rows have no target, with a note; it is an error if none has one."""
+    gaps: NDArray[np.bool_] = (target.isna() | target.isin(list(missing))).to_numpy()
+    if gaps.all():
+        raise DataFormatError(f"{title} must have targets, but column {target.name!r} is empty.")
+    if gaps.any():
+        notes.add(f"{gaps.sum()} of {len(gaps)} rows left out: they have no {target.name!r}.")
+    return gaps
+
+
+def _check_classes(table: OpenTable, target: "pd.Series[Any]", task: Task) -> None:
+    """Raise for texts that are hardly classes: names, keys, numbers with a unit."""
+    n_rows, n_values = len(target), target.nunique()
+    if task == "regression" or n_rows < FEWEST_ROWS or n_values <= MOST_CLASSES * n_rows:
+        return
+    example = str(target.iloc[0])
+    hint = hint_decimal(example)
+    if WITH_UNIT.fullmatch(example):
+        hint = " If it is a number, remove its unit."
+    raise DataFormatError(
+        f"the target must be numbers or classes that repeat, got {n_values} texts in {n_rows} rows "
+        f"of column {target.name!r} of {table.title}, such as {example!r}.{hint} If these are "
+        "classes, pass --task classification."
+    )
+
+
+def _read_labels(
+    table: OpenTable, target: "pd.Series[Any]", chunk: Chunk, task: Task
+) -> NDArray[Any]:
+    if task == "classification":
+        return np.asarray(target.tolist())
+    numbers = to_floats(target)
+    wrong = np.flatnonzero(~np.isfinite(numbers))
+    if len(wrong):
+        value = target.tolist()[wrong[0]]
+        raise DataFormatError(
+            f"the target {target.name!r} must be numbers in regression, got {value!r} in "
+            f"{_locate(chunk, wrong[0])} of {table.title}. Pass --missing {value} if it means a "
+            "missing value, or --task classification."
+        )
+    return numbers
+
+
+def to_floats(column: "pd.Series[Any]") -> Floats:
+    """Numbers, NaN where a value is not one: (N,)"""
+    numbers: Floats = pd.to_numeric(column.astype(object), errors="coerce").to_numpy(np.float64)
+    return numbers
+
+
+def _read_weights(table: OpenTable, chunk: Chunk, name: str | None) -> Floats | None:
+    if name is None:
+        return None
+    weights = to_floats(chunk.frame[name])
+    wrong = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    if len(wrong):
+        raise DataFormatError(
+            f"--weight must be a column of numbers that are not negative, without gaps, got "
+            f"{chunk.frame[name].tolist()[wrong[0]]!r} in {_locate(chunk, wrong[0])} of "
+            f"{table.title}."
+        )
+    return weights
+
+
+def _locate(chunk: Chunk, row: int) -> str:
+    return f"row {row}" if chunk.lines is None else f"line {chunk.lines[row]}"
+
+
+def _check_single_values(table: pd.DataFrame) -> None:
+    """Raise for lists and the like in the cells of a Parquet or Feather file."""
+    for name in table.columns:
+        if any(isinstance(value, (list, tuple, dict, np.ndarray)) for value in table[name][:100]):
+            raise DataFormatError(
+                f"column {name!r} must have one value per row, got lists or records. Drop it: "
+                f"--drop {name!r}."
+            )
+
+
+def _note_texts(table: pd.DataFrame, notes: Notes) -> None:
+    """Add notes on text columns that people take for numbers or dates."""
+    for sentence, _ in find_near_numbers(table):
+        notes.add(f"{sentence}. If it means a missing value, pass it with --missing.")
+    for name in table.columns:
+        if not is_text(table[name]):
+            continue
+        texts = list(dict.fromkeys(v for v in table[name].dropna() if isinstance(v, str)))
+        if not texts:
+            continue
+        if all(map(WITH_UNIT.fullmatch, texts)):
+            notes.add(
+                f"column {name!r} is text, though every field is a number with a unit, such as "
+                f"{texts[0]!r}. Remove the unit to have it read as numbers."
+            )
+        elif all(map(DAY.fullmatch, texts)):
+            notes.add(
+                f"column {name!r} is text, though every field looks like a date, such as "
+                f"{texts[0]!r}. Write dates as 2024-01-31 to have them read as dates."
+            )
+
+
+# The fit.
+
+
+def fit_model(
+    training: Training,
+    columns: Columns,
+    settings: Mapping[str, Any],
+    output: Path,
+    report: Path | None,
+    notes: Notes,
+) -> dict[str, Any]:
+    """Fit and save a model, and return the facts about it as plain data."""
+    from muddle import MuddleClassifier, MuddleRegressor, TablePreprocessor
+
+    n_rows = len(training.X)
+    if training.reason:
+        other = "regression" if training.task == "classification" else "classification"
+        notes.add(
+            f"task guessed: {training.task}, {training.reason}. If this is wrong, pass --task "
+            f"{other}."
+        )
+    if settings["time_limit"] is None and n_rows > MANY_ROWS and settings["preset"] != "fast":
+        notes.add(f"a fit to {n_rows:,} rows may take long: --time-limit SECONDS limits it.")
+    # The model file keeps the texts that mean a missing value, for new rows.
+    preprocessor = TablePreprocessor(
+        scaling="robust+clip", missing_values=columns.missing, categorical=columns.categorical
+    )
+    kind = MuddleRegressor if training.task == "regression" else MuddleClassifier
+    estimator = kind(preprocessor=preprocessor, **settings)
+    began = time.perf_counter()
+    run_fit(estimator, training, notes)
+    seconds = time.perf_counter() - began
+    note_findings(estimator, training, notes)
+    facts = describe_fit(estimator, training, columns)
+    origin = finite({**facts["origin"], "scores": facts["scores"]})
+    model = estimator.model_
+    estimator.model_ = replace(model, training=replace(model.training, origin=origin))
+    estimator.save(output)
+    if report is not None:
+        with notes.take_warnings():
+            estimator.report(report, training.X, training.y)
+    return {
+        "model": str(output),
+        "report": None if report is None else str(report),
+        "size": output.stat().st_size,
+        "seconds": seconds,
+        **facts,
+        "notes": notes.texts,
+    }
+
+
+def run_fit(estimator: Any, training: Training, notes: Notes) -> None:
+    with notes.take_warnings(), watch_fit(quiet=notes.quiet):
+        estimator.fit(training.X, training.y, sample_weight=training.weights)
+
+
+def watch_fit(*, quiet: bool) -> AbstractContextManager[None]:
+    """Within, a fit shows its progress on the standard error."""
+    if quiet:
+        return nullcontext()
+    from muddle.estimators.base import watched_by
+
+    return watched_by(show_bar if sys.stderr.isatty() else show_lines)
+
+
+@contextmanager
+def show_bar(n_net_iterations: int, label: str) -> Iterator["Reporter"]:
+    """Progress as a bar, for a terminal."""
+    from rich import progress as rich
+
+    columns = (
+        rich.TextColumn("{task.description}"),
+        rich.BarColumn(bar_width=30),
+        rich.TaskProgressColumn(),
+        rich.TimeElapsedColumn(),
+        rich.TextColumn("left:"),
+        rich.TimeRemainingColumn(),
+    )
+    with rich.Progress(*columns, console=make_console(stderr=True), transient=True) as progress:
+        yield _Bar(progress, progress.add_task(label, total=n_net_iterations))
+
+
+@dataclass
+class _Bar:
+    progress: "Progress"
+    task: "TaskID"
+
+    def advance(self, n_net_iterations: int, loss: float, score: float) -> None:
+        self.progress.advance(self.task, n_net_iterations)
+
+    def say(self, text: str) -> None:
+        self.progress.console.print(text)
+
+
+@contextmanager
+def show_lines(n_net_iterations: int, label: str) -> Iterator["Reporter"]:
+    """Progress as a line every few seconds, for files and pipes."""
+    yield _Lines(n_net_iterations, label)
+
+
+class _Lines:
+    def __init__(self, n_net_iterations: int, label: str) -> None:
+        self._total, self._label = n_net_iterations, label
+        self._done = 0
+        self._began = self._last = time.monotonic()
+
+    def advance(self, n_net_iterations: int, loss: float, score: float) -> None:
+        self._done += n_net_iterations
+        now = time.monotonic()
+        if now - self._last < LINE_EVERY or not self._done:
+            return
+        self._last = now
+        left = (now - self._began) * (self._total - self._done) / self._done
+        share = 100 * self._done / self._total
+        self.say(f"{self._label}: {share:.0f} %, about {left:.0f} s left")
+
+    def say(self, text: str) -> None:
+        typer.echo(text, err=True)
+
+
+def note_findings(estimator: Any, training: Training, notes: Notes) -> None:
+    """Add notes on leaks, repeated rows, tiny classes and the like."""
+    from muddle.page.findings import find_in_table
+
+    found = find_in_table(
+        training.X, training.y, task=training.task, preprocessor=estimator.preprocessor_
+    )
+    for finding in found:
+        # The fit itself has warned about the others.
+        if finding.kind not in ("ignored columns", "numbers as text"):
+            notes.add(finding.text)
+
+
+# The summary.
+
+
+def describe_fit(estimator: Any, training: Training, columns: Columns) -> dict[str, Any]:
+    """Facts about a fitted model, as plain data."""
+    board = estimator.leaderboard_
+    members = board[board["weight"] > 0].sort_values("weight", ascending=False, kind="stable")
+    facts: dict[str, Any] = {
+        "task": training.task,
+        "origin": {
+            "file": Path(training.title).name,
+            "target": columns.target,
+            "weight": columns.weight,
+            "dropped": list(columns.drop),
+            "rows": len(training.X),
+        },
+        **score_out_of_fold(estimator),
+        "members": [
+            {
+                "configuration": str(row["configuration"]),
+                "iteration": int(row["iteration"]),
+                "score": float(row["score"]),
+                "weight": float(row["weight"]),
+            }
+            for _, row in members.head(N_MEMBERS).iterrows()
+        ],
+        "importances": rank_importances(
+            [str(name) for name in training.X.columns],
+            estimator.feature_importances_,
+            estimator.feature_importances_std_,
+        ),
+    }
+    if training.task == "classification":
+        facts["classes"] = estimator.classes_.tolist()
+    return facts
+
+
+def score_out_of_fold(estimator: Any) -> dict[str, Any]:
+    """Out-of-fold scores of the training rows and, in regression, of the intervals."""
+    from muddle.page.fit import gather_facts
+
+    facts = gather_facts(estimator, None, None)
+    if facts.classes is not None:
+        areas = list(facts.classes.areas.values())
+        scores = {
+            "accuracy": facts.classes.accuracy,
+            "auc": float(np.mean(areas)) if areas else None,
+            "log_loss": facts.classes.log_loss,
+            "calibration_error": facts.classes.calibration_error,
+        }
+        return {"scores": scores}
+    (numbers,) = facts.numbers
+    lower, upper = numbers.bounds(INTERVAL)
+    interval = {
+        "level": INTERVAL,
+        "coverage": numbers.judge_coverage(INTERVAL),
+        "mean_width": float(np.mean(upper - lower)),
+    }
+    scores = {"r2": numbers.r2, "rmse": numbers.rmse, "mae": numbers.mae}
+    return {"scores": scores, "interval": interval}
+
+
+def rank_importances(
+    names: Sequence[str], importances: Floats, deviations: Floats | None
+) -> list[dict[str, Any]]:
+    """Columns, the most important first; empty if there was no time to compute importances."""
+    if np.isnan(importances).any():
+        return []
+    return [
+        {
+            "column": names[place],
+            "importance": float(importances[place]),
+            "deviation": None if deviations is None else float(deviations[place]),
+        }
+        for place in np.argsort(-importances, kind="stable")
+    ]
+
+
+def print_fit(result: dict[str, Any]) -> None:
+    typer.echo()
+    print_scores(result["scores"], "Out-of-fold scores")
+    if "interval" in result:
+        print_interval(result["interval"])
+    typer.echo("\nMembers with the largest weights")
+    members = [
+        {**row, "score": f"{row['score']:.3f}", "weight": f"{100 * row['weight']:.0f} %"}
+        for row in result["members"]
+    ]
+    columns = ["configuration", "iteration", "score", "weight"]
+    print_table(columns, members, right=["score", "weight"])
+    if result["importances"]:
+        title = "\nImportances (increase of the error when the column is shuffled)"
+        print_importances(result["importances"], title, N_IMPORTANCES)
+    took, size = format_seconds(result["seconds"]), format_size(result["size"])
+    typer.echo(f"\nWrote {result['model']} ({size}) after {took}")
+    if result["report"]:
+        typer.echo(f"Wrote {result['report']}")
+    option = "--interval 0.9" if result["task"] == "regression" else "--proba"
+    typer.echo(f"Next: muddle predict {result['model']} NEW.csv {option} -o predictions.csv")

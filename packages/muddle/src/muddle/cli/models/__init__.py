@@ -1,1 +1,0 @@
-"""Commands that fit a model and use it: fit, predict, evaluate, explain, info."""

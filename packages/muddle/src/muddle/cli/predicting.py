@@ -1,0 +1,527 @@
+"""`muddle predict`, `evaluate` and `explain`: a model on the rows of a file."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import typer
+from numpy.typing import NDArray
+
+from muddle.cli.fitting import find_gaps, note_decimal, rank_importances, to_floats
+from muddle.cli.info import ModelFile
+from muddle.cli.output import Notes, count, print_interval, print_scores, print_table
+from muddle.errors import DataFormatError, MissingPackageError
+from muddle.tables.read import (
+    WHOLE,
+    Chunk,
+    OpenTable,
+    TextOptions,
+    check_column,
+    describe_separator,
+    hint_decimal,
+    no_rows,
+    open_table,
+    show_names,
+)
+from muddle.tables.write import open_output
+from muddle_runtime.parameters import suggest
+from muddle_runtime.tables import list_columns
+from muddle_runtime.whole_file import check_place, write_whole
+
+Floats = NDArray[np.float64]
+
+MOST_CLASSES = 20  # in a confusion matrix that is printed
+PICTURES = (".png", ".svg", ".pdf")
+MEASURES = {
+    "regression": "increase of the squared error, divided by the target's variance, when shuffled",
+    "classification": "increase of the log-loss when shuffled",
+    "fit": "increase of the squared error, divided by the variance, when shuffled",
+}
+
+
+# Rows of a file in the form that the model needs.
+
+
+def check_columns(
+    table: OpenTable, file: ModelFile, notes: Notes, target: str | None = None
+) -> None:
+    """Raise if a column is missing that the model needs; add a note on columns it does not know."""
+    names = [name for name in table.names if name != target]
+    if not file.named:
+        if len(names) != len(file.names):
+            raise DataFormatError(
+                f"{table.title} must have the {len(file.names)} columns of the training table in "
+                f"the same order, as the model does not know their names, got {len(names)}."
+            )
+        return
+    missing = [name for name in file.used if name not in names]
+    unknown = [name for name in names if name not in {*file.names, *file.aside}]
+    if missing:
+        separator = ""
+        if table.separator is not None:
+            separator = f" (separator: {describe_separator(table.separator)})"
+        raise DataFormatError(
+            f"{table.title} must have the columns of the training table, but lacks "
+            f"{list_columns(missing)}.{suggest(missing[0], set(names) - set(file.names))} It has "
+            f"{show_names(table.names)}{separator}."
+        )
+    if unknown:
+        verb = "were" if len(unknown) > 1 else "was"
+        notes.add(f"{list_columns(unknown)} {verb} not in the training table; ignoring.")
+
+
+def prepare_rows(
+    table: OpenTable, chunk: Chunk, file: ModelFile, target: str | None = None
+) -> pd.DataFrame:
+    """The columns of the training table, with the types they had there."""
+    if file.named:
+        frame = chunk.frame[[name for name in file.names if name in chunk.frame]]
+    else:
+        frame = chunk.frame.drop(columns=[target] if target in chunk.frame else [])
+        frame = frame.set_axis(list(file.names), axis=1)
+    if chunk.lines is not None:
+        columns = {}
+        for name in frame.columns:
+            texts = frame[name].to_numpy(dtype=object)
+            gaps = frame[name].isin(file.missing).to_numpy()
+            values = np.where(gaps, np.nan, texts)
+            if name in file.numeric:
+                values = pd.to_numeric(values, errors="coerce").astype(float)
+                wrong = np.flatnonzero(np.isnan(values) & ~gaps)
+                if len(wrong):
+                    text = texts[wrong[0]]
+                    raise DataFormatError(
+                        f"column {name!r} must contain numbers as in the training table, got "
+                        f"{text!r} in line {chunk.lines[wrong[0]]} of {table.title}. Correct the "
+                        f"value, or leave it empty if it is missing.{hint_decimal(text)}"
+                    )
+            columns[name] = values
+        frame = pd.DataFrame(columns, index=frame.index)
+    # Integers as names tell the model that the columns have none.
+    return frame if file.named else frame.set_axis(range(frame.shape[1]), axis=1)
+
+
+def each_prepared(
+    table: OpenTable, file: ModelFile, notes: Notes, target: str | None = None
+) -> Iterator[tuple[Chunk, pd.DataFrame]]:
+    """The chunks of a table and their rows for the model; a table without rows is an error."""
+    check_columns(table, file, notes, target)
+    note_decimal(table, notes)
+    for chunk in table.chunks:
+        yield chunk, prepare_rows(table, chunk, file, target)
+    if not table.n_rows:
+        raise no_rows(table)
+    if table.n_blank:
+        notes.add(f"{count(table.n_blank, 'blank line')} left out.")
+
+
+# predict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outputs:
+    """The outputs that are wanted per row besides the prediction."""
+
+    proba: bool = False
+    interval: float | None = None
+    quantiles: tuple[float, ...] = ()
+
+
+def check_outputs(outputs: Outputs, file: ModelFile) -> None:
+    """Raise, before any work, if the model cannot give these outputs."""
+    if outputs.proba and file.task != "classification":
+        raise ValueError(
+            "--proba is for classes, and this model predicts numbers. Use --interval or --quantile."
+        )
+    for option, asked in (("--interval", outputs.interval), ("--quantile", outputs.quantiles)):
+        if asked is None or asked == ():
+            continue
+        if file.task != "regression":
+            raise ValueError(
+                f"{option} is for numbers, and this model predicts classes. Use --proba."
+            )
+        if not file.has_intervals:
+            raise ValueError(
+                f"{option} needs a MuddleRegressor, got a model of {file.estimator}, which has no "
+                "intervals."
+            )
+        for level in np.ravel(asked):
+            if not 0 < level < 1:
+                hint = f" Did you mean {level / 100:g}?" if 1 < level < 100 else ""
+                raise ValueError(f"{option} must lie between 0 and 1, got {level:g}.{hint}")
+
+
+def predict_file(
+    file: ModelFile,
+    data: str,
+    options: TextOptions,
+    output: str,
+    notes: Notes,
+    *,
+    outputs: Outputs,
+    keep: list[str] | None,
+    chunk_rows: int,
+    as_json: bool,
+) -> int:
+    """Read, predict and write chunk by chunk; return the number of rows.
+
+    keep: columns to copy to the front of the output; None: all.
+    """
+    from muddle.page.drift import DriftCounter
+
+    drift = None if file.summary is None else DriftCounter(file.summary)
+    with open_table(data, options, chunk_rows) as table:
+        names = table.names if keep is None else keep
+        for name in names:
+            check_column(name, table.names, table.title, "--keep")
+        prepared = each_prepared(table, file, notes)
+        first = next(prepared)  # errors in the first rows come before anything is written
+        with open_output(output, as_json=as_json) as write:
+            for chunk, rows in chain([first], prepared):
+                with notes.take_warnings(per_chunk=True), _locate_rows(table, chunk):
+                    predicted = predict_rows(file, rows, outputs)
+                    if drift is not None:
+                        drift.add(rows)
+                write(_join(table, chunk.keep(names), predicted))
+    notes.count_repeated()
+    for finding in [] if drift is None else drift.findings():
+        notes.add(finding.text)
+    return table.n_rows
+
+
+def predict_rows(file: ModelFile, rows: pd.DataFrame, outputs: Outputs) -> pd.DataFrame:
+    """The columns of the output for some rows."""
+    model = file.model
+    columns: dict[str, Any] = {}
+    if file.task == "classification":
+        probabilities = np.asarray(model.predict_proba(rows))
+        columns["prediction"] = model.classes_[probabilities.argmax(axis=1)]
+        if outputs.proba:
+            for place, name in enumerate(model.classes_.tolist()):
+                columns[f"probability_{name}"] = probabilities[:, place]
+        return pd.DataFrame(columns)
+    columns |= _name_targets("prediction", model.predict(rows))
+    if outputs.interval is not None:
+        bounds = np.asarray(model.predict_interval(rows, coverage=outputs.interval))
+        columns |= _name_targets("lower", bounds[..., 0])
+        columns |= _name_targets("upper", bounds[..., 1])
+    if outputs.quantiles:
+        values = np.asarray(model.predict(rows, quantiles=list(outputs.quantiles)))
+        for place, level in enumerate(outputs.quantiles):
+            columns |= _name_targets(f"quantile_{level:g}", values[..., place])
+    return pd.DataFrame(columns)
+
+
+def _name_targets(name: str, values: Any) -> dict[str, Floats]:
+    """One column, or one per target of a model with several."""
+    values = np.asarray(values)
+    if values.ndim == 1:
+        return {name: values}
+    return {f"{name}_{target}": values[:, target] for target in range(values.shape[1])}
+
+
+@contextmanager
+def _locate_rows(table: OpenTable, chunk: Chunk) -> Iterator[None]:
+    """Messages of the model count rows from the start of the chunk: add where that is."""
+    try:
+        yield
+    except ValueError as error:
+        if chunk.first_row == 0:
+            raise
+        raise DataFormatError(
+            f"{error} (Rows are counted from row {chunk.first_row} of {table.title}.)"
+        ) from error
+
+
+def _join(table: OpenTable, kept: pd.DataFrame, predicted: pd.DataFrame) -> pd.DataFrame:
+    both = sorted(set(kept.columns) & set(predicted.columns))
+    if both:
+        raise DataFormatError(
+            f"a kept column of {table.title} must not have the name of an output column, got "
+            f"{both[0]!r}. Do not keep it, or rename it."
+        )
+    return pd.concat([kept.reset_index(drop=True), predicted], axis=1)
+
+
+# evaluate
+
+
+def read_labelled(
+    file: ModelFile, data: str, options: TextOptions, target: str | None, notes: Notes
+) -> tuple[str, pd.DataFrame, NDArray[Any] | None]:
+    """Title of a file, its rows with a target, and the targets: numbers, or positions of classes.
+
+    Without a column of targets, all rows and None.
+    """
+    with open_table(data, options, WHOLE) as table:
+        if target is not None:
+            check_column(target, table.names, table.title, "--target")
+        elif file.target in table.names:
+            target = file.target
+        pairs = list(each_prepared(table, file, notes, target))
+    rows = pd.concat([prepared for _, prepared in pairs], ignore_index=True)
+    if target is None:
+        return table.title, rows, None
+    labels = pd.concat([chunk.frame[target] for chunk, _ in pairs], ignore_index=True)
+    gaps = find_gaps(labels, file.missing, table.title, notes)
+    rows, labels = rows[~gaps].reset_index(drop=True), labels[~gaps]
+    if file.task == "regression":
+        return table.title, rows, _read_numbers(table.title, labels)
+    classes = file.model.classes_
+    codes = match_labels(labels.tolist(), classes)
+    unknown = codes < 0
+    if unknown.any():
+        raise DataFormatError(
+            f"every target of {table.title} must be a class of the model "
+            f"({show_names(classes.tolist())}), got {labels[unknown].tolist()[0]!r} in "
+            f"{unknown.sum()} of {len(codes)} rows. Leave these rows out."
+        )
+    return table.title, rows, codes
+
+
+def _read_numbers(title: str, labels: "pd.Series[Any]") -> Floats:
+    values = to_floats(labels)
+    wrong = np.flatnonzero(~np.isfinite(values))
+    if len(wrong):
+        raise DataFormatError(
+            f"the target {labels.name!r} of {title} must be numbers, got "
+            f"{labels.tolist()[wrong[0]]!r}."
+        )
+    return values
+
+
+def match_labels(labels: Sequence[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
+    """Position of each label among the classes, -1 if it is none; 1, 1.0 and "1" are the same."""
+    places = {_spell_label(name): place for place, name in enumerate(classes.tolist())}
+    return np.array([places.get(_spell_label(label), -1) for label in labels], dtype=np.int64)
+
+
+def _spell_label(label: Any) -> str:
+    """A label as text, the same whether a file or a program wrote it."""
+    if isinstance(label, (bool, np.bool_)):
+        return str(bool(label))
+    try:
+        number = float(label)
+    except (TypeError, ValueError):
+        return str(label)
+    # "007" is a code, not the class 7.
+    if isinstance(label, str) and label[:1] == "0" and label[1:2].isdigit():
+        return label
+    return str(int(number)) if number.is_integer() else repr(number)
+
+
+def evaluate_file(
+    file: ModelFile,
+    data: str,
+    options: TextOptions,
+    target: str | None,
+    interval: float,
+    notes: Notes,
+) -> dict[str, Any]:
+    """Scores of a model on a file as plain data."""
+    if file.has_intervals:
+        check_outputs(Outputs(interval=interval), file)
+    title, rows, y = read_labelled(file, data, options, target, notes)
+    if y is None:
+        expected = "" if file.target is None else f" ({file.target!r} in the training table)"
+        raise DataFormatError(
+            f"{title} must have a column of targets{expected}. Name it with --target."
+        )
+    scores = score_rows(file, rows, y, interval)
+    facts = {"model": str(file.path), "data": title, "task": file.task, "rows": len(rows)}
+    return {**facts, **scores}
+
+
+def score_rows(
+    file: ModelFile, rows: pd.DataFrame, y: NDArray[Any], interval: float
+) -> dict[str, Any]:
+    """Scores and, besides them, facts about the intervals or the confusion matrix."""
+    if file.task == "classification":
+        return _score_classes(file, np.asarray(file.model.predict_proba(rows)), y)
+    predicted = np.asarray(file.model.predict(rows))
+    if predicted.ndim == 2:
+        raise DataFormatError(
+            f"the model must predict one target, got one that predicts {predicted.shape[1]}. Use "
+            "its `score` in Python."
+        )
+    errors = predicted - y
+    total = float(np.sum((y - y.mean()) ** 2))
+    scores = {
+        "r2": 1.0 - float(np.sum(errors**2)) / total if total > 0 else None,
+        "rmse": float(np.sqrt(np.mean(errors**2))),
+        "mae": float(np.mean(np.abs(errors))),
+    }
+    if not file.has_intervals:
+        return {"scores": scores}
+    lower, upper = np.asarray(file.model.predict_interval(rows, coverage=interval)).T
+    facts = {
+        "level": interval,
+        "coverage": float(np.mean((y >= lower) & (y <= upper))),
+        "mean_width": float(np.mean(upper - lower)),
+    }
+    return {"scores": scores, "interval": facts}
+
+
+def _score_classes(
+    file: ModelFile, probabilities: Floats, codes: NDArray[np.int64]
+) -> dict[str, Any]:
+    from sklearn.metrics import confusion_matrix
+
+    from muddle.scores import score_classification
+
+    places = np.arange(probabilities.shape[1])
+    predicted = probabilities.argmax(axis=1)
+    found = score_classification(
+        codes, predicted, probabilities=probabilities, seen=places, n_classes=len(places)
+    )
+    scores = {name: found[name] for name in ("accuracy", "auc", "log_loss")}
+    counts = confusion_matrix(codes, predicted, labels=places)
+    return {
+        "scores": {**scores, "calibration_error": found["ece"]},
+        "confusion": {"classes": file.model.classes_.tolist(), "counts": counts.tolist()},
+    }
+
+
+def print_evaluation(result: dict[str, Any]) -> None:
+    title = f"{result['data']}: {result['rows']:,} rows, {result['task']}"
+    print_scores(result["scores"], title)
+    if "interval" in result:
+        print_interval(result["interval"])
+    if "confusion" not in result:
+        return
+    names = [str(name) for name in result["confusion"]["classes"]]
+    if len(names) > MOST_CLASSES:
+        typer.echo(f"Confusion matrix of {len(names)} classes: use --json")
+        return
+    typer.echo("\nConfusion matrix: true class (rows), predicted class (columns)")
+    rows = [
+        {"": name, **dict(zip(names, counts, strict=True))}
+        for name, counts in zip(names, result["confusion"]["counts"], strict=True)
+    ]
+    print_table(["", *names], rows)
+
+
+# explain
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Columns, the most important first, and how their importances were measured."""
+
+    importances: list[dict[str, Any]]
+    source: str
+    measure: str
+
+
+def read_importances(file: ModelFile) -> Explanation:
+    """The importances that the fit computed on rows its nets had not seen."""
+    if file.importances is None or np.isnan(file.importances).any():
+        raise DataFormatError(
+            f"{file.path} has no importances from its fit. Pass rows with a target: muddle "
+            f"explain {file.path} DATA."
+        )
+    ranked = rank_importances(file.names, file.importances, file.importances_std)
+    return Explanation(ranked, "From the fit", MEASURES["fit"])
+
+
+def explain_file(
+    file: ModelFile,
+    data: str,
+    options: TextOptions,
+    target: str | None,
+    notes: Notes,
+    *,
+    max_rows: int,
+    repeats: int,
+    seed: int,
+) -> Explanation | None:
+    """Importances on the rows of a file; None if it has no targets."""
+    title, X, y = read_labelled(file, data, options, target, notes)
+    if y is None:
+        notes.add(
+            f"{title} has no column of targets, so these are the importances from the fit. Name "
+            "the column with --target."
+        )
+        return None
+    rng = np.random.default_rng(seed)
+    if len(X) > max_rows:
+        notes.add(f"{max_rows:,} of {len(X):,} rows drawn at random: --max-rows uses more.")
+        chosen = np.sort(rng.permutation(len(X))[:max_rows])
+        X, y = X.iloc[chosen].reset_index(drop=True), y[chosen]
+    places = [place for place, name in enumerate(file.names) if name in file.used]
+    error = make_error(file, y)
+    base = error(X)
+    rises = np.zeros((repeats, len(file.names)))  # columns that the model does not use stay 0
+    for repeat in range(repeats):
+        # One order for all columns of a repeat: they are compared on the same exchange of rows.
+        order = rng.permutation(len(X))
+        for place in places:
+            label = file.names[place] if file.names[place] in X.columns else place
+            shuffled = X.copy(deep=False)
+            shuffled[label] = X[label].array[order]
+            rises[repeat, place] = error(shuffled) - base
+    ranked = rank_importances(file.names, rises.mean(axis=0), rises.std(axis=0))
+    return Explanation(ranked, f"{title}, {len(X):,} rows", MEASURES[file.task])
+
+
+def make_error(file: ModelFile, y: NDArray[Any]) -> Callable[[pd.DataFrame], float]:
+    """The error of the model on rows with these targets."""
+    if file.task == "classification":
+
+        def log_loss(rows: pd.DataFrame) -> float:
+            probabilities = np.asarray(file.model.predict_proba(rows))[np.arange(len(y)), y]
+            return float(-np.log(np.maximum(probabilities, np.finfo(np.float64).eps)).mean())
+
+        return log_loss
+    variance = float(np.var(y))
+    if variance == 0:
+        raise DataFormatError("the target must vary, got the same value in every row.")
+
+    def squared_error(rows: pd.DataFrame) -> float:
+        predicted = np.asarray(file.model.predict(rows))
+        if predicted.ndim == 2:
+            raise DataFormatError("the model must predict one target, got one with several.")
+        return float(np.mean((predicted - y) ** 2)) / variance
+
+    return squared_error
+
+
+def check_plot(plot: Path) -> None:
+    """Raise, before any work, if the picture cannot be drawn or written."""
+    if plot.suffix.lower() not in PICTURES:
+        raise ValueError(f"--plot must end in {', '.join(PICTURES)}, got {plot}.")
+    check_place(plot.expanduser())
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise MissingPackageError(
+            "--plot needs the package matplotlib: pip install 'muddle[plot]'."
+        ) from error
+
+
+def draw_importances(path: Path, importances: list[dict[str, Any]], top: int) -> None:
+    """Write the picture."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    from muddle.page.plots import plot_importances
+
+    # Without pyplot, which would look for a display.
+    height = max(2.4, 1.2 + 0.28 * min(top, len(importances)))
+    figure = Figure(figsize=(7, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    deviations = [row["deviation"] for row in importances]
+    plot_importances(
+        [row["importance"] for row in importances],
+        None if None in deviations else deviations,
+        [row["column"] for row in importances],
+        top=top,
+        ax=figure.add_subplot(),
+    )
+    with write_whole(path.expanduser()) as file:
+        figure.savefig(file, format=path.suffix[1:].lower())

@@ -1,0 +1,376 @@
+"""A FittedModel as one ONNX graph, from the columns of a table to predictions.
+
+The table becomes features in float64 (onnx_tables.py). The nets of a member run side by side in
+float32, one product per layer; their heads' outputs become predictions in float64 again. A new
+kind of representation is one function in REPRESENTATIONS, a new view one in VIEWS.
+
+Shapes: N rows, F features of which the first P are numbers, V features that a net sees, S distinct
+views, K nets, H hidden units, C label columns.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muddle import __version__
+from muddle.errors import MissingPackageError
+from muddle_runtime.columns import FloatArray
+from muddle_runtime.fitted import FittedModel, Member
+from muddle_runtime.forward import BinsView, Nets, PlainView, View, WavesView
+from muddle_runtime.intervals import rows_needed
+from muddle_runtime.labels import (
+    LEAST_LOG_PROBABILITY,
+    Calibration,
+    ClassTarget,
+    NormalScores,
+    NumberTarget,
+)
+from muddle_runtime.parameters import check_fraction
+from muddle_runtime.whole_file import check_place, write_whole
+
+try:
+    import onnx
+except ImportError as error:
+    raise MissingPackageError(
+        "to_onnx needs the package onnx: pip install 'muddle[onnx]'."
+    ) from error
+
+from onnx import ModelProto, TensorProto, helper
+
+from muddle.export.onnx_tables import (
+    DOUBLE,
+    FLOAT,
+    MATRIX,
+    ML_DOMAIN,
+    ROWS,
+    Features,
+    Graph,
+    Inputs,
+    Value,
+    describe_columns,
+    find_columns,
+    join,
+    write_features,
+)
+
+# onnxruntime reads these since 1.10, of December 2021; nothing here needs anything newer.
+OPSET, ML_OPSET, IR_VERSION = 15, 2, 8
+SCHEMA_KEY = "muddle"
+PREDICTION, LOWER, UPPER = "prediction", "lower", "upper"
+LABEL, PROBABILITIES = "label", "probabilities"
+LABEL_TYPES = {
+    "b": ("bool", TensorProto.BOOL),
+    "i": ("int64", TensorProto.INT64),
+    "f": ("double", TensorProto.DOUBLE),
+    "U": ("string", TensorProto.STRING),
+}
+# A power nearer to 0 (or to 2) than this counts as this far away: the curve is the same to 8
+# digits.
+LEAST_POWER = 1e-8
+
+
+def export_model(
+    model: FittedModel, path: str | PathLike[str], *, interval: float | None = None
+) -> Path:
+    """Write a fitted model, its preprocessing included, as an ONNX file and return the path.
+
+    The graph is checked, and the file is written whole or not at all. interval: coverage of
+    prediction intervals, which become two more outputs (MuddleRegressor).
+    """
+    if interval is not None:
+        check_fraction("interval", interval)
+    place = Path(path)
+    check_place(place)
+    built = build_model(model, interval)
+    with write_whole(place) as file:
+        file.write(built.SerializeToString())
+    return place
+
+
+def build_model(model: FittedModel, interval: float | None = None) -> ModelProto:
+    """The model as ONNX, checked."""
+    half_widths = None if interval is None else _find_half_widths(model, interval)
+    outputs = _describe_outputs(model, interval)
+    names = [output["name"] for output in outputs]
+    columns = find_columns(model.table, names)
+    graph = Graph([*(column.input for column in columns), *names, MATRIX])
+    features = write_features(model.table, Inputs(graph, model.table, columns))
+    if model.selection is not None:
+        model = model.subset(model.selection.choose())
+    if isinstance(model.target, NumberTarget):
+        _write_regression(model, model.target, features, half_widths)
+    else:
+        _write_classification(model, model.target, features)
+    built = helper.make_model(
+        graph.build(model.estimator),
+        opset_imports=[helper.make_opsetid("", OPSET), helper.make_opsetid(ML_DOMAIN, ML_OPSET)],
+        ir_version=IR_VERSION,
+        producer_name="muddle",
+        producer_version=__version__,
+        doc_string=f"{model.estimator} of muddle, with the preprocessing of its table.",
+    )
+    schema = {
+        "estimator": model.estimator,
+        "task": model.task,
+        "columns": describe_columns(model.table, columns),
+        "outputs": outputs,
+    }
+    helper.set_model_props(built, {SCHEMA_KEY: json.dumps(schema, ensure_ascii=False)})
+    onnx.checker.check_model(built, full_check=True)
+    return built
+
+
+# --- outputs -------------------------------------------------------------------------------------
+
+
+def _describe_outputs(model: FittedModel, interval: float | None) -> list[dict[str, Any]]:
+    """The outputs, for the metadata of the model."""
+    if isinstance(model.target, ClassTarget):
+        classes = _read_classes(model.target)
+        return [
+            {"name": LABEL, "type": LABEL_TYPES[classes.dtype.kind][0]},
+            {"name": PROBABILITIES, "type": "float", "classes": classes.tolist()},
+        ]
+    outputs: list[dict[str, Any]] = [{"name": PREDICTION, "type": "double"}]
+    if interval is not None:
+        outputs += [{"name": n, "type": "double", "coverage": interval} for n in (LOWER, UPPER)]
+    return outputs
+
+
+def _find_half_widths(model: FittedModel, interval: float) -> FloatArray:
+    """Spreads that an interval of this coverage extends to either side, per output."""
+    if model.spread is None:
+        raise ValueError(
+            "interval needs a MuddleRegressor, which has prediction intervals, got "
+            f"interval={interval} for a {model.estimator}. Leave it out."
+        )
+    conformal = model.spread.conformal
+    half_widths = np.array([one.half_width(interval) for one in conformal])
+    if not np.isfinite(half_widths).all():
+        raise ValueError(
+            f"interval={interval} needs at least {rows_needed(interval)} training rows for finite "
+            f"bounds, got {len(conformal[0].scores)}. Ask for less, or fit on more rows."
+        )
+    return half_widths
+
+
+def _read_classes(target: ClassTarget) -> NDArray[Any]:
+    """The classes as an array of one of the types that an output can have."""
+    labels = [one.item() if isinstance(one, np.generic) else one for one in target.classes]
+    classes = np.array(labels)
+    kinds = {type(label) for label in labels}
+    if len(kinds) > 1 or classes.dtype.kind not in LABEL_TYPES:
+        names = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise ValueError(
+            "classes must be all text, all whole numbers (within 64 bits), all numbers or all "
+            f"booleans to be an output of an ONNX graph, got {names}. Fit with such labels."
+        )
+    return classes
+
+
+def _write_regression(
+    model: FittedModel, target: NumberTarget, features: Features, half_widths: FloatArray | None
+) -> None:
+    labels = _write_labels(model, features)
+    if target.bounds is not None:
+        labels = labels.clip(*target.bounds)
+    values = {PREDICTION: labels}
+    if half_widths is not None:
+        half = _write_spread(model, features) * half_widths
+        values |= {LOWER: labels - half, UPPER: labels + half}
+    shape = (ROWS,) if target.one_output else (ROWS, len(target.scale.mean))
+    for name, value in values.items():
+        value = _refuse_rows(value * target.scale.deviation + target.scale.mean, features)
+        if target.one_output:
+            value = value.apply("Squeeze", np.array([1]))
+        value.graph.add_output(name, value, DOUBLE, shape)
+
+
+def _write_classification(model: FittedModel, target: ClassTarget, features: Features) -> None:
+    graph, classes = features.matrix.graph, _read_classes(target)
+    if model.calibration is None:
+        probabilities = _write_mean_probability(model, target, features)
+    else:
+        probabilities = _calibrate(_write_labels(model, features), model.calibration)
+    likeliest = probabilities.apply("ArgMax", axis=1, keepdims=0)
+    kind = classes.dtype.kind
+    label = graph.add("Gather", classes.astype(object) if kind == "U" else classes, likeliest)
+    graph.add_output(LABEL, label, LABEL_TYPES[kind][1], (ROWS,))
+    probabilities = _refuse_rows(probabilities, features).cast(FLOAT)
+    graph.add_output(PROBABILITIES, probabilities, FLOAT, (ROWS, len(classes)))
+
+
+def _refuse_rows(value: Value, features: Features) -> Value:
+    """NaN in rows for which `predict` raises an error, as a graph cannot."""
+    return value if features.refusal is None else value + features.refusal
+
+
+# --- from members to labels, probabilities and spreads -------------------------------------------
+
+
+def _write_labels(model: FittedModel, features: Features) -> Value:
+    """The weighted sum of the members, or the mean of selected nets. (N, C) double"""
+    terms = []
+    for member in model.members:
+        n_nets = member.representation.n_nets
+        share = 1 / model.n_nets if member.weight is None else member.weight / n_nets
+        if not share:  # it only tells the size of errors
+            continue
+        if member.normal is None:
+            terms.append(_write_outputs(member, share * member.head, features).sum(0))
+        else:
+            outputs = _write_outputs(member, member.head, features)
+            terms.append(_undo_normal(outputs, member.normal).sum(0) * share)
+    if not terms:  # nothing was learnt: the offset alone, in every row
+        terms = [(features.matrix * 0.0).sum(1, keepdims=True)]
+    labels = _add_up(terms)
+    return labels if model.offset is None else labels + model.offset
+
+
+def _write_outputs(member: Member, head: FloatArray, features: Features) -> Value:
+    """The output of each net of a member with these heads. head (K, H, C) -> (K, N, C) double"""
+    hidden = REPRESENTATIONS[type(member.representation)](member.representation, features)
+    return (hidden @ head.astype(np.float32)).cast(DOUBLE)
+
+
+def _add_up(terms: Sequence[Value]) -> Value:
+    first, *rest = terms
+    return first.apply("Sum", *rest) if rest else first
+
+
+def _undo_normal(outputs: Value, normal: NormalScores) -> Value:
+    """The inverse of the Yeo-Johnson power, each side of 0 by its own formula."""
+    within = outputs.clip(normal.least, normal.most) * normal.scale.deviation + normal.scale.mean
+    above = _undo_power(within.apply("Max", 0.0), normal.powers)
+    below = _undo_power(within.apply("Min", 0.0).apply("Neg"), 2 - normal.powers)
+    return above - below
+
+
+def _undo_power(size: Value, powers: FloatArray) -> Value:
+    """(1 + power * size) ** (1 / power) - 1, which is 0 where size is 0"""
+    powers = np.where(np.abs(powers) < LEAST_POWER, LEAST_POWER, powers)
+    return (size * powers + 1.0) ** (1 / powers) - 1.0
+
+
+def _write_spread(model: FittedModel, features: Features) -> Value:
+    """Likely sizes of errors, as labels. (N, C) double"""
+    spread = model.spread
+    assert spread is not None
+    heads = spread.head / len(spread.head)
+    raw = _write_outputs(model.members[spread.member], heads, features).sum(0) + spread.mean
+    mean, floor, ceiling, exponent = (
+        np.array([getattr(one, name) for one in spread.spreads], dtype=np.float64)
+        for name in ("mean", "floor", "ceiling", "exponent")
+    )
+    return (raw.clip(floor, ceiling) / mean) ** exponent * mean
+
+
+def _calibrate(scores: Value, calibration: Calibration) -> Value:
+    """softmax(slopes * scores + biases); the score s of two classes counts as ∓s/2."""
+    slopes = calibration.slopes
+    if len(slopes) == 2:
+        slopes = slopes * [-0.5, 0.5]
+    log_p = (scores * slopes + calibration.biases).apply("LogSoftmax", axis=1)
+    probabilities = log_p.apply("Max", LEAST_LOG_PROBABILITY).apply("Exp")
+    return probabilities / probabilities.sum(1, keepdims=True)
+
+
+def _write_mean_probability(model: FittedModel, target: ClassTarget, features: Features) -> Value:
+    """Probabilities by each net at its own temperature, averaged. (N, classes)"""
+    assert model.temperatures is not None
+    terms, first = [], 0
+    for member in model.members:
+        last = first + member.representation.n_nets
+        scores = _write_outputs(member, member.head, features)
+        if target.zero_one:
+            scores = scores * 2.0 - 1.0
+        sharpness = (1 / model.temperatures[first:last])[:, None, None]
+        if len(target.classes) == 2:
+            sharpness = sharpness * [-0.5, 0.5]  # the softmax of these is the sigmoid of the score
+        terms.append((scores * sharpness).apply("Softmax", axis=2).sum(0))
+        first = last
+    return _add_up(terms) / float(model.n_nets)
+
+
+# --- representations: features -> hidden units ---------------------------------------------------
+
+
+def _write_nets(nets: Nets, features: Features) -> Value:
+    """Last hidden layers. (N, F) -> (K, N, H) float32"""
+    layer = _write_views(nets.views, features)
+    first = np.stack([nets.first_weight(net) for net in range(nets.n_nets)]).astype(np.float32)
+    for weight, bias in zip((first, *nets.weights[1:]), nets.biases, strict=True):
+        layer = layer @ weight + bias
+        if nets.activation == "mish":  # newer operator sets alone have an operation for it
+            layer = layer * layer.apply("Softplus").apply("Tanh")
+        else:
+            layer = layer.apply(ACTIVATIONS[nets.activation])
+    return layer
+
+
+ACTIVATIONS = {"relu": "Relu", "selu": "Selu", "tanh": "Tanh"}
+REPRESENTATIONS: Mapping[type, Callable[[Any, Features], Value]] = {Nets: _write_nets}
+
+
+def _write_views(views: Sequence[View], features: Features) -> Value:
+    """(K, N, V) float32 for the view of each net, or (1, N, V) if all nets have the same view"""
+    distinct = list(dict.fromkeys(views))
+    if isinstance(distinct[0], PlainView):
+        del distinct[1:]
+    seen = VIEWS[type(distinct[0])](distinct, features)
+    if len(distinct) == 1 or len(distinct) == len(views):
+        return seen
+    return seen.apply("Gather", np.array([distinct.index(view) for view in views]), axis=0)
+
+
+def _write_plain(views: Sequence[PlainView], features: Features) -> Value:
+    """(N, F) -> (1, N, F)"""
+    return features.matrix.cast(FLOAT).apply("Unsqueeze", np.array([0]))
+
+
+def _write_bins(views: Sequence[BinsView], features: Features) -> Value:
+    """Numbers as fillings of their bins, and the other features. (N, F) -> (S, N, V)"""
+    return join([_fill_bins(view, features.matrix) for view in views], axis=0)
+
+
+def _fill_bins(view: BinsView, matrix: Value) -> Value:
+    """(N, F) -> (1, N, V)"""
+
+    def extend(array: FloatArray, rest: float) -> FloatArray:
+        """The other features count as bins that begin at 0 and never end."""
+        return np.append(array.ravel()[view.kept], np.full(view.n_features - view.n_numbers, rest))
+
+    numbers = matrix.take(view.sources, view.n_features)
+    filled = (numbers - extend(view.starts, 0.0)) / extend(view.widths, 1.0)
+    filled = filled.clip(extend(view.least, -np.inf), extend(view.most, np.inf))
+    return filled.cast(FLOAT).apply("Unsqueeze", np.array([0]))
+
+
+def _write_waves(views: Sequence[WavesView], features: Features) -> Value:
+    """The features, and curves of the numbers: one product mixes all cosines. -> (S, N, V)"""
+    n_views, n_features = len(views), views[0].n_features
+    n_numbers, _, n_curves = views[0].mixtures.shape
+    single = features.matrix.cast(FLOAT)
+    source, dtype = (single, np.float32) if features.bounded else (features.matrix, np.float64)
+    turns = 2 * np.pi * np.stack([view.frequencies for view in views])
+    phases = np.stack([view.phases for view in views]) + np.pi / 2  # a cosine is a sine further on
+    mixtures = np.stack([view.mixtures for view in views]).astype(dtype)
+    numbers = source.take(np.arange(n_numbers), n_features)
+    numbers = numbers.apply("Transpose", perm=[1, 0]).apply("Unsqueeze", np.array([2]))  # (P, N, 1)
+    angles = numbers * turns[:, :, None].astype(dtype) + phases[:, :, None].astype(dtype)
+    curves = angles.apply("Sin") @ mixtures  # (S, P, N, curves)
+    curves = curves.apply("Transpose", perm=[0, 2, 1, 3])
+    curves = curves.apply("Reshape", np.array([n_views, -1, n_numbers * n_curves])).cast(FLOAT)
+    return join([single.apply("Expand", np.array([n_views, 1, 1])), curves], axis=2)
+
+
+VIEWS: Mapping[type, Callable[[Any, Features], Value]] = {
+    PlainView: _write_plain,
+    BinsView: _write_bins,
+    WavesView: _write_waves,
+}

@@ -1,1 +1,0 @@
-"""Tables in files: read whole or in chunks, written whole or not at all."""

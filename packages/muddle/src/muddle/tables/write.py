@@ -1,0 +1,153 @@
+"""A table written to a file chunk by chunk; the file appears at its place when it is complete."""
+
+import gzip
+import io
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import pandas as pd
+
+from muddle.errors import MissingPackageError
+from muddle.tables.read import STREAM
+from muddle_runtime.whole_file import check_place, write_whole
+
+TEXT_SUFFIXES = {".csv": ",", ".tsv": "\t"}
+TYPED_SUFFIXES = (".parquet", ".feather")
+
+Write = Callable[[pd.DataFrame], None]  # adds rows; every chunk has the same columns
+
+
+def check_output(path: str) -> None:
+    """Raise, before any work, if a table cannot be written to this path."""
+    if path == STREAM:
+        return
+    suffix = _suffix(path)
+    if suffix not in TEXT_SUFFIXES and suffix not in TYPED_SUFFIXES:
+        raise ValueError(
+            "the output must end in .csv, .tsv, .csv.gz, .tsv.gz, .parquet or .feather, got "
+            f"{path}."
+        )
+    if suffix in TYPED_SUFFIXES:
+        _import_pyarrow(path)
+    check_place(Path(path).expanduser())
+
+
+@contextmanager
+def open_output(path: str, *, as_json: bool = False) -> Iterator[Write]:
+    """A function that writes chunks, to a file or to the standard output ("-").
+
+    The standard output gets rows as they come, as CSV or with as_json as a list of objects.
+    """
+    if path == STREAM:
+        with _write_json(sys.stdout) if as_json else _write_text(sys.stdout, ",") as write:
+            yield write
+        sys.stdout.flush()
+        return
+    with ExitStack() as stack:
+        file: Any = stack.enter_context(write_whole(Path(path).expanduser()))
+        if path.lower().endswith(".gz"):
+            # Without a time inside, the same rows give the same bytes.
+            file = stack.enter_context(gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0))
+        yield stack.enter_context(_write_file(file, path))
+
+
+def _suffix(path: str) -> str:
+    unzipped = path.lower().removesuffix(".gz")
+    suffix = Path(unzipped).suffix
+    # Parquet and Feather compress on their own.
+    return "" if unzipped != path.lower() and suffix in TYPED_SUFFIXES else suffix
+
+
+@contextmanager
+def _write_file(file: IO[bytes], path: str) -> Iterator[Write]:
+    suffix = _suffix(path)
+    if suffix in TYPED_SUFFIXES:
+        with _write_arrow(file, _import_pyarrow(path), parquet=suffix == ".parquet") as write:
+            yield write
+        return
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    try:
+        with _write_text(text, TEXT_SUFFIXES[suffix]) as write:
+            yield write
+    finally:
+        text.detach()  # the caller closes the file
+
+
+def _import_pyarrow(path: str) -> Any:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingPackageError(
+            f"writing {path} needs the package pyarrow: pip install pyarrow."
+        ) from error
+    return pyarrow
+
+
+@contextmanager
+def _write_text(stream: Any, separator: str) -> Iterator[Write]:
+    """CSV or TSV with the names in the first line."""
+    named = False
+
+    def write(frame: pd.DataFrame) -> None:
+        nonlocal named
+        frame.to_csv(stream, sep=separator, index=False, header=not named, lineterminator="\n")
+        named = True
+        stream.flush()
+
+    yield write
+
+
+@contextmanager
+def _write_json(stream: Any) -> Iterator[Write]:
+    """A list of objects, one per row and line."""
+    begun = False
+
+    def write(frame: pd.DataFrame) -> None:
+        nonlocal begun
+        for row in frame.astype(object).to_dict(orient="records"):
+            stream.write(",\n" if begun else "[\n")
+            begun = True
+            values = {name: _to_json(value) for name, value in row.items()}
+            stream.write(json.dumps(values, ensure_ascii=False, allow_nan=False, default=str))
+        stream.flush()
+
+    try:
+        yield write
+    finally:
+        stream.write("\n]\n" if begun else "[]\n")
+
+
+def _to_json(value: Any) -> Any:
+    """A plain value; JSON has neither NaN nor infinity, so both become null."""
+    if value is None or value is pd.NA or value is pd.NaT:
+        return None
+    value = value.item() if hasattr(value, "item") else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@contextmanager
+def _write_arrow(file: IO[bytes], pa: Any, *, parquet: bool) -> Iterator[Write]:
+    """Parquet or Feather; the first chunk decides the types."""
+    make = pa.parquet.ParquetWriter if parquet else pa.ipc.new_file
+    writer: Any = None
+    schema: Any = None
+
+    def write(frame: pd.DataFrame) -> None:
+        nonlocal writer, schema
+        table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+        if writer is None:
+            schema = table.schema
+            writer = make(file, schema)
+        writer.write_table(table.cast(schema))
+
+    try:
+        yield write
+    finally:
+        if writer is not None:
+            writer.close()

@@ -1,0 +1,225 @@
+"""muddle evaluate, explain and info."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import log_loss, mean_absolute_error, r2_score, roc_auc_score
+
+import muddle
+from muddle.cli.predicting import match_labels
+
+
+def load(shell, name):
+    return muddle.load_model(shell.folder / f"{name}.muddle")
+
+
+def test_scores_of_numbers_are_those_of_scikit_learn(shell):
+    table, model = shell.read("homes.csv"), load(shell, "price")
+    found = shell.json("evaluate", "price.muddle", "homes.csv", "--interval", 0.8)
+    rows = table.drop(columns="price")
+    predicted = model.predict(rows)
+    assert found["rows"] == 90
+    assert found["scores"]["r2"] == pytest.approx(r2_score(table["price"], predicted))
+    assert found["scores"]["mae"] == pytest.approx(mean_absolute_error(table["price"], predicted))
+    rmse = np.sqrt(np.mean((table["price"] - predicted) ** 2))
+    assert found["scores"]["rmse"] == pytest.approx(rmse)
+    lower, upper = model.predict_interval(rows, 0.8).T
+    inside = (table["price"] >= lower) & (table["price"] <= upper)
+    assert found["interval"]["level"] == 0.8
+    assert found["interval"]["coverage"] == pytest.approx(inside.mean())
+    assert found["interval"]["mean_width"] == pytest.approx(np.mean(upper - lower))
+    printed = shell.ok("evaluate", "price.muddle", "homes.csv").stdout
+    assert "Intervals of 90 % contain" in printed
+
+
+def test_scores_of_classes_are_those_of_scikit_learn(shell):
+    table, model = shell.read("dear.csv"), load(shell, "dear")
+    found = shell.json("evaluate", "dear.muddle", "dear.csv")
+    rows = table.drop(columns="dear")
+    probabilities, predicted = model.predict_proba(rows), model.predict(rows)
+    scores = found["scores"]
+    assert scores["accuracy"] == pytest.approx(np.mean(predicted == table["dear"]))
+    area = roc_auc_score(table["dear"] == "yes", probabilities[:, 1])
+    assert scores["auc"] == pytest.approx(area)
+    assert scores["log_loss"] == pytest.approx(log_loss(table["dear"], probabilities))
+    assert 0 <= scores["calibration_error"] < 0.3
+    counts = pd.crosstab(table["dear"], predicted).reindex(columns=["no", "yes"], fill_value=0)
+    assert found["confusion"] == {"classes": ["no", "yes"], "counts": counts.to_numpy().tolist()}
+    printed = shell.ok("evaluate", "dear.muddle", "dear.csv").stdout
+    assert printed.startswith("dear.csv: 90 rows, classification\n")
+    assert "Confusion matrix: true class (rows), predicted class (columns)" in printed
+
+
+def test_target_may_have_another_name(shell):
+    shell.write(shell.read("homes.csv").rename(columns={"price": "paid"}), "other.csv")
+    found = shell.json("evaluate", "price.muddle", "other.csv", "--target", "paid")
+    assert found["scores"] == shell.json("evaluate", "price.muddle", "homes.csv")["scores"]
+    said = shell.fails("evaluate", "price.muddle", "other.csv")
+    assert said == (
+        "other.csv must have a column of targets ('price' in the training table). Name it with "
+        "--target."
+    )
+    said = shell.fails("evaluate", "price.muddle", "other.csv", "--target", "payed")
+    assert "Did you mean 'paid'?" in said
+
+
+def test_rows_without_a_target_are_left_out_of_scores(shell):
+    table = shell.read("homes.csv")
+    table.loc[:4, "price"] = np.nan
+    shell.write(table, "other.csv")
+    found = shell.json("evaluate", "price.muddle", "other.csv")
+    assert found["rows"] == 85
+    assert "5 of 90 rows left out: they have no 'price'." in found["notes"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        (
+            "dear",
+            "maybe",
+            "must be a class of the model ('no', 'yes'), got 'maybe' in 2 of 90",
+        ),
+        ("price", "much", "the target 'price' of other.csv must be numbers, got 'much'."),
+    ],
+)
+def test_targets_that_the_model_does_not_know(shell, name, value, said):
+    table = shell.read("dear.csv" if name == "dear" else "homes.csv").astype({name: object})
+    table.loc[:1, name] = value
+    shell.write(table, "other.csv")
+    assert said in shell.fails("evaluate", f"{name}.muddle", "other.csv")
+
+
+def test_numbers_as_classes_are_found_whatever_their_spelling(shell):
+    rows = [f"{i % 7},{i * i % 23},{int(i % 7 > 2)}" for i in range(60)]
+    shell.write("\n".join(["x,z,y", *rows]), "t.csv")
+    shell.ok("fit", "t.csv", "--target", "y", "--preset", "fast", "-o", "m.muddle", "--quiet")
+    shell.write(shell.read("t.csv").astype({"y": float}), "floats.csv")
+    whole = shell.json("evaluate", "m.muddle", "t.csv")
+    assert shell.json("evaluate", "m.muddle", "floats.csv")["scores"] == whole["scores"]
+    assert whole["confusion"]["classes"] == [0, 1]
+
+
+def test_a_label_with_leading_zeros_differs_from_its_number():
+    found = match_labels(["007", "7", "7.0", 7, "07", "x"], np.array(["007", "7", "x"]))
+    assert found.tolist() == [0, 1, 1, 1, -1, 2]
+
+
+@pytest.mark.parametrize(("name", "data"), [("price", "homes.csv"), ("dear", "dear.csv")])
+def test_importances_are_the_increase_of_the_error_when_a_column_is_shuffled(shell, name, data):
+    found = shell.json("explain", f"{name}.muddle", data, "--repeats", 1, "--seed", 4)
+    table, model = shell.read(data), load(shell, name)
+    X, y = table.drop(columns=name), table[name]
+    order = np.random.default_rng(4).permutation(len(X))
+    shuffled = X.assign(area=X["area"].to_numpy()[order])
+    if name == "price":
+        errors = [np.mean((model.predict(rows) - y) ** 2) / np.var(y) for rows in (X, shuffled)]
+    else:
+        errors = [log_loss(y, model.predict_proba(rows)) for rows in (X, shuffled)]
+    by_column = {row["column"]: row["importance"] for row in found["importances"]}
+    assert by_column["area"] == pytest.approx(errors[1] - errors[0], rel=1e-6)
+    assert by_column["key"] == 0  # the model ignores it
+    assert found["importances"][0]["column"] == "area"
+    values = [row["importance"] for row in found["importances"]]
+    assert values == sorted(values, reverse=True)
+
+
+def test_importances_of_the_fit_need_no_rows(shell):
+    found = shell.json("explain", "price.muddle")
+    model = load(shell, "price")
+    by_column = {row["column"]: row["importance"] for row in found["importances"]}
+    names = model.feature_names_in_.tolist()
+    assert [by_column[name] for name in names] == pytest.approx(model.feature_importances_.tolist())
+    without = shell.json("explain", "price.muddle", "new.csv")
+    assert without["importances"] == found["importances"]
+    assert "new.csv has no column of targets" in without["notes"][0]
+
+
+def test_rows_are_drawn_at_random_with_a_note(shell):
+    found = shell.json("explain", "price.muddle", "homes.csv", "--max-rows", 30, "--repeats", 1)
+    assert found["from"] == "homes.csv, 30 rows"
+    assert found["notes"] == ["30 of 90 rows drawn at random: --max-rows uses more."]
+
+
+@pytest.mark.parametrize(("suffix", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
+def test_plot_is_written_in_the_format_of_its_name(shell, suffix, start):
+    pytest.importorskip("matplotlib")
+    result = shell.ok("explain", "price.muddle", "--plot", f"p.{suffix}", "--top", 3)
+    assert (shell.folder / f"p.{suffix}").read_bytes().startswith(start)
+    assert result.stdout.splitlines()[-1] == f"Wrote p.{suffix}"
+    assert result.stdout.splitlines()[-2] == "and 2 more"
+
+
+def test_a_plot_shows_as_many_columns_as_are_asked_for(shell, monkeypatch):
+    plots = pytest.importorskip("muddle.page.plots")
+    shown = []
+    monkeypatch.setattr(plots, "plot_importances", lambda *_, top, **__: shown.append(top))
+    shell.ok("explain", "price.muddle", "--plot", "p.svg", "--top", 3)
+    assert shown == [3]
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [("p.doc", "--plot must end in"), ("nowhere/p.png", "must exist")],
+)
+def test_plot_that_cannot_be_written(shell, path, said):
+    assert said in shell.fails("explain", "price.muddle", "--plot", path)
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate", "explain"])
+def test_a_device_that_does_not_exist_is_an_error(shell, command):
+    said = shell.fails(command, "price.muddle", "homes.csv", "--device", "cuda:99")
+    assert "device='cuda:99'" in said
+
+
+def test_info_has_columns_training_and_versions(shell):
+    facts = shell.json("info", "price.muddle")
+    assert facts["estimator"] == "MuddleRegressor"
+    assert facts["target"] == "price"
+    assert facts["size"] == (shell.folder / "price.muddle").stat().st_size
+    needed = {row["column"]: row["needed"] for row in facts["columns"]}
+    assert needed == {"area": True, "kind": True, "zip": True, "sold": True, "key": False}
+    holds = {row["column"]: row["holds"] for row in facts["columns"]}
+    assert holds["zip"] == "text"  # codes with leading zeros
+    assert facts["training"]["rows"] == 90
+    assert facts["training"]["file"] == "homes.csv"
+    assert facts["training"]["scores"]["r2"] > 0
+    assert facts["versions"]["muddle"] == muddle.__version__
+
+
+def test_info_is_printed_without_torch_and_pandas(shell):
+    code = (
+        "import sys; from muddle.cli import main\n"
+        "sys.argv = ['muddle', 'info', 'price.muddle']\n"
+        "try: main()\n"
+        "finally: assert not {'torch', 'pandas', 'sklearn'} & set(sys.modules)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=shell.folder
+    )
+    assert ended.returncode == 0, ended.stderr
+    for part in ("MuddleRegressor, regression", "90 rows of homes.csv", "ignored: ", "R² 0."):
+        assert part in ended.stdout
+
+
+def test_models_saved_by_python_without_names_work_by_position(shell):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    model = muddle.MLRRegressor(width=16, max_iter=5, random_state=0).fit(X, X[:, 0])
+    model.save(shell.folder / "m.muddle")
+    table = pd.DataFrame(X, columns=["a", "b", "c"])
+    shell.write(table, "t.csv")
+    result = shell.ok("predict", "m.muddle", "t.csv", "-o", "p.csv")
+    assert result.stderr == ""
+    np.testing.assert_allclose(shell.read("p.csv")["prediction"], model.predict(X), rtol=1e-5)
+    said = shell.fails("predict", "m.muddle", shell.write(table[["a", "b"]], "two.csv"))
+    assert "must have the 3 columns of the training table in the same order" in said
+    assert "needs a MuddleRegressor" in shell.fails("predict", "m.muddle", "t.csv", "--interval=.9")
+    shell.write(table.assign(y=X[:, 0]), "y.csv")
+    found = shell.json("explain", "m.muddle", "y.csv", "--target", "y", "--repeats", 1)
+    assert found["importances"][0]["column"] == "x0"
+    assert "interval" not in shell.json("evaluate", "m.muddle", "y.csv", "--target", "y")
+    assert "has no importances from its fit" in shell.fails("explain", "m.muddle")

@@ -1,0 +1,155 @@
+"""muddle fit on bad input: one line that says what to do, exit code 1, no file."""
+
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from muddle.cli import fitting
+
+ROWS = [f"{i % 7},{i * i % 23},{i % 7 + 0.5}" for i in range(30)]
+GOOD = "\n".join(["x,z,y", *ROWS])
+HOMES = ("homes.csv", "--target", "price")
+
+
+def refuse(shell, content, *options, target="y", name="t.csv", output="m.muddle"):
+    shell.write(content, name)
+    return shell.fails("fit", name, "--target", target, "-o", output, *options)
+
+
+def replace_line(number, line):
+    lines = GOOD.splitlines()
+    lines[number - 1] = line
+    return "\n".join(lines)
+
+
+def test_wrong_target_name_suggests_the_one_that_was_meant(shell):
+    said = shell.fails("fit", "homes.csv", "--target", "prise", "-o", "m.muddle")
+    assert said.startswith("--target must be a column of homes.csv, got 'prise'.")
+    assert "Did you mean 'price'?" in said
+    assert "Its columns: 'area', 'kind'" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--drop", "zz"], "--drop must be a column of t.csv, got 'zz'."),
+        (["--categorical", "zz"], "--categorical must be a column of t.csv, got 'zz'."),
+        (["--weight", "zz"], "--weight must be a column of t.csv, got 'zz'."),
+        (["--drop", "x", "--drop", "z"], "t.csv must have a feature: a column besides the target"),
+        (["--drop", "y"], "--drop must name another column than --target, got 'y'."),
+        (["--drop", "x", "--categorical", "x"], "--categorical must name a feature, got 'x'"),
+        (["--separator", ""], "--separator must be one character"),
+        (["--separator", ",,"], "--separator must be one character"),
+        (["--separator", '"'], "--separator must be one character"),
+        (["--decimal", "x"], "--decimal must be '.' or ',', got 'x'."),
+    ],
+)
+def test_bad_options(shell, options, said):
+    assert refuse(shell, GOOD, *options).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("y\n1\n2\n3\n", "t.csv must have several columns, got one. A target and at least"),
+        (replace_line(12, "1,2"), "t.csv must have 3 fields in every line as in line 1"),
+        ("x,z,y\n1,2,\n3,4,NA\n", "t.csv must have targets, but column 'y' is empty."),
+        ("x,y\n1,2.5\n2,3.5\n", "t.csv must have at least 4 rows with a target, got 2."),
+        ("x,y\n" + "1,5\n2,5\n" * 9, "the target must have at least two values, got 5 in ever"),
+        ("x,y\n" + "1,a\n2,a\n" * 9, "the target must have at least two values, got 'a' in ev"),
+    ],
+)
+def test_bad_tables(shell, content, said):
+    assert refuse(shell, content).startswith(said)
+
+
+@pytest.mark.parametrize("value", ["sold", "inf"])
+def test_a_target_that_is_not_a_number_is_named_by_its_line(shell, value):
+    said = refuse(shell, replace_line(5, f"1,2,{value}"), "--task", "regression")
+    shown = repr(value) if value == "sold" else value
+    assert f"must be numbers in regression, got {shown} in line 5 of t.csv" in said
+    assert f"--missing {value}" in said
+
+
+@pytest.mark.parametrize("value", ["-1", "", "heavy", "inf"])
+def test_bad_weight(shell, value):
+    said = refuse(shell, replace_line(5, f"{value},2,1.5"), "--weight", "x")
+    assert said.startswith("--weight must be a column of numbers that are not negative")
+    assert "in line 5 of t.csv" in said
+
+
+def test_infinite_numbers_are_an_error_and_not_a_traceback(shell):
+    assert "column 'x'" in refuse(shell, replace_line(5, "inf,2,1.5"))
+
+
+def test_a_target_of_names_is_an_error_unless_it_is_meant(shell):
+    said = shell.fails("fit", "homes.csv", "--target", "key", "-o", "m.muddle")
+    assert "got 90 texts in 90 rows of column 'key' of homes.csv, such as 'H0000'." in said
+    assert said.endswith("pass --task classification.")
+    signed = shell.read("homes.csv")
+    signed["price"] = signed["price"].map("${:,.2f}".format)
+    assert "If it is a number, remove its unit." in refuse(shell, signed, target="price")
+
+
+def test_columns_of_lists_name_the_option(shell):
+    pytest.importorskip("pyarrow")
+    table = pd.DataFrame({"x": np.arange(20.0), "tags": [["a", "b"]] * 20, "y": np.arange(20) / 8})
+    table.to_parquet(shell.folder / "t.parquet")
+    said = shell.fails("fit", "t.parquet", "--target", "y", "-o", "m.muddle")
+    assert said.startswith("column 'tags' must have one value per row, got lists or records.")
+    assert said.endswith("--drop 'tags'.")
+
+
+def test_missing_pyarrow_is_named(shell, monkeypatch):
+    pytest.importorskip("pyarrow")
+    shell.read("homes.csv").to_parquet(shell.folder / "t.parquet")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    said = shell.fails("fit", "t.parquet", "--target", "price", "-o", "m.muddle")
+    assert said == "reading t.parquet needs the package pyarrow: pip install pyarrow."
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["-o", "nowhere/m.muddle"], "must exist, got nowhere"),
+        (["-o", "m.muddle", "--report", "nowhere/m.html"], "must exist, got nowhere"),
+        (["-o", "new.csv"], "new.csv, which is the name of a table. Name it new.muddle."),
+        (["-o", "table"], "the output must not be a file that is read, got table."),
+        (["-o", "m.muddle", "--report", "table"], "must not be a file that is read, got table."),
+        (["-o", "a", "--report", "a"], "--report must differ from --output, got a for both."),
+    ],
+)
+def test_bad_outputs_are_errors_before_the_fit(shell, monkeypatch, options, said):
+    monkeypatch.setattr(fitting, "run_fit", lambda *_: pytest.fail("fitted"))
+    shell.write(GOOD, "table")
+    assert said in shell.fails("fit", "table", "--target", "y", *options)
+
+
+@pytest.mark.parametrize(
+    "options", [["-o", "m"], ["--target", "price"], ["--target", "price", "-o", "m", "--preset=x"]]
+)
+def test_wrong_usage_ends_with_2(shell, options):
+    before = shell.files()
+    assert shell("fit", "homes.csv", *options).exit_code == 2
+    assert shell.files() == before
+
+
+def test_interrupted_fit_ends_with_130_and_writes_nothing(shell, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fitting, "run_fit", interrupt)
+    before = shell.files()
+    result = shell("fit", *HOMES, "-o", "m.muddle", "--quiet")
+    assert (result.exit_code, result.stderr) == (130, "Stopped.\n")
+    assert shell.files() == before
+
+
+def test_a_failing_fit_leaves_the_model_that_was_there(shell, monkeypatch):
+    def fail(*_):
+        raise ValueError("too hot")
+
+    monkeypatch.setattr(fitting, "run_fit", fail)
+    assert shell.fails("fit", *HOMES, "-o", "dear.muddle") == "too hot"

@@ -1,0 +1,151 @@
+"""muddle predict on bad input: one line, exit code 1, and no file."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from muddle.cli import predicting
+
+
+def refuse(shell, *options, model="price.muddle", data="new.csv"):
+    options = options if "-o" in options else (*options, "-o", "p.csv")
+    return shell.fails("predict", model, data, *options)
+
+
+def change(shell, row, **values):
+    table = pd.read_csv(shell.folder / "new.csv", dtype=str)
+    for name, value in values.items():
+        table.loc[row, name] = value
+    return shell.write(table, "other.csv")
+
+
+def test_missing_column_suggests_the_one_that_was_meant(shell):
+    other = shell.write(shell.read("new.csv").rename(columns={"area": "aera"}), "other.csv")
+    said = refuse(shell, data=other)
+    assert said.startswith(
+        "other.csv must have the columns of the training table, but lacks column 'area'."
+    )
+    assert "Did you mean 'aera'?" in said
+    assert "(separator: ';')" in refuse(shell, "--separator", ";")
+
+
+def test_words_among_numbers_are_named_by_their_line(shell):
+    said = refuse(shell, "--chunk-rows", 25, data=change(shell, 60, area="big"))
+    assert said.startswith("column 'area' must contain numbers as in the training table, got 'big'")
+    assert "'big' in line 62 of other.csv" in said
+
+
+def test_a_number_that_the_first_lines_did_not_announce_names_the_option(shell):
+    other = change(shell, 60, area="1,234")
+    assert refuse(shell, data=other).endswith("If it is 1234, pass --decimal '.'.")
+    shell.ok("predict", "price.muddle", other, "-o", "p.csv", "--decimal", ".")
+
+
+def test_rows_of_a_message_are_placed_in_the_file(shell):
+    said = refuse(shell, "--chunk-rows", 50, data=change(shell, 60, sold="yesterday"))
+    assert "'sold'" in said
+    assert said.endswith("(Rows are counted from row 50 of other.csv.)")
+
+
+def test_a_table_without_rows(shell):
+    header = (shell.folder / "new.csv").read_text().splitlines()[0]
+    said = refuse(shell, data=shell.write(header, "other.csv"))
+    assert said == "other.csv must have rows below its header, but it has none."
+
+
+@pytest.mark.parametrize("name", ["p.csv", "p.parquet"])
+def test_an_error_in_a_late_chunk_leaves_the_output_that_was_there(shell, name):
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+    shell.write("precious", name)
+    text = (shell.folder / "new.csv").read_text()
+    shell.write(text + "1,2\n", "other.csv")
+    said = refuse(shell, "--chunk-rows", 10, "-o", name, data="other.csv")
+    assert "got 2 in line 92" in said
+    assert (shell.folder / name).read_text() == "precious"
+
+
+def test_interrupt_leaves_no_file_and_ends_with_130(shell, monkeypatch):
+    calls = []
+
+    def predict_rows(file, rows, outputs):
+        calls.append(len(rows))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return pd.DataFrame({"prediction": np.zeros(len(rows))})
+
+    monkeypatch.setattr(predicting, "predict_rows", predict_rows)
+    before = shell.files()
+    result = shell("predict", "price.muddle", "new.csv", "--chunk-rows", 10, "-o", "p.csv")
+    assert result.exit_code == 130
+    assert calls == [10, 10, 10]
+    assert shell.files() == before
+
+
+@pytest.mark.parametrize("content", [b"", b"price,area\n1,2\n", b"\x80\x04\x95pickle", b"{}" * 500])
+def test_a_file_that_is_not_a_model(shell, content):
+    shell.write(content, "no.muddle")
+    for command in (("predict", "no.muddle", "new.csv"), ("evaluate", "no.muddle", "homes.csv")):
+        assert "no.muddle must be a whole file that `save` wrote" in shell.fails(*command)
+    assert shell("info", "no.muddle").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "options", "said"),
+    [
+        ("prise.muddle", "new.csv", [], "there is no model file prise.muddle. Did you mean 'price"),
+        ("new.csv", "price.muddle", [], "new.csv must be a whole file that `save` wrote"),
+        ("-", "new.csv", [], "MODEL must be a file: the standard input is for tables."),
+        (".", "new.csv", [], "MODEL must be a file, got the folder ."),
+        ("price.muddle", "nwe.csv", [], "there is no file nwe.csv. Did you mean 'new.csv'?"),
+        ("price.muddle", "new.csv", ["-o", "nowhere/p.csv"], "the folder of p.csv must exist"),
+        ("price.muddle", "new.csv", ["-o", "p.xlsx"], "the output must end in .csv, .tsv"),
+        ("price.muddle", "new.csv", ["-o", "new.csv"], "the output must not be a file that is"),
+        ("price.muddle", "new.csv", ["-o", "./new.csv"], "the output must not be a file that is"),
+        ("m.csv", "new.csv", ["-o", "m.csv"], "the output must not be a file that is read, got m"),
+        ("price.muddle", "new.csv", ["--proba"], "--proba is for classes"),
+        ("dear.muddle", "new.csv", ["--interval=0.9"], "--interval is for numbers"),
+        ("dear.muddle", "new.csv", ["--quantile=0.9"], "--quantile is for numbers"),
+        (
+            "price.muddle",
+            "new.csv",
+            ["--interval=90"],
+            "--interval must lie between 0 and 1, got 90. Did you mean 0.9?",
+        ),
+        (
+            "price.muddle",
+            "new.csv",
+            ["--quantile=0"],
+            "--quantile must lie between 0 and 1, got 0.",
+        ),
+        (
+            "price.muddle",
+            "new.csv",
+            ["--keep=kee"],
+            "--keep must be a column of new.csv, got 'kee'",
+        ),
+        ("price.muddle", "new.csv", ["--keep=key", "--keep-all"], "--keep and --keep-all exclude"),
+    ],
+)
+def test_bad_files_and_options(shell, model, data, options, said):
+    (shell.folder / "m.csv").write_bytes((shell.folder / "price.muddle").read_bytes())
+    assert refuse(shell, *options, model=model, data=data).startswith(said)
+
+
+def test_kept_column_with_the_name_of_an_output(shell):
+    other = change(shell, slice(None), prediction="7")
+    assert "got 'prediction'" in refuse(shell, "--keep-all", data=other)
+
+
+@pytest.mark.parametrize("option", ["--chunk-rows=0", "--runtime=java", "--unknown"])
+def test_wrong_usage_ends_with_2(shell, option):
+    assert shell("predict", "price.muddle", "new.csv", option).exit_code == 2
+
+
+def test_an_error_with_json_is_not_json(shell):
+    result = shell("predict", "price.muddle", "nowhere.csv", "--json")
+    assert (result.exit_code, result.stdout) == (1, "")
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(result.stderr)

@@ -1,0 +1,274 @@
+"""Plots: the drawn data, the axes, and no side effects on matplotlib."""
+
+import sys
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from muddle.errors import MissingPackageError
+from muddle.page import plots
+from muddle.scores import assign_bins, expected_calibration_error
+
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("Agg")
+plt = pytest.importorskip("matplotlib.pyplot")
+
+HISTORY = pd.DataFrame(
+    {
+        "configuration": ["wide", "wide", "wide", "deep", "deep"],
+        "iteration": [2, 0, 1, 0, 1],
+        "score": [0.5, 0.1, 0.6, 0.2, 0.4],
+        "kept": [False, False, True, False, True],
+    }
+)
+RNG = np.random.default_rng(0)
+P = RNG.random(200)
+TWO = np.column_stack([1 - P, P])
+CODES = (RNG.random(200) < P).astype(int)
+CALLS = {
+    "learning_curves": (HISTORY,),
+    "reliability": (TWO, CODES, ["no", "yes"]),
+    "predictions": (P, CODES, P - 1, P + 1),
+    "importances": ([1.0, 2.0], [0.1, 0.2], ["a", "b"]),
+    "roc": (TWO, CODES, None, {1: "yes $"}),
+    "residuals": (P, P**2),
+    "histogram": (P, "p"),
+    "class_sizes": (np.array([3, 1]), ["a", "b"]),
+}
+
+
+@pytest.fixture(params=CALLS)
+def call(request):
+    """Each plot with its arguments."""
+    return partial(getattr(plots, f"plot_{request.param}"), *CALLS[request.param])
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    yield
+    plt.close("all")
+
+
+@pytest.fixture
+def ax():
+    return plt.subplots()[1]
+
+
+# All plots
+
+
+def test_given_axes_are_drawn_on_and_named(call, ax):
+    assert call(ax=ax) is ax
+    assert plt.get_fignums() == [ax.figure.number]
+    assert ax.lines or ax.patches
+    assert ax.get_title()
+    assert ax.get_xlabel()
+
+
+def test_without_axes_one_figure_is_opened_not_shown_and_no_setting_changes(call, monkeypatch):
+    monkeypatch.setattr(plt, "show", lambda *_, **__: pytest.fail("shown"))
+    before = dict(matplotlib.rcParams)
+    drawn = call()
+    drawn.figure.canvas.draw()
+    assert plt.get_fignums() == [drawn.figure.number]
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_without_matplotlib_the_error_says_what_to_install(call, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(MissingPackageError, match=r"pip install 'muddle\[plot\]'"):
+        call()
+
+
+WRONG = [
+    ("learning_curves", ([1, 2],), "a DataFrame with the columns configuration, .* got list"),
+    ("learning_curves", (HISTORY.iloc[:0],), "at least one row, got none"),
+    ("learning_curves", (HISTORY.rename(columns={"score": "s"}),), "lacks score"),
+    ("learning_curves", (HISTORY.rename(columns={"kept": "keep"}),), r"Did you mean 'keep'\?"),
+    ("learning_curves", (HISTORY.assign(kept=["x"] * 5),), "True or False .* got x"),
+    ("learning_curves", (HISTORY.assign(kept=[np.nan] * 5),), "True or False .* got nan"),
+    ("reliability", (TWO, CODES, ["a", "b", "c"]), "classes must be 2, one per column .* got 3"),
+    ("reliability", (TWO, CODES[:3], ["a", "b"]), "codes must be whole numbers of the shape"),
+    ("predictions", ([[1.0], [2.0]], [1.0, 2.0]), r"target .* got \(2, 1\)\. Pass one output"),
+    ("predictions", ([], []), r"target .* \(n,\) with n of at least 1, got \(0,\)"),
+    ("predictions", ([1.0, 2.0], [1.0]), r"predicted must have the shape \(2,\), got \(1,\)"),
+    ("predictions", ([1.0, np.nan], [1.0, 2.0]), "target .* got 1 of 2 that are NaN"),
+    ("predictions", ([1.0], [1.0], [0.0]), "got lower alone. Pass upper as well"),
+    ("predictions", ([1.0], [1.0], None, [0.0]), "got upper alone. Pass lower as well"),
+    ("predictions", ([1.0], [1.0], [2.0], [0.0]), "not be above upper, got 2 and 0 in row 0"),
+    ("predictions", ([1.0], [1.0], [0.0, 1.0], [2.0]), r"lower .* shape \(1,\), got \(2,\)"),
+    ("importances", ([1.0, 2.0], None, ["a"]), "names must be 2, one per importance, got 1"),
+    ("importances", ([1.0], [0.1, 0.2], ["a"]), r"spread .* shape \(1,\), got \(2,\)"),
+    ("importances", ([1.0], [-0.1], ["a"]), "spread must not be negative, got -0.1 for a"),
+    ("importances", ([np.inf], None, ["a"]), "importances must hold finite numbers"),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "message"), WRONG)
+def test_a_wrong_argument_is_an_error_and_opens_no_figure(name, arguments, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        getattr(plots, f"plot_{name}")(*arguments)
+    assert plt.get_fignums() == []
+
+
+# Learning curves
+
+
+def test_every_configuration_is_a_line_in_the_order_of_its_iterations(ax):
+    plots.plot_learning_curves(HISTORY, ylabel="R²", ax=ax)
+    wide, kept_wide, deep, kept_deep = ax.lines
+    assert wide.get_xydata().tolist() == [[0, 0.1], [1, 0.6], [2, 0.5]]
+    assert deep.get_xydata().tolist() == [[0, 0.2], [1, 0.4]]
+    assert [*kept_wide.get_xydata()[0], *kept_deep.get_xydata()[0]] == [1, 0.6, 1, 0.4]
+    assert kept_wide.get_marker() == "o"
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["wide", "deep"]
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("iteration", "R²")
+
+
+def test_lines_differ_in_colour_and_style_and_none_is_yellow_on_white(ax):
+    many = pd.concat([HISTORY.assign(configuration=f"c{i:02}") for i in range(28)])
+    plots.plot_learning_curves(many, ax=ax)
+    looks = {(line.get_color(), line.get_linestyle()) for line in ax.lines[::2]}
+    assert len(looks) == 28
+    assert plots.YELLOW not in {color for color, _ in looks}
+    assert len({line.get_linestyle() for line in ax.lines[:8:2]}) == 4
+
+
+@pytest.mark.parametrize(("turn", "corner"), [(1, "lower right"), (-1, "upper right")])
+def test_gaps_stay_gaps_and_the_legend_is_where_the_curves_are_not(ax, turn, corner):
+    scores = np.array([np.nan, 0.1, 0.6, 0.2, 0.4])  # the first net stopped early
+    plots.plot_learning_curves(HISTORY.assign(score=turn * scores), ax=ax)
+    np.testing.assert_array_equal(ax.lines[0].get_ydata(), turn * np.array([0.1, 0.6, np.nan]))
+    assert ax.get_legend()._loc == ax.get_legend().codes[corner]
+
+
+# Reliability
+
+
+def find_bins(ax):
+    """The points with their error bars: x, y, lower and upper end."""
+    points, _, (segments,) = ax.containers[1].lines
+    ends = np.array(segments.get_segments())
+    return *points.get_xydata().T, ends[:, 0, 1], ends[:, 1, 1]
+
+
+def test_points_are_means_of_bins_of_equal_count(ax):
+    plots.plot_reliability(TWO, CODES, ["no", "costs $5 or $6"], n_bins=5, ax=ax)
+    order = np.argsort(P).reshape(5, 40)
+    x, y, low, high = find_bins(ax)
+    np.testing.assert_allclose(x, P[order].mean(axis=1))
+    np.testing.assert_allclose(y, CODES[order].mean(axis=1))
+    expected = plots.wilson_interval(CODES[order].mean(axis=1), np.full(5, 40.0))
+    np.testing.assert_allclose((low, high), expected)
+    error = expected_calibration_error(TWO, CODES, n_bins=5)
+    assert ax.get_title() == f"Reliability: expected calibration error {error:.3f}"
+    assert ax.get_xlabel() == "predicted probability of costs $5 or $6"
+    assert not ax.xaxis.label.get_parse_math()
+    counts, _ = np.histogram(P, 20, (0, 1))  # along the bottom
+    heights = np.array([bar.get_height() for bar in ax.patches])
+    np.testing.assert_allclose(heights, 0.15 * counts / counts.max())
+    assert {bar.get_y() for bar in ax.patches} == {0}
+
+
+def test_three_classes_are_pooled_each_against_the_rest(ax):
+    probabilities = np.random.default_rng(1).dirichlet([1, 1, 1], 60)
+    codes = np.arange(60) % 3
+    plots.plot_reliability(probabilities, codes, ["a", "b", "c"], n_bins=4, ax=ax)
+    stated, event = probabilities.ravel(), np.eye(3)[codes].ravel()
+    place = assign_bins(stated, np.ones(180), 4)
+    x, y, _, _ = find_bins(ax)
+    np.testing.assert_allclose(x, [stated[place == b].mean() for b in range(4)])
+    np.testing.assert_allclose(y, [event[place == b].mean() for b in range(4)])
+    error = expected_calibration_error(probabilities, codes, n_bins=4)
+    assert f"most probable class {error:.3f}" in ax.get_title()
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_weighted_rows_count_as_often_as_their_weight(n_classes):
+    rng = np.random.default_rng(2)
+    probabilities = rng.dirichlet(np.ones(n_classes), 90)
+    codes, weights = rng.integers(n_classes, size=90), rng.integers(1, 4, 90)
+    rows = np.repeat(np.arange(90), weights)
+    weighted = plots.plot_reliability(probabilities, codes, range(n_classes), weights)
+    repeated = plots.plot_reliability(probabilities[rows], codes[rows], range(n_classes))
+    np.testing.assert_allclose(find_bins(weighted)[:2], find_bins(repeated)[:2])
+    assert weighted.get_title() == repeated.get_title()
+
+
+def test_constant_probabilities_are_one_point_and_unequal_weights_make_its_bar_longer(ax):
+    plots.plot_reliability(np.full((4, 2), 0.5), [0, 0, 1, 1], ["no", "yes"], [1, 3, 1, 3], ax=ax)
+    # As certain as (1 + 3 + 1 + 3)² / (1 + 9 + 1 + 9) rows of equal weight.
+    low, high = plots.wilson_interval(np.array([0.5]), np.array([64 / 20]))
+    np.testing.assert_allclose(find_bins(ax), [[0.5], [0.5], low, high])
+
+
+def test_wilson_intervals_by_hand():
+    low, high = plots.wilson_interval(np.array([0.0, 0.5, 1.0]), np.array([10.0, 10.0, 10.0]))
+    z2 = 1.6448536269514722**2
+    half = np.sqrt(z2 * (2.5 + z2 / 4)) / (10 + z2)
+    assert low.tolist() == pytest.approx([0, 0.5 - half, 10 / (10 + z2)])
+    assert high.tolist() == pytest.approx([z2 / (10 + z2), 0.5 + half, 1])
+
+
+# Predictions
+
+
+def test_intervals_are_upright_lines_and_the_diagonal_spans_both_axes(ax):
+    plots.plot_predictions([1.0, 2.0, 4.0], [1.5, 2.0, 0.0], [1, 1, -1], [2, 2, 3], ax=ax)
+    segments = [segment.tolist() for segment in ax.collections[0].get_segments()]
+    assert segments == [[[1, 1], [1, 2]], [[2, 1], [2, 2]], [[4, -1], [4, 3]]]
+    assert ax.collections[1].get_offsets().tolist() == [[1, 1.5], [2, 2], [4, 0]]
+    assert ax.lines[0].get_xydata().tolist() == [[0, 0], [4, 4]]
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("actual", "predicted")
+    assert "66.7 % of rows within their interval" in ax.get_title()
+
+
+def test_of_many_rows_the_same_five_hundred_are_drawn_and_all_are_counted():
+    y = np.arange(1000.0)
+    covered = y < 317
+    axes = [plots.plot_predictions(y, y, np.where(covered, y, y + 1), y + 2) for _ in range(2)]
+    first, second = (ax.collections[1].get_offsets() for ax in axes)
+    assert len(first) == len(np.unique(first[:, 0])) == 500
+    np.testing.assert_array_equal(first, second)
+    assert len(axes[0].collections[0].get_segments()) == 500
+    title = "31.7 % of rows within their interval, 500 of 1000 rows drawn"
+    assert axes[0].get_title().endswith(title)
+    few = plots.plot_predictions(y[:500], y[:500])
+    assert len(few.collections[0].get_offsets()) == 500
+    assert few.get_title() == "Predicted against actual"
+
+
+@pytest.mark.parametrize(("n_rows", "n_drawn"), [(29, 1), (30, 2)])
+def test_residuals_have_a_band_if_there_are_enough_rows(ax, n_rows, n_drawn):
+    plots.plot_residuals(np.arange(n_rows) + 1.0, np.arange(n_rows) * 1.0, ax=ax)
+    assert len(ax.collections) == n_drawn
+    assert set(ax.collections[0].get_offsets()[:, 1]) == {1.0}
+
+
+# Importances
+
+
+def test_bars_are_sorted_with_the_most_important_on_top(ax):
+    names = ["low", r"$\no formula$", "high $"]
+    plots.plot_importances([0.2, -0.1, 0.5], [0.01, 0.02, 0.03], names, ax=ax)
+    assert [bar.get_width() for bar in ax.patches] == [0.5, 0.2, -0.1]
+    ax.figure.canvas.draw()
+    shown = [label.get_text() for label in ax.get_yticklabels()]
+    assert shown == ["high $", "low", r"$\no formula$"]
+    top, bottom = ax.get_ylim()
+    assert top > bottom  # the first bar is drawn highest
+    ends = [segment[:, 0] for segment in ax.collections[0].get_segments()]
+    np.testing.assert_allclose(ends, [[0.47, 0.53], [0.19, 0.21], [-0.12, -0.08]])
+
+
+def test_only_the_top_is_drawn_and_a_new_figure_grows_with_its_bars():
+    few, many = (plots.plot_importances(np.arange(30.0), None, range(30), top=n) for n in (3, 20))
+    assert [bar.get_width() for bar in few.patches] == [29, 28, 27]
+    assert few.get_title() == "Importance, 3 of 30 features"
+    assert not few.collections  # no spread, no error bars
+    with pytest.raises(ValueError, match="top must be at least 1, got top=0"):
+        plots.plot_importances([1.0], None, ["a"], top=0)
+    assert many.figure.get_figheight() > 2 * few.figure.get_figheight()
