@@ -4,10 +4,10 @@
     python benchmarks/flagship.py --rows 500 --datasets --presets fast --repeats 1
     python benchmarks/flagship.py --device cuda --out results/flagship_speed_cuda.csv
 
-The tables are made up (ten columns of numbers, both tasks) or, if their files are in the data folder,
-data sets of the paper (clean recipe, training rows of one split of the benchmark). All methods run
-in one process with two threads, in turns, after a warm-up. A ratio is the median over turns of our
-seconds divided by RealMLP's of the same turn. On CUDA only the flagship is timed.
+The tables are made up (ten columns of numbers, both tasks) or, if their files are in the data
+folder, data sets of the paper (clean recipe, training rows of one split of the benchmark). All
+methods run in one process with two threads, in turns, after a warm-up. A ratio is the median over
+turns of our seconds divided by RealMLP's of the same turn. On CUDA only the flagship is timed.
 """
 
 import argparse
@@ -70,7 +70,7 @@ def read_table(name: str, home: Path | None, split: int = 0) -> Table:
 
 
 def list_tables(rows: Sequence[int], names: Sequence[str], home: Path | None) -> list[Table]:
-    """Made-up tables, then data sets; print those that are skipped because their file is missing."""
+    """Made-up tables, then data sets; those whose file is missing are printed and skipped."""
     tasks: tuple[Task, ...] = ("regression", "classification")
     tables = [make_table(task, n_rows) for n_rows in rows for task in tasks]
     for name in names:
@@ -144,7 +144,7 @@ def summarise(table: pd.DataFrame) -> str:
     parts = [f"{c.removesuffix('_ratio')} {table[c].median():.2f}" for c in columns]
     highest = [f"{c.removesuffix('_ratio')} {table[c].max():.2f}" for c in columns]
     return (
-        f"Seconds by those of {PEER}, median over {len(table)} tables: {', '.join(parts)}; "
+        f"Seconds divided by those of {PEER}, median over {len(table)} tables: {', '.join(parts)}; "
         f"highest: {', '.join(highest)}."
     )
 

@@ -3,8 +3,8 @@
     OMP_NUM_THREADS=2 python benchmarks/time_limit.py
     python benchmarks/time_limit.py --task classification --rows 200000 --limit 30
 
-A first fit on a few rows loads everything and is not counted. The exit status is 1 if the fit took a
-fifth longer than its limit. Threads that wait for a busy core spin: on a machine that does other
+A first fit on a few rows loads everything and is not counted. The exit status is 1 if the fit took
+a fifth longer than its limit. Threads that wait for a busy core spin: on a machine that does other
 work too, set OMP_WAIT_POLICY=PASSIVE.
 """
 
