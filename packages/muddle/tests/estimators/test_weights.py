@@ -114,14 +114,6 @@ def test_a_weight_of_two_counts_like_the_row_twice(monkeypatch):
     np.testing.assert_allclose(scaled, weighted, atol=1e-6)
 
 
-def test_members_in_another_order_have_the_same_weights():
-    predicted, labels = draw([0.5, 0.6, 0.7, 9.0], n_rows=50)
-    order = [2, 0, 3, 1]
-    weights = weigh_members(predicted, labels, None)
-    np.testing.assert_allclose(weigh_members(predicted[order], labels, None), weights[order])
-    assert weights[3] == 0
-
-
 @pytest.mark.parametrize("scale", [1e-6, 1e6])
 def test_units_of_the_labels_do_not_matter(scale):
     predicted, labels = draw([0.5, 0.6, 0.9], n_rows=50)
