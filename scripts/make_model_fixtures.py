@@ -91,7 +91,7 @@ def main(folder: Path) -> None:
     for name, model in models.items():
         dtype: Dtype = "float16" if name == "classifier" else "float32"
         path = model.save(folder / f"format{FORMAT}_{name}.muddle", dtype=dtype)
-        record = {"rows": to_json(rows), "answers": answer(load(path), rows)}
+        record = {"rows": to_json(rows), "answers": answer(load_model(path), rows)}
         path.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n")
         print(f"{path}: {path.stat().st_size:,} bytes")
 
