@@ -97,7 +97,7 @@ def test_memory_does_not_grow_with_the_file(shell):
     """A table of 27 MB takes no more than one of 4 MB, where chunks have 4 MB."""
     code = (
         "import sys; from muddle.cli import main\n"
-        "sys.argv = ['muddle', 'predict', 'price.muddle', '-', '-q', \n"
+        "sys.argv = ['muddle', 'predict', 'price.muddle', '-', '-q',\n"
         "            '-o', 'p.csv', '--chunk-rows', '2000']\n"
         "try: main()\n"
         "except SystemExit: pass\n"
@@ -239,15 +239,6 @@ def test_texts_that_meant_a_gap_in_fit_mean_one_again(shell, same):
     options = ("--target", "price", "--preset", "fast", "--quiet", "-o", "m.muddle")
     shell.ok("fit", "marked.csv", *options, "--missing", "n.a.")
     same({}, {"model": "m.muddle", "data": "marked.csv"}, rtol=1e-5)
-
-
-@pytest.mark.parametrize(("model", "option"), [("price", "--interval=0.9"), ("dear", "--proba")])
-def test_numpy_gives_the_same_predictions(same, model, option):
-    torch, numpy = (
-        {"options": (option, "--runtime", runtime), "model": f"{model}.muddle"}
-        for runtime in ("torch", "numpy")
-    )
-    same(torch, numpy, rtol=1e-4, atol=1e-5)
 
 
 def test_blank_lines_are_left_out_and_counted(shell):

@@ -5,7 +5,7 @@ Imports neither torch nor pandas.
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -19,9 +19,10 @@ from muddle.cli.output import (
     print_pairs,
     print_table,
 )
-from muddle_runtime.file import FORMAT, read_model
-from muddle_runtime.fitted import FittedModel
 from muddle_runtime.parameters import suggest
+
+if TYPE_CHECKING:
+    from muddle_runtime.fitted import FittedModel
 
 MOST_SHOWN = 30  # columns and classes
 SETTINGS = ("preset", "time_limit", "depth", "width", "n_nets")
@@ -45,7 +46,7 @@ class ModelFile:
     importances: Any  # per column, from the fit, or None
     importances_std: Any
     facts: dict[str, Any]  # for `muddle info`
-    model: FittedModel
+    model: "FittedModel"
 
     @property
     def has_intervals(self) -> bool:
@@ -61,6 +62,8 @@ def read_model_file(path: Path) -> ModelFile:
     if not path.exists():
         beside = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
         raise FileNotFoundError(f"there is no model file {path}.{suggest(path.name, beside)}")
+    from muddle_runtime.file import read_model
+
     model = read_model(path)
     training, table = model.training, model.table
     origin = training.origin or {}
@@ -102,6 +105,8 @@ def load_model(path: Path, *, device: str) -> ModelFile:
 
 
 def _describe(file: ModelFile, origin: dict[str, Any]) -> dict[str, Any]:
+    from muddle_runtime.file import FORMAT
+
     model, training = file.model, file.model.training
     decisions = {decision.name: decision for decision in model.table.decisions}
     columns = []

@@ -336,7 +336,7 @@ def gather_facts(estimator: Any, X: Any, y: Any) -> Facts:
         board, history = _read_nets(estimator)
     numbers: tuple[Numbers, ...] = ()
     classes = None
-    details = vars(estimator).get("out_of_fold_details_")  # not of a model from a file
+    details = getattr(estimator, "out_of_fold_details_", None)  # not of a model from a file
     if details is not None and labels:
         probabilities = estimator.out_of_fold_[details.rows]
         names = tuple(str(label) for label in labels)
