@@ -24,6 +24,7 @@ PRESETS: dict[Preset, tuple[str, str]] = {  # name and title
 
 def make_flagship(request: Request, preset: Preset) -> Any:
     """The flagship; it takes torch's number of threads, which the worker process sets."""
+<<<<<<< .merge_file_8hy3Uf
     from muddle import MuddleClassifier, MuddleRegressor
 
     kind = MuddleRegressor if request.task == "regression" else MuddleClassifier
@@ -42,11 +43,23 @@ def make_ensemble(request: Request, settings: Source) -> Any:
 
 def make_single(request: Request, settings: Source, depth: int) -> Any:
     from muddle import MLRClassifier, MLRRegressor
+=======
+    kind = _find_class("Muddle", request)
+    return kind(preset=preset, random_state=request.seed, device=request.device)
 
-    kind = MLRRegressor if request.task == "regression" else MLRClassifier
-    return kind.preset(
-        f"mlr-{depth}", settings=settings, random_state=request.seed, device=request.device
-    )
+
+def make_mlr(request: Request, settings: Source, prefix: str, preset: str) -> Any:
+    """An estimator of MLR; "ens-mlr" has ten nets each of depth 1 and 2, for seven methods."""
+    kind = _find_class(prefix, request)
+    return kind.preset(preset, settings=settings, random_state=request.seed, device=request.device)
+
+
+def _find_class(prefix: str, request: Request) -> Any:
+    import muddle
+>>>>>>> .merge_file_57irwp
+
+    kind = "Regressor" if request.task == "regression" else "Classifier"
+    return getattr(muddle, prefix + kind)
 
 
 def first_of_depth(model: Any, depth: int) -> Any:
@@ -75,7 +88,7 @@ def _positions(model: Any, depth: int) -> list[int]:
 
 def _methods(settings: Source) -> list[Method]:
     family, source = SETTINGS[settings]
-    make = partial(make_ensemble, settings=settings)
+    make = partial(make_mlr, settings=settings, prefix="EnsMLR", preset="ens-mlr")
     answers = {
         "mlr-1": (partial(first_of_depth, depth=1), "one net of one hidden layer"),
         "mlr-2": (partial(first_of_depth, depth=2), "one net of two hidden layers"),
@@ -101,7 +114,7 @@ def _methods(settings: Source) -> list[Method]:
         Method(
             f"mlr-{depth}-{settings}",
             family,
-            partial(make_single, settings=settings, depth=depth),
+            partial(make_mlr, settings=settings, prefix="MLR", preset=f"mlr-{depth}"),
             title=f"one net of {depth} hidden layers; {source}",
             input="table",
         )
