@@ -21,8 +21,8 @@ import torch
 from speed import name_hardware, read_commit
 
 from muddle import MuddleRegressor, TablePreprocessor
-from muddle.tables.summary import summarise_table
-from muddle.tables.tables import read_table
+from muddle.tables.summarise import summarise_table
+from muddle_runtime.columns import read_table
 
 PAGES = [(300, 6), (60, 1500)]  # rows, columns
 SUMMARIES = [(100, 10), (100_000, 50)]
@@ -72,7 +72,7 @@ def measure(*, quick: bool) -> pd.DataFrame:
         X, y = make_table(*size)
         fitted = TablePreprocessor(scaling="robust+clip").fit(X, y)
         table = read_table(X, "TablePreprocessor")
-        summarise = partial(summarise_table, table, fitted.plan_, fitted.missing_values)
+        summarise = partial(summarise_table, table, fitted.plan_)
         add("summary", size, time_calls(summarise, repeats))
     return pd.DataFrame(rows)
 

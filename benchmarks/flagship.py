@@ -4,10 +4,10 @@
     python benchmarks/flagship.py --rows 500 --datasets --presets fast --repeats 1
     python benchmarks/flagship.py --device cuda --out results/flagship_speed_cuda.csv
 
-Made-up tables of both tasks (ten numbers) and, where their files are in the data folder, data sets
-of the paper under the clean recipe (training rows of a split of the benchmark). All run in one
-process with two threads, in turns, after a warm-up; the ratio is the median over the turns of ours
-by RealMLP's of the same turn. On CUDA our seconds stand alone.
+The tables are made up (ten columns of numbers, both tasks) or, if their files are in the data
+folder, data sets of the paper (clean recipe, training rows of one split of the benchmark). All
+methods run in one process with two threads, in turns, after a warm-up. A ratio is the median over
+turns of our seconds divided by RealMLP's of the same turn. On CUDA only the flagship is timed.
 """
 
 import argparse
@@ -28,12 +28,14 @@ import torch
 from speed import name_hardware, read_commit
 from textbook import sync
 
-from muddle_bench.data import load
+from muddle.tables.read import Task
+from muddle_bench.data import load_dataset as load
 from muddle_bench.data.catalogue import find_entry
-from muddle_bench.data.files import data_home, locate
-from muddle_bench.methods.registry import METHODS, Method, Request, Task, missing_package
-from muddle_bench.run.problems import text_columns
-from muddle_bench.run.splits import split_rows
+from muddle_bench.data.download import find_data_home as data_home
+from muddle_bench.data.download import locate
+from muddle_bench.methods.method import Method, Request
+from muddle_bench.methods.registry import METHODS, missing_package
+from muddle_bench.run.problems import split_rows, text_columns
 
 PRESETS = {"fast": "muddle-fast", "default": "muddle", "best": "muddle-best"}
 PEER = "realmlp-5"
@@ -43,7 +45,7 @@ N_FEATURES = 10
 
 @dataclass(frozen=True)
 class Table:
-    """Rows to fit."""
+    """Training rows."""
 
     name: str
     task: Task
@@ -70,7 +72,7 @@ def read_table(name: str, home: Path | None, split: int = 0) -> Table:
 
 
 def list_tables(rows: Sequence[int], names: Sequence[str], home: Path | None) -> list[Table]:
-    """Made-up ones, then data sets; one whose file is not there is named and left out."""
+    """Made-up tables, then data sets; those whose file is missing are printed and skipped."""
     tasks: tuple[Task, ...] = ("regression", "classification")
     tables = [make_table(task, n_rows) for n_rows in rows for task in tasks]
     for name in names:
@@ -83,7 +85,7 @@ def list_tables(rows: Sequence[int], names: Sequence[str], home: Path | None) ->
 
 
 def choose_methods(presets: Sequence[str], device: str) -> list[Method]:
-    """Ours, and on the CPU the peer where it is installed."""
+    """The flagship, and on the CPU its peer if that is installed."""
     chosen = [METHODS[PRESETS[preset]] for preset in presets]
     if device != "cpu":
         return chosen
@@ -95,12 +97,12 @@ def choose_methods(presets: Sequence[str], device: str) -> list[Method]:
 
 
 def time_fit(method: Method, table: Table, seed: int, threads: int, device: str) -> float:
-    """Seconds of one fit; the number of threads is put back, which some packages change."""
+    """Seconds of one fit. Some packages change the number of threads, so it is set again."""
     request = Request(table.task, seed, threads, device, table.categorical)
     model = method.make(request)
     torch.set_num_threads(threads)
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")  # what peers say about versions
+        warnings.simplefilter("ignore")  # of peers about versions
         sync(device)
         start = time.perf_counter()
         model.fit(table.X, table.y)
@@ -111,7 +113,7 @@ def time_fit(method: Method, table: Table, seed: int, threads: int, device: str)
 def take_turns(
     methods: Sequence[Method], table: Table, n_turns: int, threads: int, device: str
 ) -> dict[str, list[float]]:
-    """Seconds of every method in every turn."""
+    """Seconds per method and turn."""
     seconds: dict[str, list[float]] = {method.name: [] for method in methods}
     for turn in range(n_turns):
         for method in methods:
@@ -120,7 +122,7 @@ def take_turns(
 
 
 def describe_row(table: Table, seconds: dict[str, list[float]]) -> dict[str, Any]:
-    """Medians, and medians of the ratios within turns."""
+    """A row of the result: medians of seconds, and of the ratios within turns."""
     row: dict[str, Any] = {
         "table": table.name,
         "task": table.task,
@@ -137,14 +139,14 @@ def describe_row(table: Table, seconds: dict[str, list[float]]) -> dict[str, Any
 
 
 def summarise(table: pd.DataFrame) -> str:
-    """The medians of the ratios over tables."""
+    """Medians of the ratios over tables, as a sentence."""
     columns = [column for column in table if column.endswith("_ratio")]
     if not columns:
         return ""
     parts = [f"{c.removesuffix('_ratio')} {table[c].median():.2f}" for c in columns]
     highest = [f"{c.removesuffix('_ratio')} {table[c].max():.2f}" for c in columns]
     return (
-        f"Seconds by those of {PEER}, median over {len(table)} tables: {', '.join(parts)}; "
+        f"Seconds divided by those of {PEER}, median over {len(table)} tables: {', '.join(parts)}; "
         f"highest: {', '.join(highest)}."
     )
 
@@ -154,11 +156,11 @@ def parse_arguments(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--rows", nargs="*", type=int, default=[100, 500, 1000, 2000])
     parser.add_argument("--datasets", nargs="*", default=DATASETS)
     parser.add_argument("--presets", nargs="+", default=["fast", "default"], choices=list(PRESETS))
-    parser.add_argument("--repeats", type=int, default=3, help="turns of each")
+    parser.add_argument("--repeats", type=int, default=3, help="turns per table")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--data-home", type=Path, help="default: $MUDDLE_DATA")
-    parser.add_argument("--commit", default=None, help="default: asked of git")
+    parser.add_argument("--commit", default=None, help="default: that of the checkout")
     parser.add_argument("--out", type=Path, default=None, help="CSV, written after every row")
     return parser.parse_args(given)
 
@@ -177,7 +179,7 @@ def main(given: list[str] | None = None) -> None:
     print(", ".join(f"{key} {value}" for key, value in where.items()), flush=True)
     tables = list_tables(arguments.rows, arguments.datasets, arguments.data_home)
     fit = partial(time_fit, seed=0, threads=threads, device=device)
-    for method in methods:  # what is imported and set up once
+    for method in methods:  # warm up: imports and set-up happen once
         fit(method, make_table("regression", 60))
     rows = []
     for table in tables:

@@ -1,10 +1,10 @@
-"""What the benchmark's runner costs, beside a plain loop over the same cells in the same process.
+"""Cost of the benchmark's runner, beside a plain loop over the same cells in the same process.
 
     python benchmarks/runner.py                     # 200 cells of ridge, 10,000 records
     python benchmarks/runner.py --cells 50 --repeats 1 --out results/runner_speed.csv
 
 The cells are ridge on splits of one table of 200 rows and 8 numbers. The loop loads the table once,
-then splits, encodes, fits, predicts and scores; it survives no crash, knows no time limit and keeps
+then splits, encodes, fits, predicts and scores; it survives no crash, has no time limit and saves
 nothing. The runner does the same in a worker process and writes one record per cell to disk. Its
 start (the worker imports what it needs) is measured by a run of one cell, and taken out of the
 time per cell. The records that are ranked and reported are made up: methods × data sets × splits,
@@ -25,16 +25,14 @@ import numpy as np
 import pandas as pd
 
 from muddle.scores import score_regression
-from muddle_bench.data import load
-from muddle_bench.methods.entries import Request
+from muddle_bench import load_dataset
+from muddle_bench.methods.method import Request
 from muddle_bench.methods.registry import find_method
 from muddle_bench.ranking import rank_families, rank_methods, read_table
 from muddle_bench.report import write_report
-from muddle_bench.run.problems import encode
-from muddle_bench.run.records import COLUMNS
-from muddle_bench.run.splits import split_rows
-from muddle_bench.run.store import Store
-from muddle_bench.run.suites import build_cells
+from muddle_bench.run.cells import build_cells
+from muddle_bench.run.problems import encode, split_rows
+from muddle_bench.run.records import COLUMNS, Store
 from muddle_bench.run.sweep import run_benchmark
 
 METHOD, DATASET = "ridge", "hills"
@@ -58,7 +56,7 @@ def make_home(folder: Path) -> Path:
 
 def run_loop(home: Path, n_cells: int) -> list[float | None]:
     """R² of each split, by a plain loop."""
-    data = load(DATASET, "clean", home)
+    data = load_dataset(DATASET, "clean", home)
     y = np.asarray(data.y, dtype=np.float64)
     method = find_method(METHOD)
     scores = []
@@ -110,7 +108,7 @@ def rank_by_pandas(table: pd.DataFrame) -> pd.Series:
 
 
 def best_seconds(calls: dict[str, Callable[[int], Any]], n_repeats: int) -> dict[str, float]:
-    """Of each call, which is told the number of the repeat; in turns."""
+    """Best time of each call in turns; a call gets the number of the repeat."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for repeat in range(n_repeats):
         for name, call in calls.items():
@@ -121,7 +119,7 @@ def best_seconds(calls: dict[str, Callable[[int], Any]], n_repeats: int) -> dict
 
 
 def measure_cells(folder: Path, n_cells: int, n_repeats: int) -> list[dict[str, Any]]:
-    """The loop, the runner, its start, and a run that finds all records there."""
+    """Time the loop, the runner, its start, and a run that finds all records present."""
     home = make_home(folder / "home")
     expected = run_loop(home, n_cells)  # also imports what the loop needs
 
@@ -145,7 +143,7 @@ def measure_cells(folder: Path, n_cells: int, n_repeats: int) -> list[dict[str, 
         "runner": (n_cells, seconds["runner"], per_cell),
         "runner, all there before": (n_cells, seconds["again"], seconds["again"] / n_cells),
     }
-    return [describe(what, *values) for what, values in lines.items()]
+    return [describe(name, *values) for name, values in lines.items()]
 
 
 def measure_table(folder: Path, sizes: Sequence[int], n_repeats: int) -> list[dict[str, Any]]:
@@ -164,16 +162,16 @@ def measure_table(folder: Path, sizes: Sequence[int], n_repeats: int) -> list[di
     }
     write_report(table, folder / "report.html")  # imports matplotlib and jinja2
     seconds = best_seconds({name: ignore_number(call) for name, call in calls.items()}, n_repeats)
-    return [describe(what, len(table), found, None) for what, found in seconds.items()]
+    return [describe(name, len(table), found, None) for name, found in seconds.items()]
 
 
 def ignore_number(call: Callable[[], Any]) -> Callable[[int], Any]:
     return lambda repeat: call()
 
 
-def describe(what: str, n_items: int, seconds: float, each: float | None) -> dict[str, Any]:
+def describe(name: str, n_items: int, seconds: float, each: float | None) -> dict[str, Any]:
     return {
-        "what": what,
+        "what": name,
         "items": n_items,
         "seconds": round(seconds, 3),
         "ms_per_cell": None if each is None else round(1000 * each, 2),

@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 from textbook import fit_textbook, make_table, sync
 
 from muddle import EnsMLRRegressor
-from muddle.tables.splits import count_validation_rows
+from muddle.tables.target import count_validation_rows
 from muddle.training.config import PAPER, Head
 
 ROOT = Path(__file__).resolve().parents[1]

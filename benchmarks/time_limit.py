@@ -1,10 +1,10 @@
-"""Whether a time limit holds: seconds of a fit on many made-up rows, and what was skipped.
+"""Check that a time limit holds: seconds of a fit on many made-up rows, and its warnings.
 
     OMP_NUM_THREADS=2 python benchmarks/time_limit.py
     python benchmarks/time_limit.py --task classification --rows 200000 --limit 30
 
-The first fit, of a few rows, loads everything; it is not counted. Exit status 1 if the fit took a
-fifth longer than its limit. Threads that wait for a busy core spin: on a machine that does other
+A first fit on a few rows loads everything and is not counted. The exit status is 1 if the fit took
+a fifth longer than its limit. Threads that wait for a busy core spin: on a machine that does other
 work too, set OMP_WAIT_POLICY=PASSIVE.
 """
 
@@ -35,7 +35,7 @@ class Outcome:
 def make_table(
     n_rows: int, n_columns: int, task: str, seed: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Numbers, and a target of four of them with noise, or its sign."""
+    """Columns of numbers, and a noisy target that depends on four of them, or its sign."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n_rows, n_columns))
     y = X[:, 0] + np.sin(2 * X[:, 1]) + 0.5 * X[:, 2] * X[:, 3] + 0.5 * rng.normal(size=n_rows)
@@ -43,7 +43,7 @@ def make_table(
 
 
 def measure(task: str, n_rows: int, n_columns: int, limit: float) -> Outcome:
-    """One fit with a time limit."""
+    """Fit once with a time limit."""
     make = MuddleRegressor if task == "regression" else MuddleClassifier
     X, y = make_table(n_rows, n_columns, task, seed=0)
     model = make(time_limit=limit, random_state=0)
@@ -55,8 +55,8 @@ def measure(task: str, n_rows: int, n_columns: int, limit: float) -> Outcome:
         model.fit(X, y)
         seconds = time.perf_counter() - began
     score = model.score(*make_table(5000, n_columns, task, seed=1))
-    said = [str(warning.message) for warning in caught]
-    return Outcome(seconds, said, float(score), model.leaderboard_)
+    texts = [str(warning.message) for warning in caught]
+    return Outcome(seconds, texts, float(score), model.leaderboard_)
 
 
 def main() -> int:
@@ -71,7 +71,7 @@ def main() -> int:
     print(f"time_limit={args.limit:g} s, fit took {outcome.seconds:.1f} s")
     print(f"score on new rows: {outcome.score:.3f}")
     for text in outcome.warnings:
-        print(f"said: {text}")
+        print(f"warning: {text}")
     print(outcome.leaderboard.to_string())
     return int(outcome.seconds > TOLERANCE * args.limit)
 

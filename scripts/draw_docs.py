@@ -16,9 +16,10 @@ import torch
 from numpy.typing import NDArray
 from sklearn.datasets import make_friedman1
 
-from muddle import MLRRegressor, MuddleRegressor
-from muddle.page.palette import BLUE, GREY, ORANGE, SKY, VERMILLION
-from muddle.training.schedule import cycle_ends, rate_factors
+from muddle import MuddleRegressor
+from muddle.page.plots import BLUE, GREY, ORANGE, SKY, VERMILLION
+from muddle.training.config import DITHER, TrainConfig, cycle_ends, rate_factors
+from muddle_bench.studies.study_nets import StudyNets
 
 FIGURES = Path(__file__).resolve().parents[1] / "docs" / "figures" / "how_it_works"
 N_FOLDS = 5
@@ -64,19 +65,27 @@ def draw_permuted() -> Any:
     for axis, (title, max_iter) in zip(
         axes, [("at the start", 1), ("after 200 iterations", 200)], strict=True
     ):
-        model = MLRRegressor(width=256, max_iter=max_iter, random_state=0).fit(X, y)
-        features = torch.as_tensor(model.preprocessor_.transform(X), dtype=torch.float64)
-        nets = model.nets_.map(torch.Tensor.double)
-        hidden = nets.hidden(features[None])[0].numpy()
+        hidden, penalty = fit_net(X, y, max_iter)
         labels, permuted = fit_by_penalty(hidden, y, penalties)
         axis.semilogx(penalties, labels, color=BLUE, label="labels")
         axis.semilogx(penalties, permuted, color=VERMILLION, ls="--", label="permuted labels")
-        axis.axvline(model.history_["penalty"].iloc[-1], color=GREY, lw=1, ls=":")
+        axis.axvline(penalty, color=GREY, lw=1, ls=":")
         axis.set_title(title, fontsize=10)
         axis.set_xlabel("ridge penalty λ (dotted: the net's own)")
     axes[0].set_ylabel("R² on the training rows")
     axes[0].legend(frameon=False)
     return figure
+
+
+def fit_net(X: Floats, y: Floats, max_iter: int) -> tuple[Floats, float]:
+    """Hidden layer of the training rows and last penalty of one net, with the defaults of
+    MLRRegressor but for the width."""
+    config = TrainConfig(width=256, max_iter=max_iter, dither=DITHER)
+    model = StudyNets(config, n_nets=1).fit(X, y)
+    assert model.result_ is not None
+    features = torch.as_tensor(np.asarray(model.preprocessor_.transform(X)), dtype=torch.float64)
+    nets = model.result_.nets.map(torch.Tensor.double)
+    return nets.hidden(features)[0].numpy(), float(model.history()["penalty"].iloc[-1])
 
 
 def fit_by_penalty(hidden: Floats, y: Floats, penalties: Floats) -> tuple[Floats, Floats]:
@@ -109,7 +118,7 @@ def draw_cycles() -> Any:
 
 
 def draw_folds() -> Any:
-    """Five nets, five folds: which rows a net learns from, and which it predicts."""
+    """Five nets, five folds: the rows that each net learns from, and those that it predicts."""
     figure, axis = plt.subplots(figsize=(8, 2.4))
     for net in range(N_FOLDS):
         for fold in range(N_FOLDS):
@@ -132,7 +141,7 @@ def draw_folds() -> Any:
 
 
 def draw_pool() -> Any:
-    """What the flagship says of itself: out-of-fold score by configuration and cycle."""
+    """The flagship's out-of-fold score by configuration and cycle, and its weights."""
     X, y = load_friedman()
     model = MuddleRegressor(random_state=0).fit(X, y)
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), width_ratios=[1.4, 1])

@@ -1,6 +1,6 @@
 """Write the model files that the tests keep of the present format, with what the models answer.
 
-    python scripts/make_model_fixtures.py tests/model_file/fixtures
+    python scripts/make_model_fixtures.py packages/runtime/tests/fixtures
 
 Run once for a new format; files of earlier formats are never written again. The nets are small and
 hardly trained: what counts is that a later version reads them and says the same.
@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from muddle import EnsMLRClassifier, MuddleClassifier, MuddleRegressor, load
-from muddle.flagship import pool
-from muddle.model_file.contents import FORMAT
-from muddle.model_file.saving import Dtype
+from muddle import EnsMLRClassifier, MuddleClassifier, MuddleRegressor
+from muddle.estimators import pool
+from muddle_runtime.file import FORMAT, Dtype
 
 N_ROWS, N_NEW = 60, 8
 
@@ -92,7 +91,7 @@ def main(folder: Path) -> None:
     for name, model in models.items():
         dtype: Dtype = "float16" if name == "classifier" else "float32"
         path = model.save(folder / f"format{FORMAT}_{name}.muddle", dtype=dtype)
-        record = {"rows": to_json(rows), "answers": answer(load(path), rows)}
+        record = {"rows": to_json(rows), "answers": answer(load_model(path), rows)}
         path.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n")
         print(f"{path}: {path.stat().st_size:,} bytes")
 

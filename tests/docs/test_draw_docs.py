@@ -8,10 +8,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-import torch
 from sklearn.linear_model import Ridge
 
-from muddle import MLRRegressor
 from muddle.estimators import pool
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,11 +52,8 @@ def test_numbers_beside_the_first_figure_are_those_of_the_fits(drawing):
     X, y = drawing.load_friedman()
     found = []
     for max_iter in (200, 1):
-        model = MLRRegressor(width=256, max_iter=max_iter, random_state=0, device="cpu").fit(X, y)
-        features = torch.as_tensor(model.preprocessor_.transform(X), dtype=torch.float64)
-        hidden = model.nets_.map(torch.Tensor.double).hidden(features[None])[0].numpy()
-        penalty = model.history_["penalty"].to_numpy()[-1:].astype(float)
-        found.append(np.concatenate(drawing.fit_by_penalty(hidden, y, penalty)))
+        hidden, penalty = drawing.fit_net(X, y, max_iter)
+        found.append(np.concatenate(drawing.fit_by_penalty(hidden, y, np.array([penalty]))))
     after, start = found
     expected = [after[0], start[0], after[1], start[1]]
     # Another processor rounds differently, and 200 iterations make something of it.

@@ -4,11 +4,11 @@ from muddle.errors import MuddleError
 
 
 class UnknownDatasetError(MuddleError, ValueError):
-    """No data set of that name."""
+    """No data set has that name."""
 
 
 class UnknownMethodError(MuddleError, ValueError):
-    """No method of that name in the benchmark."""
+    """No method of the benchmark has that name."""
 
 
 class DownloadError(MuddleError, OSError):
@@ -16,8 +16,8 @@ class DownloadError(MuddleError, OSError):
 
 
 class ChecksumError(MuddleError, ValueError):
-    """A data file is not the one that was asked for, or was damaged."""
+    """A data file is damaged, or differs from the published one."""
 
 
 class ClusterError(MuddleError, ConnectionError):
-    """No cluster answers at the address that was given."""
+    """No cluster answers at the given address."""

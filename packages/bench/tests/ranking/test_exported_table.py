@@ -1,11 +1,15 @@
+"""The exported table, read and checked; and tables as LaTeX."""
+
 import gzip
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from muddle.errors import DataFormatError
-from muddle_bench.ranking import COLUMNS, list_metrics, rank_methods, read_table
+from muddle_bench.ranking import COLUMNS, list_metrics, rank_methods, read_table, to_latex
 
 RECORD = {"dataset": "servo", "method": "ridge", "family": "GLM", "r2": 0.5}
 
@@ -50,12 +54,8 @@ def test_empty_file_and_empty_table_are_refused(table_of, tmp_path):
 
 @pytest.mark.parametrize(
     "content",
-    [
-        b"no gzip at all",
-        gzip.compress(bytes(range(256)) * 50)[:200],  # cut off
-        gzip.compress(b"a" * 500)[:10] + b"garbage, garbage",
-    ],
-    # The header of gzip holds the time: as an id it differs between the processes of one run.
+    [b"no gzip", gzip.compress(b"0123" * 99)[:15], gzip.compress(b"a")[:10] + b"garbage, garbage"],
+    # The header of gzip holds the time, so contents as ids would differ between processes.
     ids=["plain text", "cut off", "only the header"],
 )
 def test_damaged_gzip_is_refused(tmp_path, content):
@@ -148,3 +148,53 @@ def test_task_that_is_not_in_the_table_is_named(table_of):
 
 def test_metrics_of_a_table_are_those_with_a_score(table_of):
     assert list_metrics(read_table(table_of(RECORD))) == ["r2"]
+
+
+def test_latex_has_rules_sides_and_digits():
+    frame = pd.DataFrame(
+        {"method": ["mlr_1", "a & b"], "n_pairs": [160, 20], "mean": [-0.5, np.nan]}
+    )
+    assert to_latex(frame).splitlines() == [
+        r"\begin{tabular}{lrr}",
+        r"\toprule",
+        r"method & n pairs & mean \\",
+        r"\midrule",
+        r"mlr\_1 & 160 & $-$0.500 \\",
+        r"a \& b & 20 & -- \\",
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+
+
+def test_latex_escapes_every_special_character():
+    text = to_latex(pd.DataFrame({"x": [r"\ ~ ^ & % $ # _ { } < >"]})).splitlines()[4]
+    assert text == (
+        r"\textbackslash{} \textasciitilde{} \textasciicircum{} \& \% \$ \# \_ \{ \} "
+        r"\textless{} \textgreater{} \\"
+    )
+
+
+def test_caption_and_label_make_it_a_table():
+    lines = to_latex(pd.DataFrame({"x": [1]}), caption="R² of 5 %", label="tab:r2").splitlines()
+    assert lines[0] == r"\begin{table}"
+    assert lines[2:4] == [r"\caption{R\textsuperscript{2} of 5 \%}", r"\label{tab:r2}"]
+    assert lines[-1] == r"\end{table}"
+
+
+def test_ranking_needs_neither_torch_nor_scikit_learn():
+    code = """
+import sys
+
+BLOCKED = {"torch", "sklearn", "jinja2", "matplotlib"}
+
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in BLOCKED:
+            raise ImportError(name + " is blocked")
+
+sys.meta_path.insert(0, Block())
+from muddle_bench.ranking import published_scores, to_latex
+assert len(to_latex(published_scores())) > 10_000
+assert not BLOCKED & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=120)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import muddle_bench.ranking.published as published
+import muddle_bench.ranking.families as published
 from muddle_bench.ranking import (
     PUBLISHED_NAMES,
     compare_published,

@@ -4,11 +4,9 @@ import pytest
 
 from muddle_bench.methods.registry import METHODS
 from muddle_bench.ranking import COLUMNS, PUBLISHED_NAMES, published_classes, read_table
-from muddle_bench.ranking.ranks import REFERENCE
-from muddle_bench.ranking.scores import BASELINE
+from muddle_bench.ranking.ranks import BASELINE, REFERENCE
 from muddle_bench.run.records import COLUMNS as WRITTEN
-from muddle_bench.run.records import Record
-from muddle_bench.run.tables import write_table
+from muddle_bench.run.records import Record, write_table
 
 
 def test_columns_read_are_the_columns_written():

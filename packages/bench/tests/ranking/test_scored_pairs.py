@@ -1,13 +1,14 @@
-"""What happens to cells that failed, timed out, were skipped or never ran."""
+"""Cells that failed, timed out, were skipped or never ran: which scores count."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from muddle_bench.ranking import coverage, list_failures, rank_methods, read_table, score_pairs
-from muddle_bench.ranking.scores import choose_recorded
+from muddle_bench.ranking.ranks import choose_recorded
 
 FAMILIES = {"baseline": "Baseline", "ridge": "GLM", "ols": "GLM", "cart": "TREE"}
+GAP = np.nan
 
 
 @pytest.fixture
@@ -28,149 +29,110 @@ def test_failed_and_timed_out_cells_get_the_baselines_score(make, status):
     assert rank_methods(table, "r2").set_index("method").loc["ridge", "imputed"] == 1
 
 
-def test_leave_out_does_not_impute(make):
-    table = make({"a": {"baseline": [-0.1] * 10, "ridge": [0.5] * 9 + ["failed"]}})
-    scores = score_pairs(table, "r2", missing="leave out")
-    assert len(scores.frame) == 9
-    assert not scores.imputed.to_numpy().any()
-    assert scores.left_out_pairs.to_numpy().tolist() == [["a", 9, "missing for ridge"]]
+# Scores of one data set; metric; options; scores that are compared; methods and pairs left out.
+CASES = {
+    "leave out does not impute": (
+        {"baseline": [-0.1] * 10, "ridge": [0.5] * 9 + ["failed"]}, "r2", {"missing": "leave out"},
+        {"baseline": [-0.1] * 9, "ridge": [0.5] * 9}, [], [(9, "missing for ridge")],
+    ),
+    "the baseline's calibration error is a good one and rewards no failure": (
+        {"baseline": [0.01] * 10, "ridge": [0.2] * 9 + ["failed"]}, "ece", {},
+        {"baseline": [0.01] * 9, "ridge": [0.2] * 9}, [], [(9, "missing for ridge")],
+    ),
+    "methods recorded before the score was added": (
+        {"cart": [0.3, 0.2], "ols": [GAP, GAP], "ridge": [0.1, 0.2]}, "ece", {},
+        {"cart": [0.3, 0.2], "ridge": [0.1, 0.2]}, [("ols", "gives no ece")], [],
+    ),
+    "without a baseline a failed cell is missing": (
+        {"cart": [0.1] * 10, "ridge": [0.5] * 9 + ["failed"]}, "r2", {},
+        {"cart": [0.1] * 9, "ridge": [0.5] * 9}, [], [(9, "missing for ridge")],
+    ),
+    "a failed baseline imputes nothing": (
+        {"baseline": [0.0] * 9 + ["failed"], "ridge": [0.5] * 9 + ["failed"]}, "r2", {},
+        {"baseline": [0.0] * 9, "ridge": [0.5] * 9}, [], [(9, "no method has r2")],
+    ),
+    "many missing pairs cost the method, few cost the pairs": (
+        {"baseline": [0.0] * 10, "ols": ["skipped"] * 2 + [0.4] * 8,
+         "ridge": [0.5] * 9 + ["skipped"]}, "r2", {},
+        {"baseline": [0.0] * 9, "ridge": [0.5] * 9}, [("ols", "lacks 2 of 10 pairs: 2 skipped")],
+        [(9, "missing for ridge")],
+    ),
+    "max_missing decides between method and pairs": (
+        {"baseline": [0.0] * 4, "ols": ["skipped", 0.1, 0.2, 0.3]}, "r2", {"max_missing": 0.25},
+        {"baseline": [0.0] * 3, "ols": [0.1, 0.2, 0.3]}, [], [(0, "missing for ols")],
+    ),
+    "an unfinished run is compared on the splits that all have": (
+        {"baseline": [0.0] * 10, "ols": [0.4] * 9, "ridge": [0.5] * 8, "cart": [0.1] * 8}, "r2", {},
+        {"baseline": [0.0] * 8, "cart": [0.1] * 8, "ols": [0.4] * 8, "ridge": [0.5] * 8}, [],
+        [(8, "not run yet for cart, ridge"), (9, "not run yet for cart, ols, ridge")],
+    ),
+    "two methods are compared on what both have": (
+        {"ridge": [0.5] * 3, "cart": [0.1]}, "r2", {}, {"cart": [0.1], "ridge": [0.5]}, [],
+        [(1, "not run yet for cart"), (2, "not run yet for cart")],
+    ),
+    "a method that has just begun does not cost the others their pairs": (
+        {"baseline": [0.0] * 10, "ols": [0.4] * 10, "ridge": [0.5] * 10, "cart": [0.1] * 2}, "r2",
+        {}, {"baseline": [0.0] * 10, "ols": [0.4] * 10, "ridge": [0.5] * 10},
+        [("cart", "not run yet on 8 of 10 pairs")], [],
+    ),
+    "a failure is a record": (
+        {"baseline": [0.0, 0.0], "ridge": [0.5, "failed"], "cart": [0.1, "skipped"]}, "r2", {},
+        {"baseline": [0.0, 0.0], "ridge": [0.5, 0.0]}, [("cart", "lacks 1 of 2 pairs: 1 skipped")],
+        [],
+    ),
+    "a baseline without a rank still replaces failures": (
+        {"ols": [0.4] * 9 + ["failed"], "ridge": [0.5] * 10,
+         "baseline": ["skipped"] * 9 + [-0.1]}, "r2", {},
+        {"ols": [0.4] * 9 + [-0.1], "ridge": [0.5] * 10},
+        [("baseline", "lacks 9 of 10 pairs: 9 skipped")], [],
+    ),
+    "reasons name a few methods and count the others": (
+        {f"m{i}": [0.5, 0.5] if i else [0.5] * 3 for i in range(6)}, "r2", {},
+        {f"m{i}": [0.5, 0.5] for i in range(6)}, [],
+        [(2, "not run yet for m1, m2, m3 and 2 more")],
+    ),
+    "a method that never finished is left out even with a baseline": (
+        {"baseline": [0.0, 0.0], "ridge": ["timeout", "timeout"], "cart": [0.1, 0.2]}, "r2", {},
+        {"baseline": [0.0, 0.0], "cart": [0.1, 0.2]}, [("ridge", "never finished: 2 timeout")], [],
+    ),
+    "a pair that no method can score counts against none": (
+        {"baseline": [0.5, GAP], "cart": [0.6, GAP]}, "auc", {},
+        {"baseline": [0.5], "cart": [0.6]}, [], [(1, "no method has auc")],
+    ),
+}  # fmt: skip
 
 
-def test_a_failure_does_not_get_the_baselines_calibration_error_which_is_a_good_one(make):
-    table = make({"a": {"baseline": [0.01] * 10, "ridge": [0.2] * 9 + ["failed"]}}, "ece")
-    scores = score_pairs(table, "ece")
-    assert scores.left_out_pairs.to_numpy().tolist() == [["a", 9, "missing for ridge"]]
-    assert scores.frame["ridge"].tolist() == [0.2] * 9
-    assert not scores.imputed.to_numpy().any()
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_scores_that_are_compared_and_reasons_of_the_others(make, case):
+    scores, metric, options, compared, left_out, left_out_pairs = case
+    found = score_pairs(make({"a": scores}, metric), metric, **options)
+    assert found.frame.to_dict("list") == compared
+    assert found.left_out[["method", "reason"]].to_numpy().tolist() == [*map(list, left_out)]
+    assert found.left_out["family"].tolist() == [FAMILIES[method] for method, _ in left_out]
+    pairs = found.left_out_pairs[["split", "reason"]].to_numpy().tolist()
+    assert pairs == [*map(list, left_out_pairs)]
+    replaced = [isinstance(scores[name][split], str) for name in compared
+                for _, split in found.frame.index]  # fmt: skip
+    assert found.imputed.T.to_numpy().ravel().tolist() == replaced
 
 
-def test_methods_recorded_before_and_after_a_score_was_added_are_told_apart(make):
-    table = make({"a": {"cart": [0.3, 0.2], "ols": [np.nan, np.nan], "ridge": [0.1, 0.2]}}, "ece")
-    scores = score_pairs(table, "ece")
-    assert scores.left_out.to_numpy().tolist() == [["ols", "GLM", "gives no ece"]]
-    assert list(scores.frame) == ["cart", "ridge"]
-
-
-def test_without_a_baseline_a_failed_cell_is_missing(make):
-    scores = score_pairs(make({"a": {"cart": [0.1] * 10, "ridge": [0.5] * 9 + ["failed"]}}), "r2")
-    assert len(scores.frame) == 9
-
-
-def test_a_failed_baseline_imputes_nothing(make):
-    table = make({"a": {"baseline": [0.0] * 9 + ["failed"], "ridge": [0.5] * 9 + ["failed"]}})
-    scores = score_pairs(table, "r2")
-    assert scores.left_out_pairs["reason"].tolist() == ["no method has r2"]
-    assert not scores.imputed.to_numpy().any()
-
-
-def test_method_that_lacks_many_pairs_is_left_out_with_the_reason(make):
-    many = ["skipped"] * 2 + [0.4] * 8
-    table = make({"a": {"baseline": [0.0] * 10, "ols": many, "ridge": [0.5] * 9 + ["skipped"]}})
-    scores = score_pairs(table, "r2")
-    assert scores.left_out.to_numpy().tolist() == [["ols", "GLM", "lacks 2 of 10 pairs: 2 skipped"]]
-    # ridge lacks one of ten, which is not too many: the pair goes instead.
-    assert scores.left_out_pairs.to_numpy().tolist() == [["a", 9, "missing for ridge"]]
-    assert list(scores.frame) == ["baseline", "ridge"]
-    assert len(scores.frame) == 9
-
-
-def test_of_an_unfinished_run_all_methods_are_ranked_on_the_splits_that_all_have(make):
-    # baseline is through, the three others are in their ninth split of ten.
-    scores = {"baseline": [0.0] * 10, "ols": [0.4] * 9, "ridge": [0.5] * 8, "cart": [0.1] * 8}
-    found = score_pairs(make({"a": scores}), "r2")
-    assert list(found.frame) == ["baseline", "cart", "ols", "ridge"]
-    assert found.frame.index.tolist() == [("a", split) for split in range(8)]
-    assert found.left_out.empty
-    assert found.left_out_pairs.to_numpy().tolist() == [
-        ["a", 8, "not run yet for cart, ridge"],
-        ["a", 9, "not run yet for cart, ols, ridge"],
-    ]
-
-
-def test_two_methods_are_compared_on_what_both_have_however_little_it_is(make):
-    found = score_pairs(make({"a": {"ridge": [0.5] * 10, "cart": [0.1]}}), "r2")
-    assert found.frame.to_numpy().tolist() == [[0.1, 0.5]]
-
-
-def test_a_method_that_was_only_begun_does_not_cost_the_others_their_pairs(make):
-    scores = {"baseline": [0.0] * 10, "ols": [0.4] * 10, "ridge": [0.5] * 10, "cart": [0.1] * 2}
-    found = score_pairs(make({"a": scores}), "r2")
-    assert len(found.frame) == 10
-    assert found.left_out.to_numpy().tolist() == [
-        ["cart", "TREE", "not run yet on 8 of 10 pairs"],
-    ]
-    assert found.left_out_pairs.empty
+def test_a_method_without_probabilities_is_ranked_by_accuracy(make):
+    table = make({"a": {"baseline": [0.5, 0.5], "ridge": [GAP, GAP]}}, "auc")
+    assert list(score_pairs(table, "auc").frame) == ["baseline"]
+    assert list(score_pairs(table, "accuracy").frame) == ["baseline", "ridge"]
 
 
 def test_the_last_method_of_many_is_waited_for_up_to_max_missing():
     recorded = np.ones((10, 40), dtype=bool)
     recorded[9:, 0] = False
-    methods, pairs = choose_recorded(recorded, 0.1)
-    assert (methods.sum(), pairs.sum()) == (40, 9)
-    methods, pairs = choose_recorded(recorded, 0.01)
-    assert (methods.sum(), pairs.sum()) == (39, 10)
-    recorded[7:, 0] = False
-    methods, pairs = choose_recorded(recorded, 0.1)
-    assert (methods.sum(), pairs.sum()) == (39, 10)
-
-
-def test_a_failure_is_a_record_and_not_a_cell_that_is_still_to_run(make):
-    scores = {"baseline": [0.0, 0.0], "ridge": [0.5, "failed"], "cart": [0.1, "skipped"]}
-    found = score_pairs(make({"a": scores}), "r2")
-    assert found.frame["ridge"].tolist() == [0.5, 0.0]
-    assert found.left_out["reason"].tolist() == ["lacks 1 of 2 pairs: 1 skipped"]
-
-
-def test_the_baselines_score_stands_in_even_where_the_baseline_itself_is_not_ranked(make):
-    scores = {"ols": [0.4] * 9 + ["failed"], "ridge": [0.5] * 10, "cart": [0.1] * 10}
-    table = make({"a": scores | {"baseline": ["skipped"] * 9 + [-0.1]}})
-    found = score_pairs(table, "r2")
-    assert found.left_out["method"].tolist() == ["baseline"]
-    assert found.frame["ols"].tolist() == [0.4] * 9 + [-0.1]
-
-
-def test_a_reason_names_a_few_methods_and_counts_the_others(make):
-    table = make({"a": {f"m{i}": [0.5, 0.5] if i else [0.5] * 3 for i in range(6)}})
-    found = score_pairs(table, "r2")
-    assert found.left_out_pairs["reason"].tolist() == ["not run yet for m1, m2, m3 and 2 more"]
-
-
-def test_methods_without_a_common_pair_are_an_error(make):
-    table = make({"a": {"ridge": [0.5]}, "b": {"cart": [0.5]}})
-    with pytest.raises(ValueError, match="no method has r2 on 90% of the 2 pairs"):
-        score_pairs(table, "r2")
-
-
-def test_max_missing_decides_between_method_and_pairs(make):
-    table = make({"a": {"baseline": [0.0] * 4, "ols": ["skipped", 0.1, 0.2, 0.3]}})
-    assert list(score_pairs(table, "r2").frame) == ["baseline"]
-    kept = score_pairs(table, "r2", max_missing=0.25).frame
-    assert kept.index.tolist() == [("a", 1), ("a", 2), ("a", 3)]
-
-
-def test_method_that_never_finished_is_left_out_even_with_a_baseline(make):
-    table = make(
-        {"a": {"baseline": [0.0, 0.0], "ridge": ["timeout", "timeout"], "cart": [0.1, 0.2]}}
-    )
-    left_out = score_pairs(table, "r2").left_out
-    assert left_out.to_numpy().tolist() == [["ridge", "GLM", "never finished: 2 timeout"]]
-
-
-def test_method_without_probabilities_is_left_out_of_their_metrics_only(make):
-    table = make({"a": {"baseline": [0.5, 0.5], "ridge": [np.nan, np.nan]}}, "auc")
-    assert score_pairs(table, "auc").left_out.to_numpy().tolist() == [
-        ["ridge", "GLM", "gives no auc"]
-    ]
-    assert list(score_pairs(table, "accuracy").frame) == ["baseline", "ridge"]
-
-
-def test_pair_without_a_score_of_anyone_counts_against_nobody(make):
-    # An AUC is undefined where the test rows hold one class.
-    table = make({"a": {"baseline": [0.5, np.nan], "cart": [0.6, np.nan]}}, "auc")
-    scores = score_pairs(table, "auc")
-    assert len(scores.frame) == 1
-    assert scores.left_out.empty
-    assert scores.left_out_pairs.to_numpy().tolist() == [["a", 1, "no method has auc"]]
+    for max_missing, n_late, expected in (
+        (0.1, 9, (40, 9)),
+        (0.01, 9, (39, 10)),
+        (0.1, 7, (39, 10)),
+    ):
+        recorded[n_late:, 0] = False
+        methods, pairs = choose_recorded(recorded, max_missing)
+        assert (methods.sum(), pairs.sum()) == expected
 
 
 def test_scores_of_cells_that_did_not_finish_are_not_used(table_of):
@@ -179,23 +141,23 @@ def test_scores_of_cells_that_did_not_finish_are_not_used(table_of):
     assert score_pairs(table, "r2", max_missing=0.5).frame["ridge"].tolist() == [0.5]
 
 
-def test_nothing_to_compare_is_an_error(make):
-    table = make({"a": {"ridge": ["failed", "failed"]}})
-    with pytest.raises(ValueError, match="at least one score of r2, and has none"):
-        score_pairs(table, "r2")
-    table = make({"a": {"ridge": [0.5, "skipped"], "cart": ["skipped", 0.5]}})
-    with pytest.raises(ValueError, match="no method has r2 on 90% of the 2 pairs"):
-        score_pairs(table, "r2")
-    with pytest.raises(ValueError, match="no pair of data set and split has r2 of all 2 methods"):
-        score_pairs(table, "r2", max_missing=0.5)
-
-
-def test_bad_arguments_are_named(make):
-    table = make({"a": {"ridge": [0.5]}})
-    with pytest.raises(ValueError, match="missing must be one of 'baseline', 'leave out'"):
-        score_pairs(table, "r2", missing="drop")
-    with pytest.raises(ValueError, match="max_missing must be at least 0"):
-        score_pairs(table, "r2", max_missing=-1)
+@pytest.mark.parametrize(
+    ("scores", "options", "message"),
+    [
+        ({"a": {"ridge": ["failed", "failed"]}}, {}, "at least one score of r2, and has none"),
+        ({"a": {"ridge": [0.5]}, "b": {"cart": [0.5]}}, {}, "no method has r2 on 90% of the 2"),
+        (
+            {"a": {"ridge": [0.5, "skipped"], "cart": ["skipped", 0.5]}},
+            {"max_missing": 0.5},
+            "no pair of data set and split has r2 of all 2 methods",
+        ),
+        ({"a": {"ridge": [0.5]}}, {"missing": "drop"}, "missing must be one of 'baseline', 'leave"),
+        ({"a": {"ridge": [0.5]}}, {"max_missing": -1}, "max_missing must be at least 0"),
+    ],
+)
+def test_nothing_to_compare_and_bad_arguments_are_errors(make, scores, options, message):
+    with pytest.raises(ValueError, match=message):
+        score_pairs(make(scores), "r2", **options)
 
 
 def test_coverage_counts_every_status_and_what_was_never_run(make):
@@ -234,9 +196,6 @@ def test_failures_are_listed_once_per_reason(make):
         ["ridge", "failed", "failed for a reason", 3, "a, b"],
         ["ridge", "timeout", "timeout for a reason", 1, "b"],
     ]
-
-
-def test_nothing_failed_gives_an_empty_list(make):
-    frame = list_failures(make({"a": {"ridge": [0.5]}}))
-    assert frame.empty
-    assert isinstance(frame, pd.DataFrame)
+    empty = list_failures(make({"a": {"ridge": [0.5]}}))
+    assert isinstance(empty, pd.DataFrame)
+    assert empty.empty

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from muddle_bench.ranking import COLUMNS
-from muddle_bench.report import write_report
+from muddle_bench.report import beside_paper, boards, write_report
 
 DATASETS = {
     "regression": (
@@ -251,3 +251,14 @@ def report(table, tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def page(report, read_page) -> Page:
     return read_page(report)
+
+
+@pytest.fixture
+def no_figures(monkeypatch) -> None:
+    """Reports without drawings, which take most of the time."""
+    drawing = '<svg role="img" aria-label="a figure"></svg>'
+    for module, name in ((boards, "draw_critical_difference"), (boards, "draw_score_against_time"),
+                         (beside_paper, "inline_svg")):  # fmt: skip
+        monkeypatch.setattr(module, name, lambda *_: drawing)
+    for name in ("draw_study", "draw_record"):
+        monkeypatch.setattr(beside_paper, name, lambda *_: None)

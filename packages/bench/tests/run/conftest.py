@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from muddle_bench.run import backends, children, sweep
-from muddle_bench.run.suites import build_cells
+from muddle_bench.run import sweep, workers
+from muddle_bench.run.cells import build_cells
 
 CATALOGUE = """
 [hills]
@@ -49,8 +49,19 @@ def tables(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def plugin() -> Path:
-    """Methods of tests/benchmark/plugin_methods.py."""
+    """Methods of plugin_methods.py."""
     return Path(__file__).with_name("plugin_methods.py")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def notes(tmp_path_factory):
+    """Files in which methods of the plugin note their fits and the programs they started. Set
+    before the first worker process starts, so that all tests can share one."""
+    folder = tmp_path_factory.mktemp("notes")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FIT_LOG", str(folder / "fits"))
+        patch.setenv("GRANDCHILD_FILE", str(folder / "pid"))
+        yield folder
 
 
 @pytest.fixture
@@ -73,12 +84,11 @@ def choose_cells(tables, plugin):
 @pytest.fixture
 def lasting_children(monkeypatch):
     """Worker processes outlive a run and serve the next test: starting one takes seconds."""
-    for module in (backends, sweep):
+    for module in (workers, sweep):
         monkeypatch.setattr(module, "stop_children", lambda: None)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def no_child_left():
-    """What a module's tests have started ends with it."""
+@pytest.fixture(scope="session", autouse=True)
+def no_child_left(notes):
     yield
-    children.stop_children()
+    workers.stop_children()

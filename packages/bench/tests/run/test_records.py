@@ -1,25 +1,40 @@
-"""Records: what they hold, and that they come back as they were written."""
+"""Records: their fields, the store with one file each, exported tables and back."""
 
 import csv
+import gzip
 import io
 import json
-from dataclasses import replace
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muddle.errors import DataFormatError
+from muddle.errors import DataFormatError, MissingDataError
 from muddle_bench.run.records import (
     COLUMNS,
     LONGEST_REASON,
     Record,
+    Store,
+    export_table,
+    import_table,
+    is_running,
+    name_owner,
     now,
+    read_records,
     read_texts,
     read_values,
     shorten,
     to_texts,
-    to_values,
+    write_whole,
 )
 
 RECORD = Record(
@@ -27,17 +42,32 @@ RECORD = Record(
     task="regression",
     dataset="hills",
     method="ridge",
-    split=3,
+    split=0,
     family="GLM",
     status="ok",
     r2=0.1 + 0.2,
-    rmse=1e-300,
-    mae=2.0,
-    fit_seconds=0.5,
+    rmse=1.0,
+    mae=1e-17,
+    fit_seconds=0.1,
     n_train=48,
-    fingerprint="abc",
+    rows_hash="aaa",
+    fingerprint="f1",
+    machine='A "quoted", name',
     finished="2026-01-01T00:00:00.000000+00:00",
 )
+RECORDS = [
+    RECORD,
+    replace(RECORD, split=10),
+    replace(RECORD, split=2),
+    replace(RECORD, method="lasso", fingerprint="f2"),
+    replace(RECORD, method="mars", status="failed", r2=None, reason="it, of all, said “no”"),
+    replace(RECORD, task="classification", dataset="trees", r2=None, accuracy=0.5, rows_hash="bbb"),
+]
+
+
+@pytest.fixture
+def filled(tmp_path):
+    return fill(tmp_path / "runs", RECORDS)
 
 
 def test_the_columns_are_those_that_tables_and_rankings_agree_on():
@@ -56,7 +86,7 @@ def test_the_columns_are_those_that_tables_and_rankings_agree_on():
 )
 def test_a_record_comes_back_from_json_and_csv_to_the_last_bit(r2, reason, n_train):
     record = replace(RECORD, r2=r2, reason=shorten(reason), n_train=n_train)
-    assert read_values(json.loads(json.dumps(to_values(record), allow_nan=False))) == record
+    assert read_values(json.loads(json.dumps(asdict(record), allow_nan=False))) == record
     file = io.StringIO(newline="")
     csv.writer(file, lineterminator="\n").writerow(to_texts(record))
     row = next(csv.reader(io.StringIO(file.getvalue(), newline="")))
@@ -79,25 +109,25 @@ def test_a_record_comes_back_from_json_and_csv_to_the_last_bit(r2, reason, n_tra
 )
 def test_a_wrong_field_is_named(change, said):
     with pytest.raises(DataFormatError) as caught:
-        read_values(to_values(RECORD) | change)
+        read_values(asdict(RECORD) | change)
     assert str(caught.value).rstrip(".") == said.rstrip(".")
 
 
 def test_a_record_from_before_the_calibration_error_is_read_without_one():
-    values = to_values(replace(RECORD, ece=0.1))
+    values = asdict(replace(RECORD, ece=0.1))
     del values["ece"]
     assert read_values(values) == replace(RECORD, ece=None)
 
 
 def test_a_record_from_before_details_is_read_without_any():
-    values = to_values(replace(RECORD, details='{"a": 1}'))
+    values = asdict(replace(RECORD, details='{"a": 1}'))
     assert read_values(values).details == '{"a": 1}'
     del values["details"]
     assert read_values(values) == RECORD
 
 
 def test_a_missing_field_is_named():
-    values = to_values(RECORD)
+    values = asdict(RECORD)
     del values["auc"]
     with pytest.raises(DataFormatError, match="the field 'auc' is missing"):
         read_values(values)
@@ -128,3 +158,339 @@ def test_times_are_utc_and_sort_as_text():
     assert first < second or first == second
     assert first.endswith("+00:00")
     assert len(first) == len(second)
+
+
+# The store
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "runs")
+
+
+def leave_behind(store, name, age=0.0):
+    path = store.folder / "clean" / "hills" / "ridge" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("{")
+    os.utime(path, (time.time() - age, time.time() - age))
+    return path
+
+
+def dead_process():
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_a_record_lies_where_its_cell_says_and_comes_back(store):
+    store.save(RECORD)
+    path = store.folder / "clean" / "hills" / "ridge" / "0.json"
+    assert json.loads(path.read_text()) == asdict(RECORD)
+    assert store.read(RECORD.cell) == RECORD
+    assert store.scan().records == {RECORD.cell: RECORD}
+    assert os.listdir(path.parent) == ["0.json"]
+
+
+def test_an_empty_or_absent_folder_has_no_records(store):
+    assert store.read(RECORD.cell) is None
+    assert store.scan().records == {}
+    assert not store.folder.exists()
+
+
+def test_a_later_record_takes_the_place_of_an_earlier_one(store):
+    store.save(RECORD)
+    store.save(replace(RECORD, r2=0.6))
+    assert store.read(RECORD.cell).r2 == 0.6
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "not a record: Expecting value"),
+        (b'{"recipe": "clea', "not a record: Unterminated string"),
+        (b"\xff\xfe\x00", "not a record: "),
+        (b"[1, 2]", "not a record: a record must be an object with fields"),
+        (b"{}", "not a record: the field 'recipe' is missing"),
+        (b"[" * 100_000, "not a record: nested too deeply"),
+        (
+            json.dumps(asdict(replace(RECORD, split=1))).encode(),
+            "it is the record of ridge on hills, split 1 (clean)",
+        ),
+        (
+            json.dumps(asdict(replace(RECORD, dataset="../up"))).encode(),
+            "it is the record of ridge on ../up, split 0 (clean)",
+        ),
+    ],
+)
+def test_a_damaged_or_foreign_file_is_named_and_counts_as_not_finished(store, content, said):
+    store.save(RECORD)
+    path = store.path(RECORD.cell)
+    path.write_bytes(content)
+    contents = store.scan()
+    assert contents.records == {}
+    assert [damage.path for damage in contents.damaged] == [path]
+    assert str(contents.damaged[0]).startswith(f"{path}: {said}")
+    assert store.read(RECORD.cell) is None
+
+
+def test_a_folder_in_place_of_a_record_is_damage_too(store):
+    store.path(RECORD.cell).mkdir(parents=True)
+    assert len(store.scan().damaged) == 1
+    assert store.read(RECORD.cell) is None
+
+
+def test_other_files_in_the_folder_are_left_alone(store):
+    store.save(RECORD)
+    (store.folder / "notes.txt").write_text("mine")
+    (store.folder / "clean" / "table.csv").write_text("mine")
+    store.clean()
+    assert store.scan().damaged == []
+    assert (store.folder / "notes.txt").exists()
+
+
+@pytest.mark.parametrize("name", ["../up", "a/b", "", ".hidden", "a b", "a\n"])
+def test_names_that_are_no_folder_are_an_error(store, name):
+    with pytest.raises(ValueError, match=re.escape(f"got {name!r}")):
+        store.save(replace(RECORD, dataset=name))
+
+
+def test_a_file_in_place_of_the_folder_is_an_error(tmp_path):
+    (tmp_path / "table.csv").write_text("")
+    with pytest.raises(ValueError, match="records are kept in a folder, got the file"):
+        Store(tmp_path / "table.csv")
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def fail():
+        with write_whole(path) as file:
+            file.write(b"new")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_readers_see_a_whole_record_while_many_write(store):
+    store.save(RECORD)
+
+    def write(number):
+        for turn in range(20):
+            store.save(replace(RECORD, rmse=float(turn), n_train=number))
+
+    with ThreadPoolExecutor(4) as pool:
+        running = [pool.submit(write, number) for number in range(3)]
+        while not all(future.done() for future in running):
+            assert store.read(RECORD.cell) is not None
+            assert store.scan().damaged == []
+    assert [future.result() for future in running] == [None] * 3
+    assert os.listdir(store.path(RECORD.cell).parent) == ["0.json"]
+
+
+def test_what_a_dead_process_left_is_removed_and_what_a_live_one_writes_is_not(store):
+    host = name_owner().rpartition("-")[0]
+    gone = leave_behind(store, f"0.json.abcd.{host}-{dead_process()}.partial")
+    ours = leave_behind(store, f"0.json.abcd.{host}-{os.getpid()}.partial")
+    elsewhere = leave_behind(store, "0.json.abcd.other_host-1.partial")
+    nameless = leave_behind(store, "x.partial")
+    assert store.clean() == 1
+    assert [path.exists() for path in (gone, ours, elsewhere, nameless)] == [False, *[True] * 3]
+
+
+def test_what_is_older_than_a_day_is_removed_whoever_wrote_it(store):
+    for name in ("0.json.abcd.other_host-1.partial", "x.partial", f"y.{name_owner()}.partial"):
+        leave_behind(store, name, age=2 * 24 * 3600)
+    assert store.clean() == 3
+
+
+def test_an_owner_is_this_process_on_this_machine():
+    assert name_owner().endswith(f"-{os.getpid()}")
+    assert platform.node().replace("-", "_").replace(".", "_") in name_owner()
+    assert is_running(os.getpid())
+    assert not is_running(dead_process())
+
+
+# Exported tables
+
+
+def fill(folder, records):
+    store = Store(folder)
+    for record in records:
+        store.save(record)
+    return store
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+def test_a_table_goes_there_and_back_to_the_byte(tmp_path, filled, suffix):
+    first, second = tmp_path / f"one{suffix}", tmp_path / f"two{suffix}"
+    exported = export_table(filled, first)
+    assert exported.n_records == len(RECORDS)
+    other = Store(tmp_path / "other")
+    assert import_table(first, other).n_added == len(RECORDS)
+    assert other.scan().records == filled.scan().records
+    export_table(other, second)
+    assert first.read_bytes() == second.read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        [first.name, second.name, "other", "runs"]
+    )
+
+
+def test_the_order_in_which_records_came_does_not_show(tmp_path, filled):
+    other = fill(tmp_path / "other", reversed(RECORDS))
+    export_table(filled, tmp_path / "a.csv")
+    export_table(other, tmp_path / "b.csv")
+    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
+
+
+def test_rows_are_sorted_and_splits_are_numbers(tmp_path, filled):
+    export_table(filled, tmp_path / "a.csv")
+    table = pd.read_csv(tmp_path / "a.csv")
+    assert tuple(table.columns) == COLUMNS
+    keys = list(zip(table.task, table.dataset, table.method, table.split, strict=True))
+    assert keys == sorted(keys)
+    assert table.split[table.method == "ridge"].tolist() == [0, 0, 2, 10]
+
+
+def test_zipped_and_plain_tables_have_the_same_text(tmp_path, filled):
+    export_table(filled, tmp_path / "a.csv")
+    export_table(filled, tmp_path / "a.csv.gz")
+    packed = (tmp_path / "a.csv.gz").read_bytes()
+    assert gzip.decompress(packed) == (tmp_path / "a.csv").read_bytes()
+
+
+def test_importing_twice_changes_nothing(tmp_path, filled):
+    export_table(filled, tmp_path / "a.csv")
+    other = Store(tmp_path / "other")
+    import_table(tmp_path / "a.csv", other)
+    before = {path: path.stat().st_mtime_ns for path in other.folder.rglob("*.json")}
+    again = import_table(tmp_path / "a.csv", other)
+    assert (again.n_unchanged, again.n_added, again.n_replaced) == (len(RECORDS), 0, 0)
+    assert {path: path.stat().st_mtime_ns for path in other.folder.rglob("*.json")} == before
+
+
+FAILED = replace(RECORD, status="failed", r2=None, rmse=None, mae=None, reason="no")
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "replace_", "kept"),
+    [
+        (FAILED, RECORD, False, "there"),
+        (RECORD, FAILED, False, "here"),
+        (RECORD, FAILED, True, "here"),
+        (RECORD, replace(RECORD, r2=0.9), False, "here"),
+        (RECORD, replace(RECORD, r2=0.9), True, "there"),
+        (FAILED, replace(FAILED, reason="never"), False, "here"),
+        (FAILED, replace(FAILED, reason="never"), True, "there"),
+    ],
+)
+def test_a_result_beats_none_and_otherwise_what_is_here_stays(
+    tmp_path, here, there, replace_, kept
+):
+    export_table(fill(tmp_path / "there", [there]), tmp_path / "t.csv")
+    store = fill(tmp_path / "here", [here])
+    report = import_table(tmp_path / "t.csv", store, replace=replace_)
+    assert store.read(RECORD.cell) == {"here": here, "there": there}[kept]
+    assert (report.n_kept, report.n_replaced) == ((1, 0) if kept == "here" else (0, 1))
+
+
+def test_records_of_another_configuration_are_said_and_not_mixed_in(tmp_path):
+    there = replace(RECORD, fingerprint="f9", r2=0.9)
+    export_table(fill(tmp_path / "there", [there]), tmp_path / "t.csv")
+    store = fill(tmp_path / "here", [RECORD])
+    report = import_table(tmp_path / "t.csv", store)
+    assert report.conflicts == ["ridge on hills, split 0: fingerprint f1 here, f9 there"]
+    assert store.read(RECORD.cell) == RECORD
+
+
+def test_a_damaged_record_here_is_replaced(tmp_path, filled):
+    export_table(filled, tmp_path / "a.csv")
+    filled.path(RECORD.cell).write_text("{")
+    assert export_table(filled, tmp_path / "b.csv").damaged[0].path == filled.path(RECORD.cell)
+    assert import_table(tmp_path / "a.csv", filled).n_added == 1
+    assert filled.read(RECORD.cell) == RECORD
+
+
+def test_an_export_says_what_is_mixed_and_what_is_not_paired(tmp_path):
+    mixed = replace(RECORD, split=1, fingerprint="f9")
+    unpaired = replace(RECORD, method="lasso", rows_hash="zzz")
+    exported = export_table(fill(tmp_path / "runs", [RECORD, mixed, unpaired]), tmp_path / "a.csv")
+    assert exported.mixed == ["ridge (regression)"]
+    assert exported.unpaired == ["hills, split 0 (clean)"]
+    clean = export_table(fill(tmp_path / "other", RECORDS), tmp_path / "b.csv")
+    assert (clean.mixed, clean.unpaired) == ([], [])
+
+
+def edit(path, old, new):
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("recipe,", "recipes,", "line 1: unknown field 'recipes'. Did you mean 'recipe'?"),
+        (",finished", "", "line 1: the field 'finished' is missing"),
+        (",finished", ",finished,r2", "line 1: a field occurs twice"),
+        ("trees,ridge,0", "trees,ridge,zero", "line 2: split must be a whole number, got 'zero'"),
+        ("trees,ridge,0", "trees,ridge", "line 2: a row must have 32 fields"),
+        (",ok,", ",good,", "line 2: status must be one of ok, failed, timeout, skipped"),
+        ("hills,ridge,10", "hills,ridge,0", "line 7: a second record of ridge on hills, split 0"),
+    ],
+)
+def test_a_wrong_table_is_an_error_that_names_the_line_and_writes_nothing(
+    tmp_path, filled, old, new, said
+):
+    export_table(filled, tmp_path / "a.csv")
+    edit(tmp_path / "a.csv", old, new)
+    other = Store(tmp_path / "other")
+    with pytest.raises(DataFormatError) as caught:
+        import_table(tmp_path / "a.csv", other)
+    assert said in str(caught.value)
+    assert not other.folder.exists()
+
+
+def drop_column(path, name):
+    table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    table.drop(columns=name).to_csv(path, index=False)
+
+
+def test_a_table_from_before_the_calibration_error_is_imported_with_that_column_empty(tmp_path):
+    scored = [replace(record, ece=0.1) for record in RECORDS]
+    export_table(fill(tmp_path / "runs", scored), tmp_path / "old.csv")
+    drop_column(tmp_path / "old.csv", "ece")
+    other = Store(tmp_path / "other")
+    assert import_table(tmp_path / "old.csv", other).n_added == len(RECORDS)
+    assert other.scan().records == {record.cell: record for record in RECORDS}
+    assert import_table(tmp_path / "old.csv", other).n_unchanged == len(RECORDS)
+    export_table(other, tmp_path / "new.csv")
+    exported = pd.read_csv(tmp_path / "new.csv")
+    assert tuple(exported.columns) == COLUMNS
+    assert exported["ece"].isna().all()
+
+
+def test_a_short_row_of_an_old_table_is_told_the_fields_of_that_table(tmp_path, filled):
+    export_table(filled, tmp_path / "old.csv")
+    drop_column(tmp_path / "old.csv", "ece")
+    edit(tmp_path / "old.csv", "trees,ridge,0", "trees,ridge")
+    with pytest.raises(DataFormatError, match="line 2: a row must have 31 fields"):
+        read_records(tmp_path / "old.csv")
+
+
+def test_a_file_that_is_no_table_is_an_error(tmp_path):
+    (tmp_path / "a.csv.gz").write_bytes(b"no gzip")
+    (tmp_path / "b.csv").write_bytes(b"\xff\xff")
+    (tmp_path / "c.csv").write_bytes(b"")
+    (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(bytes(range(256)))[:100])
+    (tmp_path / "odd.csv.gz").write_bytes(gzip.compress(b"a" * 500)[:10] + b"garbage, garbage")
+    for name in ("a.csv.gz", "b.csv", "c.csv", "cut.csv.gz", "odd.csv.gz"):
+        with pytest.raises(DataFormatError, match=name):
+            read_records(tmp_path / name)
+    with pytest.raises(MissingDataError, match="there is no file"):
+        read_records(tmp_path / "d.csv")
+    with pytest.raises(ValueError, match=r"a .csv or .csv.gz file, got 'd.xlsx'"):
+        export_table(Store(tmp_path), tmp_path / "d.xlsx")

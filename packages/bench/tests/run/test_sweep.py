@@ -9,11 +9,9 @@ from dataclasses import fields, replace
 import pytest
 
 from muddle.errors import DeviceError, WorkerError
-from muddle_bench.run import backends, children, sweep
-from muddle_bench.run.records import SCORES
-from muddle_bench.run.store import Store
-from muddle_bench.run.survey import survey_cells
-from muddle_bench.run.sweep import run_benchmark
+from muddle_bench.run import sweep, workers
+from muddle_bench.run.records import SCORES, Store
+from muddle_bench.run.sweep import run_benchmark, survey_cells
 
 CHEAP = ["linear", "neighbours", "tree"]
 
@@ -84,10 +82,10 @@ def test_all_methods_are_tested_on_the_same_rows(run, store, choose_cells):
 
 
 def test_one_job_and_two_give_identical_scores(run, store, choose_cells, tmp_path):
-    cells = choose_cells([*CHEAP, "noisy"], splits=[0, 1])
+    cells = choose_cells([*CHEAP, "noisy"])
     run(cells)
     other = Store(tmp_path / "two")
-    assert run(cells, store=other, jobs=2).counts == {"ok": 16}
+    assert run(cells, store=other, jobs=2).counts == {"ok": 8}
     assert scores_of(other) == scores_of(store)
 
 
@@ -104,26 +102,25 @@ def test_a_finished_cell_is_not_run_again(run, store, choose_cells):
 
 
 def test_a_method_that_fails_does_not_end_the_sweep(run, store, choose_cells):
-    bad = ["bad-raise", "bad-nan", "bad-short", "bad-abort", "bad-exit", "bad-hang"]
-    summary = run(choose_cells([*bad, "linear", "lacking"], ["hills"]), time_limit=1.5)
-    assert summary.counts == {"failed": 5, "timeout": 1, "ok": 1, "skipped": 1}
+    bad = ["bad-raise", "bad-nan", "bad-abort", "bad-exit", "bad-hang"]
+    summary = run(choose_cells([*bad, "linear", "lacking"], ["hills"]), time_limit=1.0)
+    assert summary.counts == {"failed": 4, "timeout": 1, "ok": 1, "skipped": 1}
     reasons = {record.method: record.reason for record in store.scan().records.values()}
     assert reasons["bad-raise"] == "ValueError: of all things, this"
-    assert reasons["bad-hang"] == "no result within the time limit of 1.5 s"
+    assert reasons["bad-hang"] == "no result within the time limit of 1 s"
     assert reasons["lacking"] == "needs no_such_package: pip it"
 
 
 def test_what_is_tried_again_is_what_was_asked_for(run, store, choose_cells):
     cells = choose_cells(["bad-raise", "bad-hang", "lacking", "linear"], ["hills"])
-    run(cells, time_limit=1.5)
+    run(cells, time_limit=1.0)
     for retry, methods in [
         ((), set()),
-        (("skipped",), {"lacking"}),
-        (("failed",), {"bad-raise"}),
-        (("timeout", "failed"), {"bad-raise", "bad-hang"}),
+        (("skipped", "failed"), {"lacking", "bad-raise"}),
+        (("timeout",), {"bad-hang"}),
     ]:
         recorder = Recorder()
-        run(cells, time_limit=1.5, retry=retry, reporter=recorder)
+        run(cells, time_limit=1.0, retry=retry, reporter=recorder)
         assert {record.method for record in recorder.records} == methods
 
 
@@ -217,7 +214,8 @@ def test_debug_gives_the_same_scores(run, store, choose_cells, tmp_path):
 def test_an_interrupted_run_keeps_what_is_finished_and_goes_on(
     run, store, choose_cells, monkeypatch
 ):
-    monkeypatch.setattr(backends, "stop_children", children.stop_children)
+    stopped = []
+    monkeypatch.setattr(workers, "stop_children", lambda: stopped.append(1))
 
     class Interrupting(Recorder):
         def finished(self, record):
@@ -231,7 +229,7 @@ def test_an_interrupted_run_keeps_what_is_finished_and_goes_on(
         run(cells, reporter=recorder)
     assert recorder.summary.interrupted
     assert len(store.scan().records) == 2
-    assert children._idle == []
+    assert stopped
     assert not list((store.folder / ".claims").iterdir())
     assert run(cells).n_planned == 4
 
@@ -260,14 +258,14 @@ def test_a_worker_with_another_disk_under_the_same_path_loses_no_cell(
 ):
     """It finds a record where the run has none, and leaves the cell out at first."""
     elsewhere = {"linear", "tree"}
-    original = backends.run_job_apart
+    original = workers.run_job_apart
 
     def run_with_other_disk(job):
         if job.settings.folder is not None and elsewhere & set(job.methods):
             return []
         return original(job)
 
-    monkeypatch.setattr(backends, "run_job_apart", run_with_other_disk)
+    monkeypatch.setattr(workers, "run_job_apart", run_with_other_disk)
     summary = run(choose_cells(CHEAP, ["hills"]))
     assert (summary.counts, summary.n_elsewhere) == ({"ok": 3}, 0)
     assert len(store.scan().records) == 3
@@ -296,8 +294,8 @@ def test_two_runs_in_one_folder_share_the_work(run, store, choose_cells):
 
 DRIVER = """
 import sys
-from muddle_bench.run.store import Store
-from muddle_bench.run.suites import build_cells
+from muddle_bench.run.records import Store
+from muddle_bench.run.cells import build_cells
 from muddle_bench.run.sweep import run_benchmark
 
 if __name__ == "__main__":
@@ -313,6 +311,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_two_driver_processes_in_one_folder_do_not_corrupt_it(
     run, store, choose_cells, tables, plugin, tmp_path
 ):
@@ -332,16 +331,16 @@ def test_two_driver_processes_in_one_folder_do_not_corrupt_it(
 def test_a_joblib_worker_that_dies_is_replaced(run, store, choose_cells, monkeypatch):
     """A runner that loses its worker twice, as joblib does when one is killed."""
     times = []
-    original = backends._run_here
+    original = workers._run_here
 
     def lossy(jobs):
         times.append(1)
         for number, answer in enumerate(original(jobs)):
             if number == 1 and len(times) < 3:
-                raise backends.BrokenExecutor("gone")
+                raise workers.BrokenExecutor("gone")
             yield answer
 
-    monkeypatch.setattr(backends, "_run_here", lossy)
+    monkeypatch.setattr(workers, "_run_here", lossy)
     cells = choose_cells(CHEAP)
     assert run(cells).counts == {"ok": 6}
     assert len(times) == 3
@@ -349,16 +348,16 @@ def test_a_joblib_worker_that_dies_is_replaced(run, store, choose_cells, monkeyp
 
 def test_workers_that_keep_dying_end_the_run(run, choose_cells, monkeypatch):
     def lost(jobs):
-        raise backends.BrokenExecutor("gone")
+        raise workers.BrokenExecutor("gone")
         yield
 
-    monkeypatch.setattr(backends, "_run_here", lost)
+    monkeypatch.setattr(workers, "_run_here", lost)
     with pytest.raises(WorkerError, match="workers ended 6 times"):
         run(choose_cells(["linear"]))
 
 
 def test_threads_are_the_cores_divided_among_the_jobs(store, monkeypatch):
-    monkeypatch.setattr(sweep, "count_cores", lambda: 8)
+    monkeypatch.setattr(sweep.joblib, "cpu_count", lambda: 8)
 
     def threads(jobs, address=None, threads=None):
         options = {"time_limit": None, "device": "cpu", "plugins": (), "data_home": None}

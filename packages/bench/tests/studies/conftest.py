@@ -1,12 +1,14 @@
-"""Small tables, and the studies' methods with small nets."""
+"""Small data sets, the studies' methods with small nets, and tables of studies made by hand."""
 
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from muddle_bench.run import backends, children, sweep
+from muddle_bench.run import workers as children
 from muddle_bench.studies.points import Point, Variant
+from muddle_bench.studies.study_tables import NUMBERS, TEXTS
 
 CATALOGUE = """
 [hills]
@@ -19,7 +21,7 @@ target = "kind"
 task = "classification"
 """
 PLUGIN = """
-from muddle_bench.studies.methods import make_methods
+from muddle_bench.studies.points import make_methods
 
 METHODS = make_methods(n_nets=3, width=16, max_iter=5)
 """
@@ -27,7 +29,7 @@ METHODS = make_methods(n_nets=3, width=16, max_iter=5)
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory) -> Path:
-    """A data folder with hills (60 rows, a column that is constant in many a split) and trees (60
+    """A data folder with hills (60 rows, a column that is constant in many splits) and trees (60
     rows, two classes)."""
     home = tmp_path_factory.mktemp("data")
     (home / "raw").mkdir()
@@ -64,16 +66,9 @@ def point_on():
     return make
 
 
-@pytest.fixture
-def lasting_children(monkeypatch):
-    """Worker processes outlive a run and serve the next test: starting one takes seconds."""
-    for module in (backends, sweep):
-        monkeypatch.setattr(module, "stop_children", lambda: None)
-
-
 @pytest.fixture(scope="module", autouse=True)
 def no_child_left():
-    """What a module's tests have started ends with it."""
+    """Stop the worker processes of a module after its tests."""
     yield
     children.stop_children()
 
@@ -84,3 +79,22 @@ def published_folder() -> Path:
     if not folder.is_dir():
         pytest.skip("needs the published tables in ../shared/paper, which are not here")
     return folder
+
+
+@pytest.fixture(scope="session")
+def study_table():
+    """Builds a table of a study from rows (dataset, value, score, published score); a star marks
+    the default's value. Standard errors are 0.01; a keyword sets a column to a value or a list."""
+
+    def make(rows, study="width", **columns):
+        rows = [(*row, np.nan)[:4] for row in rows]
+        frame = pd.DataFrame(rows, columns=["dataset", "value", "score", "score_published"])
+        frame["is_default"] = np.where(frame["value"].str.endswith("*"), "yes", "no")
+        frame["value"] = frame["value"].str.strip("*")
+        frame["difference"] = frame["score"] - frame["score_published"]
+        given = {"study": study, "task": "regression", "n_splits": 10, "n_nets": 100}
+        given |= {"score_se": 0.01, "bag": frame["score"] + 0.05, "bag_se": 0.01, "seconds": 2.0}
+        given |= {"warning": "", "hardware": "a CPU", "commit": "abc1234"}
+        return frame.assign(**given | columns).reindex(columns=[*TEXTS, *NUMBERS])
+
+    return make

@@ -1,4 +1,4 @@
-"""muddle study: what it prints, what it writes, and how it ends."""
+"""muddle study: its output, its files, its errors."""
 
 import json
 from functools import partial
@@ -7,12 +7,12 @@ import pytest
 from typer.testing import CliRunner
 
 from muddle.cli.app import make_app
-from muddle_bench.methods.entries import Request
-from muddle_bench.run.cells import known_methods
+from muddle_bench.methods.method import Request
+from muddle_bench.methods.registry import known_methods
 from muddle_bench.run.sweep import Summary
-from muddle_bench.studies import running, training_record
+from muddle_bench.studies import running
 from muddle_bench.studies.points import STUDIES, all_variants
-from muddle_bench.studies.reading import read_study
+from muddle_bench.studies.study_tables import read_study
 
 SLUMP = ["--dataset", "concrete-slump-test-3"]
 
@@ -59,20 +59,27 @@ def test_splits_must_be_numbers():
     assert "how many" in result.stderr
 
 
-def test_a_folder_without_records_has_no_table(tmp_path):
-    result = call("study", "table", tmp_path, "--out", tmp_path)
-    assert result.exit_code == 1
-    assert "no records of studies" in result.stderr
+def test_a_folder_must_fit_the_command(tmp_path):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for arguments, said in (
+        (["table", empty, "--out", tmp_path], "no records of studies"),
+        (["figures", empty, "--out", tmp_path], "there are no tables of studies"),
+        (["figures", tmp_path / "none"], "there is no folder"),
+        (["all", "--folder", tmp_path, "--fresh"], "--fresh needs a new or empty folder"),
+    ):
+        result = call("study", *arguments)
+        assert result.exit_code == 1
+        assert said in result.stderr
 
 
 def test_a_study_runs_from_the_command_to_its_table(small, tmp_path):
     runs, out = tmp_path / "runs", tmp_path / "tables"
     command = ["study", "dependence", "label_noise", *SLUMP, "--together", "-f", runs, *small]
-    result = call(*command, "--splits", 2)
-    assert result.exit_code == 0, result.output
-    assert "10 ok" in result.stdout
-    again = call(*command, "--splits", 2)
-    assert "Nothing to do" in again.stdout
+    for splits, said in ((2, "10 ok"), (2, "Nothing to do")):
+        result = call(*command, "--splits", splits)
+        assert result.exit_code == 0, result.output
+        assert said in result.stdout
     table = call("study", "table", runs, "--out", out)
     assert "label_noise: 10 rows without a score" in table.stderr
     rows = read_study(out, "label_noise")
@@ -100,23 +107,7 @@ def test_precision_chooses_the_methods(monkeypatch, tmp_path, given, wanted):
     assert call("study", "all", "-f", tmp_path, *option).exit_code == 0
     known = known_methods(tuple(found["plugins"]))
     for name in all_variants():
-        assert known[name].make(Request("regression", seed=0)).bag.precision == wanted
-
-
-def test_figures_need_tables(tmp_path):
-    result = call("study", "figures", tmp_path, "--out", tmp_path / "out")
-    assert result.exit_code == 1
-    assert "there are no tables of studies" in result.stderr
-    missing = call("study", "figures", tmp_path / "none")
-    assert missing.exit_code == 1
-    assert "there is no folder" in missing.stderr
-
-
-def test_a_fresh_run_refuses_a_folder_that_holds_files(tmp_path):
-    (tmp_path / "file").touch()
-    result = call("study", "all", "--folder", tmp_path, "--fresh")
-    assert result.exit_code == 1
-    assert "--fresh needs a new or empty folder" in result.stderr
+        assert known[name].make(Request("regression", seed=0)).config.precision == wanted
 
 
 def test_the_history_of_one_net_is_asked_for_as_given(monkeypatch, tmp_path):
@@ -126,12 +117,7 @@ def test_the_history_of_one_net_is_asked_for_as_given(monkeypatch, tmp_path):
         asked.update(options, out=out, dataset=dataset)
         return out / "training_record.csv"
 
-    monkeypatch.setattr(training_record, "write_training_record", write)
+    monkeypatch.setattr(running, "write_training_record", write)
     result = call("study", "record", "servo", "--out", tmp_path, "--data-home", tmp_path)
     assert result.stdout.strip() == str(tmp_path / "training_record.csv")
-    assert asked == {
-        "out": tmp_path,
-        "dataset": "servo",
-        "device": "cpu",
-        "data_home": tmp_path,
-    }
+    assert asked == {"out": tmp_path, "dataset": "servo", "device": "cpu", "data_home": tmp_path}

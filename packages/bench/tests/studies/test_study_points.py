@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from muddle.training.config import preset_config
-from muddle_bench.methods.registry import METHODS, Request, by_name
-from muddle_bench.studies import methods as study_methods
-from muddle_bench.studies.nets import make_bag
+from muddle_bench.methods.method import Request
+from muddle_bench.methods.registry import METHODS, by_name
+from muddle_bench.studies import points as study_methods
 from muddle_bench.studies.points import (
     BASE,
     DEPENDENCES,
@@ -23,8 +23,8 @@ from muddle_bench.studies.points import (
     find_study,
     vary,
 )
-from muddle_bench.studies.published import published_rows
-from muddle_bench.studies.reading import POOLED
+from muddle_bench.studies.study_nets import make_config
+from muddle_bench.studies.study_tables import POOLED, published_rows
 
 PRINTED_NAMES = {"structured_dithering": "structured_noise", "dither": "label_noise"}
 PARAMETERS = {
@@ -58,26 +58,21 @@ def printed_rows(folder):
 def test_every_printed_row_is_known_with_its_score(published_folder):
     printed = list(printed_rows(published_folder))
     assert len(printed) == 5 + 128 + 64
-    known = {key: row.score for key, row in published_rows().items()}
+    known = {key: row["score"] for key, row in published_rows().items()}
     assert {tuple(key): float(score) for *key, score in printed} == known
 
 
 def test_other_printed_numbers_are_those_of_the_paper(published_folder):
     known = published_rows()
     for row in read(published_folder, "ablation"):
-        assert known["ablation", POOLED, row["step"]].bag == float(row["bagging_r2"])
-    for (*_, row), source in zip(
-        (
-            (study, dataset, value, known[study, dataset, value])
-            for study, dataset, value, _ in list(printed_rows(published_folder))[5:133]
-        ),
-        read(published_folder, "dependence"),
-        strict=True,
-    ):
-        assert row.score_val == float(source["r2_val"])
-        assert row.best_iteration == float(source["best_iter"])
+        assert known["ablation", POOLED, row["step"]]["bag"] == float(row["bagging_r2"])
+    keys = [tuple(key) for *key, _ in printed_rows(published_folder)][5:133]
+    for key, source in zip(keys, read(published_folder, "dependence"), strict=True):
+        row = known[key]
+        assert row["score_val"] == float(source["r2_val"])
+        assert row["best_iteration"] == float(source["best_iter"])
         if source["study"] != "ridge_init":
-            assert row.ridge_init == float(source["ridge_init"])
+            assert row["ridge_init"] == float(source["ridge_init"])
 
 
 def test_every_published_row_has_exactly_one_point():
@@ -130,31 +125,28 @@ def test_the_base_is_the_released_preset_with_the_batch_of_the_studies():
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
-def test_a_default_point_is_ten_nets_of_the_base(task):
-    (method,) = [m for m in study_methods.METHODS if m.name == Variant().name]
-    model = method.make(Request(task=task, seed=3))
-    (config,) = model._configs()
-    preset = preset_config("mlr-2", "released", task)
-    # Regressors have no parameter for ties: no two R² are equal.
+def test_points_have_the_released_preset(task):
+    # Regressors break ties by the error: no two R² are equal.
     ties = "error" if task == "regression" else "first"
-    assert config == replace(preset, batch_size=2**14, ties=ties)
-    assert (model.bag.n_nets, model.bag.random_state) == (10, 3)
-
-
-def test_points_of_a_depth_are_the_released_preset():
-    for method in study_methods.METHODS:
-        name, _, depth = method.name.rpartition("-")
-        if name == "study-depth":
-            (config,) = method.make(Request(task="regression", seed=0))._configs()
-            preset = preset_config(f"mlr-{depth}", "released", "regression")
-            assert config == replace(preset, ties=config.ties)
+    models = {
+        method.name: method.make(Request(task=task, seed=3))
+        for method in study_methods.METHODS
+        if method.name == Variant().name or method.name.startswith("study-depth")
+    }
+    assert len(models) == 5
+    base = models.pop(Variant().name)
+    preset = preset_config("mlr-2", "released", task)
+    assert base.config == replace(preset, batch_size=2**14, ties=ties)
+    assert (base.n_nets, base.random_state) == (10, 3)
+    for name, model in models.items():
+        preset = preset_config(f"mlr-{name[-1]}", "released", task)
+        assert model.config == replace(preset, ties=ties)
 
 
 @pytest.mark.parametrize("name", [name for name in all_variants() if name != "study-batch-size-1"])
 def test_every_variant_has_settings_that_nets_accept(name):
     variant = all_variants()[name]
-    bag = make_bag("regression", variant.depth or 2, **dict(variant.changes))
-    (config,) = bag._configs()
+    config = make_config("regression", variant.depth or 2, **dict(variant.changes))
     assert {key: getattr(config, key) for key, _ in variant.changes} == dict(variant.changes)
 
 

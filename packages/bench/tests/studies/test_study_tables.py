@@ -1,29 +1,31 @@
-"""Tables of the studies, from records made by hand."""
+"""Tables of the studies: from records made by hand, those in results/studies, damaged ones."""
 
-import csv
 import json
 from dataclasses import replace
+from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from muddle.errors import DataFormatError
-from muddle_bench.run.records import Record
-from muddle_bench.run.store import Store
+from muddle_bench.run.records import Record, Store, read_records
 from muddle_bench.studies.points import STEPS, STUDIES, THREE, Variant, vary
-from muddle_bench.studies.reading import POOLED, read_study
-from muddle_bench.studies.tables import COLUMNS, make_rows, sort_records, write_tables
+from muddle_bench.studies.study_tables import (
+    COLUMNS,
+    POOLED,
+    make_rows,
+    published_rows,
+    read_record,
+    read_study,
+    sort_records,
+    write_tables,
+)
 
+RESULTS = Path(__file__).parents[4] / "results" / "studies"
 DETAILS = {
-    "n_nets": 10,
-    "net_score": 0.4,
-    "n_lost": 0,
-    "commit": "abc1234",
-    "validation_score": 0.5,
-    "best_iteration": 100.0,
-    "first_penalty": 200.0,
-    "n_diverged": 0,
-    "n_raised": 0,
-    "precision": "float32",
+    **{"n_nets": 10, "net_score": 0.4, "n_lost": 0, "commit": "abc1234", "precision": "float32"},
+    **{"validation_score": 0.5, "best_iteration": 100.0, "first_penalty": 200.0},
+    **{"n_diverged": 0, "n_raised": 0},
 }
 
 
@@ -31,21 +33,10 @@ def make_record(split=0, variant=None, dataset=THREE[0], status="ok", **changes)
     details = {**DETAILS, **{k: v for k, v in changes.items() if k in DETAILS}}
     others = {k: v for k, v in changes.items() if k not in DETAILS}
     done = {"r2": 0.6, "fit_seconds": 2.0, "details": json.dumps(details)}
-    return Record(
-        recipe="published",
-        task="regression",
-        dataset=dataset,
-        method=(variant or Variant()).name,
-        split=split,
-        family="Study",
-        status=status,
-        **{
-            "machine": "a machine",
-            "fingerprint": "f",
-            **(done if status == "ok" else {}),
-            **others,
-        },
-    )
+    known = {"recipe": "published", "task": "regression", "dataset": dataset, "family": "Study"}
+    known |= {"machine": "a machine", "fingerprint": "f", **(done if status == "ok" else {})}
+    method = (variant or Variant()).name
+    return Record(method=method, split=split, status=status, **known | others)
 
 
 def row_of(study, value, records, dataset=THREE[0], commit=""):
@@ -165,8 +156,7 @@ def test_a_table_is_written_for_each_study_that_has_a_record(tmp_path):
     written = write_tables(store, tmp_path / "out")
     assert [path.name for path in written.paths] == ["width.csv"]
     assert written.n_missing == {"width": 14}
-    with written.paths[0].open(encoding="utf-8", newline="") as file:
-        assert tuple(next(csv.reader(file))) == COLUMNS
+    assert tuple(pd.read_csv(written.paths[0])) == COLUMNS
 
 
 def test_tables_can_be_read_by_figures_and_report(tmp_path):
@@ -192,3 +182,83 @@ def test_a_point_that_failed_everywhere_is_a_row_with_the_reason(tmp_path):
 def test_a_record_without_details_of_a_study_is_an_error():
     with pytest.raises(DataFormatError, match="must have the details of a study, got ''"):
         row_of("width", "1024", [replace(make_record(), details="")])
+
+
+# Tables in results/studies
+
+
+@pytest.fixture(scope="module")
+def records():
+    return sort_records(read_records(RESULTS / "records.csv.gz"))
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_recorded_tables_are_those_of_the_records(name, records):
+    rows = pd.DataFrame(make_rows(STUDIES[name], records, "431fbe0"))
+    stored = pd.read_csv(RESULTS / f"{name}.csv", dtype=str, keep_default_na=False)
+    pd.testing.assert_frame_equal(rows, stored, check_dtype=False)
+
+
+def test_every_printed_row_has_a_measured_partner_with_its_difference():
+    tables = {name: read_study(RESULTS, name) for name in STUDIES}
+    measured = {
+        (name, row.dataset, row.value): row
+        for name, table in tables.items()
+        for row in table.itertuples()
+    }
+    for key, printed in published_rows().items():
+        row = measured[key]
+        assert row.n_splits >= 5, key
+        assert row.score_published == pytest.approx(printed["score"]), key
+        assert row.difference == pytest.approx(row.score - printed["score"], abs=1e-5), key
+        assert row.hardware, key
+    # Depth is replicated: the one study whose splits are known.
+    depth = tables["depth"]
+    assert depth["difference"].abs().mean() < 0.008
+    assert (depth["difference"].abs() < 2 * depth["score_se"] + 0.005).mean() > 0.9
+
+
+# Reading
+
+
+@pytest.fixture
+def penalties(study_table):
+    return study_table([("a", "0", 0.1, 0.2), ("a", "heuristic*", 0.7, 0.6)], "ridge_init")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.drop(columns="score_se"), r"must have the columns .*lacks score_se\."),
+        (lambda t: t.rename(columns={"score": "scores"}), r"lacks score\. Did you mean 'scores'\?"),
+        (lambda t: t.assign(score="high"), "score must hold finite numbers or nothing, got 'high' in record 1"),
+        (lambda t: t.assign(study="width"), "have ridge_init in the column study, got 'width'"),
+        (lambda t: t.assign(task="ranking"), "classification or regression in the column task"),
+        (lambda t: t.assign(is_default="maybe"), "no or yes in the column is_default"),
+        (lambda t: t.assign(score_se=-1.0), "standard errors of 0 or more .* got -1 in line 2"),
+        (lambda t: pd.concat([t, t[:1]]), "one row for each data set and value, .* a and 0"),
+    ],
+)  # fmt: skip
+def test_damaged_tables_are_refused(penalties, tmp_path, change, message):
+    change(penalties).to_csv(tmp_path / "ridge_init.csv", index=False)
+    with pytest.raises(DataFormatError, match=message) as caught:
+        read_study(tmp_path, "ridge_init")
+    assert str(caught.value).startswith("ridge_init.csv")
+
+
+def test_an_empty_table_is_one_that_is_not_there(penalties, tmp_path):
+    (tmp_path / "width.csv").write_text("")
+    penalties.iloc[:0].to_csv(tmp_path / "depth.csv", index=False)
+    for name in ("width", "depth", "permutations"):
+        assert read_study(tmp_path, name) is None
+
+
+def test_files_that_are_not_tables_are_refused(tmp_path):
+    (tmp_path / "width.csv").write_bytes(b"\xff\xfe\x00binary")
+    with pytest.raises(DataFormatError, match=r"width\.csv must be a CSV file in UTF-8"):
+        read_study(tmp_path, "width")
+    (tmp_path / "training_record.csv").write_text(
+        "dataset,iteration,validation_score,penalty\na,1,0,1\na,0,0,1\n"
+    )
+    with pytest.raises(DataFormatError, match="must have its iterations in order"):
+        read_record(tmp_path)

@@ -13,7 +13,7 @@ from muddle.cli.predicting import match_labels
 
 
 def load(shell, name):
-    return muddle.load(shell.folder / f"{name}.muddle")
+    return muddle.load_model(shell.folder / f"{name}.muddle")
 
 
 def test_scores_of_numbers_are_those_of_scikit_learn(shell):

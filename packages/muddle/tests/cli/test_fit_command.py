@@ -73,7 +73,7 @@ def test_model_is_the_one_that_python_fits_to_the_same_table(shell):
     )
     with pytest.warns(UserWarning, match="identifier"):
         same.fit(X, y)
-    loaded = muddle.load(shell.folder / "m.muddle")
+    loaded = muddle.load_model(shell.folder / "m.muddle")
     np.testing.assert_allclose(loaded.predict(X), same.predict(X), rtol=1e-5)
 
 
@@ -172,7 +172,7 @@ def test_categorical_columns_are_levels_as_they_are_written(shell):
     rows = [f"{1 + i % 3}.0,{i * i % 17},{i % 3 + i / 100}" for i in range(60)]
     shell.write("\n".join(["code,z,y", *rows]), "t.csv")
     fit(shell, "t.csv", "y", "--categorical", "code", "-o", "m.muddle")
-    loaded = muddle.load(shell.folder / "m.muddle")
+    loaded = muddle.load_model(shell.folder / "m.muddle")
     assert loaded.preprocessor_.describe().loc["code", "treatment"] == "3 levels as 0/1"
     shell.ok("predict", "m.muddle", "t.csv", "-o", "p.csv")
     table = pd.read_csv(shell.folder / "t.csv", dtype={"code": str})
@@ -282,4 +282,4 @@ def test_fit_reports_to_the_command_and_not_to_tqdm(shell, monkeypatch):
     monkeypatch.setattr(fitting, "show_lines", show)
     fit(shell, "homes.csv", "price", "-o", "m.muddle")
     assert began == ["MuddleRegressor: first round"]
-    assert muddle.load(shell.folder / "m.muddle").verbose is False
+    assert muddle.load_model(shell.folder / "m.muddle").verbose is False

@@ -33,7 +33,7 @@ def same(shell):
 
 def test_predictions_intervals_and_quantiles_are_those_of_the_model(shell):
     predict(shell, "--interval", 0.8, "--quantile", 0.1, "--quantile", 0.5, "-o", "p.csv")
-    model, rows = muddle.load(shell.folder / "price.muddle"), shell.read("new.csv")
+    model, rows = muddle.load_model(shell.folder / "price.muddle"), shell.read("new.csv")
     found = shell.read("p.csv")
     names = ["prediction", "lower", "upper", "quantile_0.1", "quantile_0.5"]
     assert found.columns.tolist() == names
@@ -44,7 +44,7 @@ def test_predictions_intervals_and_quantiles_are_those_of_the_model(shell):
 
 def test_classes_and_probabilities_are_columns(shell):
     predict(shell, "--proba", "-o", "p.csv", model="dear.muddle")
-    model, rows = muddle.load(shell.folder / "dear.muddle"), shell.read("new.csv")
+    model, rows = muddle.load_model(shell.folder / "dear.muddle"), shell.read("new.csv")
     found = shell.read("p.csv")
     assert found.columns.tolist() == ["prediction", "probability_no", "probability_yes"]
     assert found["prediction"].tolist() == model.predict(rows).tolist()
@@ -54,7 +54,7 @@ def test_classes_and_probabilities_are_columns(shell):
 @pytest.mark.parametrize("chunk_rows", [1, 40, 90])
 def test_chunks_give_the_output_of_the_whole(shell, same, chunk_rows):
     # Products of other sizes round differently in the last digits of single precision.
-    options = ("--interval", 0.9, "--keep-all", "--runtime", "numpy")
+    options = ("--interval", 0.9, "--keep-all")
     chunks = (*options, "--chunk-rows", chunk_rows)
     same({"options": options}, {"options": chunks}, rtol=1e-5)
     kept = [shell.read(name)[["kind", "zip", "key"]] for name in ("first.csv", "second.csv")]
@@ -97,7 +97,7 @@ def test_memory_does_not_grow_with_the_file(shell):
     """A table of 27 MB takes no more than one of 4 MB, where chunks have 4 MB."""
     code = (
         "import sys; from muddle.cli import main\n"
-        "sys.argv = ['muddle', 'predict', 'price.muddle', '-', '-q', '--runtime', 'numpy',\n"
+        "sys.argv = ['muddle', 'predict', 'price.muddle', '-', '-q',\n"
         "            '-o', 'p.csv', '--chunk-rows', '2000']\n"
         "try: main()\n"
         "except SystemExit: pass\n"
@@ -138,7 +138,7 @@ def start(shell):
             "try: main()\n"
             "finally: assert not {'torch', 'sklearn', 'scipy'} & set(sys.modules)\n"
         )
-        options = [data, "--chunk-rows", str(chunk_rows), "--runtime", "numpy", "-q"]
+        options = [data, "--chunk-rows", str(chunk_rows), "-q"]
         command = [sys.executable, "-c", code, "predict", "price.muddle", *options]
         return subprocess.Popen(command, cwd=shell.folder, text=True, **pipes)
 
@@ -239,15 +239,6 @@ def test_texts_that_meant_a_gap_in_fit_mean_one_again(shell, same):
     options = ("--target", "price", "--preset", "fast", "--quiet", "-o", "m.muddle")
     shell.ok("fit", "marked.csv", *options, "--missing", "n.a.")
     same({}, {"model": "m.muddle", "data": "marked.csv"}, rtol=1e-5)
-
-
-@pytest.mark.parametrize(("model", "option"), [("price", "--interval=0.9"), ("dear", "--proba")])
-def test_numpy_gives_the_same_predictions(same, model, option):
-    torch, numpy = (
-        {"options": (option, "--runtime", runtime), "model": f"{model}.muddle"}
-        for runtime in ("torch", "numpy")
-    )
-    same(torch, numpy, rtol=1e-4, atol=1e-5)
 
 
 def test_blank_lines_are_left_out_and_counted(shell):

@@ -83,7 +83,8 @@ def held_out_outputs():
         outputs = []
         for net, hidden in enumerate(member.hidden_layers(matrix, torch.device("cpu"))):
             rows = member.folds.held_out[net]
-            outputs.append((hidden[rows] @ member.held_out_head[net]).numpy())
+            found = (hidden[rows] @ member.held_out_head[net]).numpy()
+            outputs.append(member.to_labels(found))
         return member.folds.gather(np.stack(outputs), len(matrix))
 
     return predict

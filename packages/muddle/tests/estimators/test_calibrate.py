@@ -1,11 +1,31 @@
-import pickle
+"""Probabilities, intervals and spread hold on rows that the models never saw."""
+
+import math
 
 import numpy as np
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.stats import rankdata
+from sklearn.preprocessing import PowerTransformer
 
-from muddle.estimators.calibrate import LOWEST, fit_calibration, fit_temperature
+from muddle.estimators import calibrate
+from muddle.estimators.calibrate import (
+    HIGHEST,
+    LOWEST,
+    RAISES,
+    fit_calibration,
+    fit_conformal,
+    fit_normal_scores,
+    fit_spread,
+    fit_temperature,
+    shrink_spread,
+)
+from muddle_runtime.intervals import Spread, rows_needed
 from muddle_runtime.labels import Calibration, to_probabilities
+
+CPU = torch.device("cpu")
 
 
 def draw_codes(rng, probabilities):
@@ -16,37 +36,63 @@ def log_loss(probabilities, codes):
     return -np.log(probabilities[np.arange(len(codes)), codes]).mean()
 
 
+# --- temperature ---------------------------------------------------------------------------------
+
+
 def test_probabilities_by_hand():
-    even = Calibration(np.ones(2), np.zeros(2))
-    np.testing.assert_allclose(
-        even.apply(np.array([[0.0], [np.log(3.0)]])), [[0.5, 0.5], [0.25, 0.75]]
-    )
-    biased = Calibration(np.full(2, 2.0), np.array([np.log(2.0), -np.log(2.0)]) / 2)
-    np.testing.assert_allclose(biased.apply(np.array([[np.log(2.0)]])), [[1 / 3, 2 / 3]])
-    three = Calibration(np.array([1.0, 1.0, 2.0]), np.log([1.0, 3.0, 1.0]))
-    np.testing.assert_allclose(
-        three.apply(np.array([[0.0, 0.0, np.log(2.0)]])), [[1 / 8, 3 / 8, 0.5]]
-    )
+    two = np.array([[0.0], [np.log(3.0)]])
+    expected = [[0.5, 0.5], [0.25, 0.75]]
+    np.testing.assert_allclose(to_probabilities(two, 1.0), expected)
+    np.testing.assert_allclose(Calibration(np.ones(2), np.zeros(2)).apply(two), expected)
+    three = np.array([[0.0, 0.0, 2 * np.log(2.0)]])
+    np.testing.assert_allclose(to_probabilities(three, 2.0), [[0.25, 0.25, 0.5]])
+    calibration = Calibration(np.array([1.0, 1.0, 0.5]), np.log([1.0, 3.0, 2.0]))
+    np.testing.assert_allclose(calibration.apply(three), [[1 / 8, 3 / 8, 0.5]])
 
 
-@pytest.mark.parametrize(("slope", "bias"), [(3.0, 0.0), (2.0, 1.0), (6.0, -2.0)])
-def test_slope_and_bias_that_made_the_labels_are_found(slope, bias):
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_the_temperature_that_made_the_labels_is_found(n_classes):
     rng = np.random.default_rng(0)
-    scores = rng.normal(size=(40_000, 1))
-    truth = Calibration(np.full(2, slope), np.array([-bias, bias]) / 2)
-    fitted = fit_calibration(scores, draw_codes(rng, truth.apply(scores)), None)
-    np.testing.assert_allclose(fitted.slopes, slope, rtol=0.04)
-    np.testing.assert_allclose(fitted.biases, truth.biases, atol=0.04)
+    scores = rng.normal(size=(20_000, 1 if n_classes == 2 else n_classes))
+    codes = draw_codes(rng, to_probabilities(scores, 0.3))
+    assert fit_temperature(scores, codes, None) == pytest.approx(0.3, rel=0.05)
 
 
-def test_slopes_and_biases_of_three_classes_are_found():
+def test_temperatures_of_separated_and_of_useless_scores():
+    scores, codes = np.array([[-1.0]] * 5 + [[1.0]] * 5), np.repeat([0, 1], 5)
+    smoothed = to_probabilities(scores, fit_temperature(scores, codes, None))
+    assert smoothed.max() == pytest.approx(1 - 1 / 22, abs=1e-3)  # (10 + 1/2) of 11
+    assert fit_temperature(scores[::-1], codes, None) == pytest.approx(HIGHEST, rel=0.1)
+
+
+def test_weights_of_the_temperature_count_like_repetition(monkeypatch):
+    monkeypatch.setattr(calibrate, "SMOOTHING", 0.0)  # it counts rows, not weights
+    scores = np.array([[-0.5], [0.4], [0.6], [-0.1]])
+    codes = np.array([0, 1, 1, 1])
+    weighted = fit_temperature(scores, codes, np.array([3.0, 1.0, 1.0, 1.0]))
+    rows = [0, 0, 0, 1, 2, 3]
+    repeated = fit_temperature(scores[rows], codes[rows], None)
+    assert weighted == pytest.approx(repeated, rel=1e-4)
+
+
+# --- calibration ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("slopes", "biases"),
+    [
+        ([3.0, 3.0], [0.0, 0.0]),
+        ([6.0, 6.0], [1.0, -1.0]),
+        ([1.0, 2.0, 4.0], [0.5, -1.0, 0.5]),
+    ],
+)
+def test_slopes_and_biases_that_made_the_labels_are_found(slopes, biases):
     rng = np.random.default_rng(0)
-    scores = rng.normal(size=(40_000, 3))
-    truth = Calibration(np.array([1.0, 2.0, 4.0]), np.array([0.5, -1.0, 0.5]))
+    scores = rng.normal(size=(40_000, 1 if len(slopes) == 2 else 3))
+    truth = Calibration(np.array(slopes), np.array(biases))
     fitted = fit_calibration(scores, draw_codes(rng, truth.apply(scores)), None)
     np.testing.assert_allclose(fitted.slopes, truth.slopes, rtol=0.04)
     np.testing.assert_allclose(fitted.biases, truth.biases, atol=0.05)
-    assert fitted.apply(scores[:5]).shape == (5, 3)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3, 5])
@@ -58,38 +104,11 @@ def test_scores_that_do_not_vary_give_smoothed_frequencies(n_classes):
     np.testing.assert_allclose(probabilities, [counts / counts.sum()] * len(codes), atol=1e-5)
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_noise_gives_frequencies(n_classes):
-    rng = np.random.default_rng(0)
-    frequencies = np.array([0.8, 0.2]) if n_classes == 2 else np.array([0.6, 0.3, 0.1])
-    codes = rng.choice(n_classes, p=frequencies, size=5000)
-    scores = 0.5 * rng.normal(size=(5000, 1 if n_classes == 2 else n_classes))
-    probabilities = fit_calibration(scores, codes, None).apply(scores)
-    np.testing.assert_allclose(probabilities.mean(axis=0), np.bincount(codes) / 5000, atol=1e-3)
-    np.testing.assert_allclose(probabilities, [np.bincount(codes) / 5000] * 5000, atol=0.08)
-
-
-def test_scores_worse_than_chance_are_ranked_as_they_are():
-    scores = np.linspace(-1, 1, 40)[:, None]
-    fitted = fit_calibration(scores, np.repeat([1, 0], [20, 20]), None)
-    np.testing.assert_allclose(fitted.slopes, LOWEST)
-    assert (np.diff(fitted.apply(scores)[:, 1]) > 0).all()
-
-
-def test_separated_rows_do_not_ask_for_certainty():
+def test_a_few_separated_rows_do_not_give_certainty():
     scores, codes = np.array([[-1.0]] * 5 + [[1.0]] * 5), np.repeat([0, 1], 5)
     fitted = fit_calibration(scores, codes, None)
     assert fitted.apply(scores).max() == pytest.approx(1 - 1 / 22, abs=1e-4)  # (10 + 1/2) of 11
     np.testing.assert_allclose(fitted.biases, 0, atol=1e-6)
-
-
-def test_certainty_grows_with_separated_rows():
-    certainty = []
-    for n_rows in (10, 100, 10_000):
-        scores = np.repeat([[-1.0], [1.0]], n_rows // 2, axis=0)
-        fitted = fit_calibration(scores, np.repeat([0, 1], n_rows // 2), None)
-        certainty.append(1 - fitted.apply(scores)[-1, 1])
-    np.testing.assert_allclose(certainty, [0.5 / 11, 0.5 / 101, 0.5 / 10_001], rtol=1e-2)
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])
@@ -109,17 +128,13 @@ def test_two_classes_keep_the_ranking_of_the_scores(n_rows):
     rng = np.random.default_rng(n_rows)
     scores = rng.normal(size=(n_rows, 1))
     codes = (scores[:, 0] + rng.normal(size=n_rows) > 0.8).astype(int)
-    probabilities = fit_calibration(scores, codes, None).apply(scores)[:, 1]
-    np.testing.assert_array_equal(rankdata(probabilities), rankdata(scores[:, 0]))
-
-
-def test_a_class_gains_with_its_own_score():
-    rng = np.random.default_rng(0)
-    scores = rng.normal(size=(60, 3))
-    fitted = fit_calibration(scores, scores.argmax(axis=1), None)
-    for column in range(3):
-        raised = scores + 0.1 * np.eye(3)[column]
-        assert (fitted.apply(raised)[:, column] > fitted.apply(scores)[:, column]).all()
+    for labels in (codes, 1 - codes):  # also where scores are worse than chance
+        fitted = fit_calibration(scores, labels, None)
+        probabilities = fitted.apply(scores)[:, 1]
+        np.testing.assert_array_equal(rankdata(probabilities), rankdata(scores[:, 0]))
+        assert fitted.biases.mean() == pytest.approx(0, abs=1e-10)
+        assert fitted.slopes[0] == pytest.approx(fitted.slopes[1], rel=1e-10)
+    np.testing.assert_allclose(fitted.slopes, LOWEST)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -132,51 +147,6 @@ def test_weights_count_like_repetition(n_classes):
     plain = fit_calibration(scores, codes, None)
     np.testing.assert_allclose(weighted.apply(scores), repeated.apply(scores), atol=1e-5)
     assert np.abs(weighted.apply(scores) - plain.apply(scores)).max() > 1e-2
-
-
-def draw_labels(rng, kind, n_rows):
-    """Five features, and classes that depend on them."""
-    X = rng.normal(size=(n_rows, 5))
-    logits = {
-        "even": [1.5 * X[:, 0] + X[:, 1]],
-        "rare": [2 * X[:, 0] + X[:, 1] - 3],
-        "noise": [np.full(n_rows, -1.0)],
-        "three": [X[:, 0] + 0.5 * X[:, 1], X[:, 2] * X[:, 3] - 0.5],
-    }[kind]
-    odds = np.exp(np.column_stack([np.zeros(n_rows), *logits]))
-    return X, draw_codes(rng, odds / odds.sum(axis=1, keepdims=True))
-
-
-def predict_by_kernel_ridge(X, codes, new_X, n_classes):
-    """Scores of ±1 labels: of each row by a model without it, and of new rows."""
-    labels = 2 * np.eye(n_classes)[codes] - 1
-    centre = labels.mean(axis=0)
-
-    def kernel(rows):
-        return np.exp(-0.05 * ((rows[:, None] - X[None]) ** 2).sum(axis=2))
-
-    inverse = np.linalg.inv(kernel(X) + 0.3 * np.eye(len(X)))
-    coefficients = inverse @ (labels - centre)
-    without_row = labels - coefficients / np.diag(inverse)[:, None]
-    kept = slice(1 if n_classes == 2 else 0, None)
-    return without_row[:, kept], (kernel(new_X) @ coefficients + centre)[:, kept]
-
-
-@pytest.mark.parametrize(("n_rows", "largest"), [(30, 1.01), (100, 1.0), (300, 0.995)])
-def test_log_loss_of_new_rows_is_not_above_that_of_one_temperature(n_rows, largest):
-    rng = np.random.default_rng(0)
-    ratios = []
-    for kind in ["even", "rare", "noise", "three"] * (20 if n_rows < 300 else 5):
-        X, codes = draw_labels(rng, kind, n_rows + 500)
-        n_classes = 3 if kind == "three" else 2
-        seen, seen_codes, new_codes = X[:n_rows], codes[:n_rows], codes[n_rows:]
-        scores, new_scores = predict_by_kernel_ridge(seen, seen_codes, X[n_rows:], n_classes)
-        temperature = fit_temperature(scores, seen_codes, None)
-        calibration = fit_calibration(scores, seen_codes, None)
-        by_temperature = log_loss(to_probabilities(new_scores, temperature), new_codes)
-        ratios.append(log_loss(calibration.apply(new_scores), new_codes) / by_temperature)
-    # A bias is one more number to learn: with few rows it costs about what it gains.
-    assert np.mean(ratios) <= largest
 
 
 def test_a_shift_of_the_scores_is_undone_where_one_temperature_cannot():
@@ -204,48 +174,395 @@ def test_few_rows_hardly_move_a_bias_that_many_rows_find():
     assert thresholds[1] == pytest.approx(0.5, abs=0.01)
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_biases_have_mean_zero_and_two_classes_one_slope(n_classes):
+# --- conformal intervals -------------------------------------------------------------------------
+
+
+def conformal_of(scores, weights=None):
+    scores = np.asarray(scores, dtype=float)
+    weights = None if weights is None else np.asarray(weights, dtype=float)
+    return fit_conformal(scores, np.zeros(len(scores)), np.ones(len(scores)), weights)
+
+
+def test_half_widths_and_quantiles_of_nine_rows_by_hand():
+    conformal = conformal_of([3, -1, 2, -9, 5, 4, -7, 6, 8])
+    widths = {0.1: 1, 0.5: 5, 0.51: 6, 0.8: 8, 0.9: 9, 0.91: math.inf}
+    assert {coverage: conformal.half_width(coverage) for coverage in widths} == widths
+    conformal = conformal_of([3, 1, 2, 9, 5, 4, 7, 6, 8])
+    quantiles = {0.09: -math.inf, 0.1: 1, 0.19: 1, 0.3: 3, 0.5: 5, 0.7: 7, 0.71: 8, 0.9: 9}
+    quantiles[0.91] = math.inf
+    assert {level: conformal.quantile(level) for level in quantiles} == quantiles
+    assert conformal_of([1, 2, 4, 8]).quantile(0.5) == 3  # between the middle two
+    tied = conformal_of([1, 1, 1, 2, 2, -2, 3, 3, 3])
+    assert [tied.half_width(c) for c in (0.3, 0.4, 0.6, 0.7)] == [1, 2, 2, 3]
+
+
+def test_ranks_are_not_rounded_up_by_the_last_bit():
+    assert 0.55 * 100 > 55
+    conformal = conformal_of(np.arange(1, 100))
+    assert conformal.half_width(0.55) == 55
+    assert conformal.quantile(0.45) == 45
+    assert conformal_of(np.arange(1, 100), np.full(99, 1 / 3)).half_width(0.55) == 55
+
+
+@pytest.mark.parametrize("level", [0.05, 0.2, 0.45, 0.5, 0.55, 0.8, 0.95])
+def test_weights_of_intervals_count_like_repetition_also_of_the_new_row(level):
+    scores, weights = np.array([-4.0, 1.0, 3.0, -2.0]), np.array([1, 2, 3, 2])
+    # The mean weight is 2: the new row, which may be anywhere, counts twice.
+    above = np.sort(np.concatenate([np.repeat(scores, weights), [np.inf] * 2]))
+    below = np.sort(np.concatenate([np.repeat(scores, weights), [-np.inf] * 2]))
+    place = math.ceil(10 * level - 1e-9) - 1
+    lower, upper = below[10 - math.ceil(10 * (1 - level) - 1e-9)], above[place]
+    expected = (lower + upper) / 2 if level == 0.5 else lower if level < 0.5 else upper
+    conformal = conformal_of(scores, weights / 2)
+    assert conformal.quantile(level) == expected
+    assert conformal.half_width(level) == np.sort(np.abs(above))[place]
+
+
+@pytest.mark.parametrize("coverage", [0.5, 0.8, 0.9, 0.95, 0.99, 2 / 3, 0.777])
+def test_bounds_are_finite_from_rows_needed_on(coverage):
+    n_rows = rows_needed(coverage)
+    by_hand = {0.5: 1, 0.8: 4, 0.9: 9, 0.95: 19, 0.99: 99}
+    assert by_hand.get(coverage, n_rows) == n_rows
+    scores = np.random.default_rng(0).normal(size=n_rows)
+    enough = conformal_of(scores)
+    assert math.isfinite(enough.half_width(coverage))
+    assert math.isfinite(enough.quantile(coverage) + enough.quantile(1 - coverage))
+    if n_rows > 1:
+        few = conformal_of(scores[1:])
+        bounds = few.interval(np.array([3.0]), np.array([2.0]), coverage)
+        np.testing.assert_array_equal(bounds, [[-np.inf, np.inf]])
+        assert few.quantile(coverage) == -few.quantile(1 - coverage) == math.inf
+
+
+def test_interval_and_quantiles_by_hand():
+    conformal = conformal_of([-1.0, 2.0, 3.0])
+    predicted, spread = np.array([10.0, 20.0]), np.array([1.0, 0.5])
+    np.testing.assert_array_equal(conformal.interval(predicted, spread, 0.5), [[8, 12], [19, 21]])
+    columns = conformal.quantiles(predicted, spread, [0.75, 0.25, 0.5])
+    np.testing.assert_array_equal(columns, [[13, 9, 12], [21.5, 19.5, 21]])
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(0.01, 100)), min_size=1, max_size=40),
+    st.booleans(),
+    st.lists(st.floats(0.001, 0.999), min_size=2, max_size=8),
+)
+def test_quantiles_never_cross_and_widths_grow_with_coverage(rows, weighted, levels):
+    scores, weights = np.array(rows).T
+    conformal = conformal_of(scores, weights if weighted else None)
+    columns = conformal.quantiles(np.array([0.1, -3e5]), np.array([1e-3, 7.0]), levels)
+    assert columns.shape == (2, len(levels))
+    ascending = columns[:, np.argsort(levels)]
+    assert (ascending[:, 1:] >= ascending[:, :-1]).all()
+    widths = [conformal.half_width(level) for level in sorted(levels)]
+    assert widths == sorted(widths)
+
+
+@pytest.mark.parametrize(("n_rows", "coverage"), [(20, 0.8), (20, 0.9), (100, 0.9)])
+def test_coverage_is_that_of_finite_sample_theory(n_rows, coverage):
+    rng = np.random.default_rng(n_rows)
+    n_draws, covered, below, above = 3000, 0, 0, 0
+    for _ in range(n_draws):
+        errors = rng.standard_t(3, size=n_rows + 1)  # the last one is the new row
+        conformal = conformal_of(errors[:-1])
+        covered += abs(errors[-1]) <= conformal.half_width(coverage)
+        below += errors[-1] < conformal.quantile(1 - coverage)
+        above += errors[-1] > conformal.quantile(coverage)
+    exact = math.ceil((n_rows + 1) * coverage) / (n_rows + 1)
+    assert coverage <= exact <= coverage + 1 / (n_rows + 1)
+    tolerance = 3.5 * math.sqrt(exact * (1 - exact) / n_draws)
+    assert covered / n_draws == pytest.approx(exact, abs=tolerance)
+    assert below / n_draws == pytest.approx(1 - exact, abs=tolerance)
+    assert above / n_draws == pytest.approx(1 - exact, abs=tolerance)
+
+
+def test_bad_coverage_and_levels_are_refused():
+    conformal, one = conformal_of([1.0, 2.0]), np.ones(1)
+    with pytest.raises(ValueError, match=r"coverage must lie in \(0, 1\).*Did you mean 0.9\?"):
+        conformal.interval(one, one, 90)
+    with pytest.raises(ValueError, match=r"level must lie in \(0, 1\)"):
+        conformal.quantiles(one, one, [0.5, 1.0])
+    with pytest.raises(ValueError, match=r"coverage must lie in \(0, 1\)"):
+        rows_needed(1.0)
+
+
+# --- how far to trust a predicted spread ---------------------------------------------------------
+
+
+def draw_errors(rng, n_rows, slope=0.8):
+    """The size that a model would predict, exact up to noise, and errors of that size."""
+    size = np.exp(slope * rng.normal(size=n_rows))
+    return size * np.exp(0.2 * rng.normal(size=n_rows)), size * rng.normal(size=n_rows)
+
+
+@pytest.mark.parametrize("n_rows", [60, 500])
+def test_predicted_spread_narrows_intervals_at_the_same_coverage(n_rows):
     rng = np.random.default_rng(0)
-    scores = rng.normal(size=(50, 1 if n_classes == 2 else n_classes))
-    fitted = fit_calibration(scores, np.minimum(np.arange(50) % 7, n_classes - 1), None)
-    assert np.abs(fitted.biases).max() > 0.1
-    assert fitted.biases.mean() == pytest.approx(0, abs=1e-10)
-    assert n_classes > 2 or fitted.slopes[0] == pytest.approx(fitted.slopes[1], rel=1e-10)
+    covered, widths = [], []
+    for _ in range(100):
+        (raw, errors), (new_raw, new_errors) = draw_errors(rng, n_rows), draw_errors(rng, 300)
+        spread = shrink_spread(raw, errors, None)
+        for seen, new in [(spread.apply(raw), spread.apply(new_raw)), (raw**0, new_raw**0)]:
+            half = fit_conformal(errors, 0 * errors, seen, None).half_width(0.9) * new
+            covered.append(np.mean(np.abs(new_errors) <= half))
+            widths.append(half.mean())
+    assert np.mean(covered[::2]) == pytest.approx(0.9, abs=0.012)
+    assert np.mean(covered[1::2]) == pytest.approx(0.9, abs=0.012)
+    assert np.mean(widths[::2]) < 0.9 * np.mean(widths[1::2])
 
 
-def test_a_class_without_rows_is_improbable_not_impossible():
-    scores = np.random.default_rng(0).normal(size=(50, 3))
-    probabilities = fit_calibration(scores, np.arange(50) % 2, None).apply(scores)
-    assert 0 < probabilities[:, 2].mean() < 0.05
-
-
-def test_fits_are_the_same_twice_and_after_pickling():
+def test_exponents_are_near_zero_for_a_constant_spread_and_near_one_for_an_exact_one():
     rng = np.random.default_rng(0)
-    scores, codes = rng.normal(size=(40, 3)), rng.integers(3, size=40)
-    first, second = (fit_calibration(scores, codes, None) for _ in range(2))
-    np.testing.assert_array_equal(first.apply(scores), second.apply(scores))
-    copy = pickle.loads(pickle.dumps(first))
-    np.testing.assert_array_equal(copy.apply(scores), first.apply(scores))
+
+    def mean_exponent(n_rows, exact):
+        fitted = []
+        for _ in range(30):
+            raw = np.exp(0.5 * rng.normal(size=n_rows)) if exact else rng.normal(1, 0.6, n_rows)
+            errors = (raw if exact else 1) * rng.normal(size=n_rows)
+            fitted.append(shrink_spread(raw, errors, None).exponent)
+        return np.mean(fitted)
+
+    few, more, many = (mean_exponent(n_rows, True) for n_rows in (20, 200, 5000))
+    assert 0.2 < few < more - 0.1 < many - 0.1
+    assert many > 0.95
+    for n_rows, largest in ((20, 0.15), (200, 0.1), (5000, 0.03)):
+        assert mean_exponent(n_rows, False) < largest
+
+
+def test_spread_by_hand():
+    spread = Spread(mean=4.0, floor=1.0, ceiling=16.0, exponent=0.5)
+    np.testing.assert_allclose(spread.apply(np.array([-3.0, 1.0, 4.0, 99.0])), [2.0, 2.0, 4.0, 8.0])
+    spread = shrink_spread(np.array([-1.0, 1.0, 2.0, 3.0]), np.array([0.1, 1.0, -2.0, 3.0]), None)
+    assert (spread.mean, spread.ceiling) == (1.5, 3.0)
+    assert spread.floor == pytest.approx(0.2 * 1.5)
+
+
+def test_weights_of_the_spread_count_like_repetition():
+    rng = np.random.default_rng(0)
+    raw, errors = draw_errors(rng, 40)
+    weights = rng.integers(1, 4, size=40)
+    weighted = shrink_spread(raw, errors, weights.astype(float))
+    repeated = shrink_spread(np.repeat(raw, weights), np.repeat(errors, weights), None)
+    assert weighted.exponent == pytest.approx(repeated.exponent, abs=1e-4)
+    assert weighted.mean == pytest.approx(repeated.mean)
+    assert weighted.exponent != pytest.approx(shrink_spread(raw, errors, None).exponent, abs=1e-3)
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("raw", "residuals", "constant"),
     [
-        ({"codes": np.array([0, 2, 1])}, r"codes must lie between 0 and 1, got 0 to 2"),
-        ({"codes": np.array([0, -1, 1])}, r"codes must lie between 0 and 1, got -1 to 1"),
-        ({"codes": np.array([0, 1])}, r"got 3 scores, 2 codes\."),
-        ({"weights": np.ones(2)}, r"got 3 scores, 3 codes and 2 weights"),
-        ({"weights": np.array([1.0, 0.0, 1.0])}, r"weights must be above 0, got 0.0"),
-        ({"scores": np.array([[0.0], [np.nan], [1.0]])}, r"scores must be finite"),
+        ([-1.0, -2.0, 0.0], [1.0, -2.0, 3.0], 1.0),
+        ([0.0, 0.0, 0.0], [1.0, -2.0, 3.0], 1.0),
+        ([1.0, 2.0, 3.0], [0.0, 0.0, 0.0], 2.0),
     ],
 )
-def test_rows_that_cannot_be_used_are_named(change, message):
-    rows = {"scores": np.zeros((3, 1)), "codes": np.array([0, 1, 1]), "weights": None}
+def test_the_spread_is_constant_without_positive_sizes_or_without_errors(raw, residuals, constant):
+    spread = shrink_spread(np.array(raw), np.array(residuals), None)
+    np.testing.assert_array_equal(spread.apply(np.array([-5.0, 1.0, 7.0])), [constant] * 3)
+
+
+# --- the model of the spread ---------------------------------------------------------------------
+
+
+def true_spread(matrix, feature=1):
+    return np.where(matrix[:, feature] > 0, 0.6, 0.1)
+
+
+def draw_uneven(n_rows, seed, spread=true_spread):
+    rng = np.random.default_rng(seed)
+    matrix = rng.uniform(-1, 1, size=(n_rows, 3))
+    return matrix, (matrix[:, 0] + spread(matrix) * rng.normal(size=n_rows))[:, None]
+
+
+BINS = {"view": "bins", "config": {"width": 32, "max_iter": 30, "learning_rate": None}}
+
+
+def fit(member, matrix, residuals, weights=None):
+    """The model of the spread and its out-of-fold sizes."""
+    nothing = np.zeros_like(residuals)
+    return fit_spread(member, matrix, residuals, nothing, weights, np.arange(len(matrix)), CPU)
+
+
+def predict_spread(model, member, matrix):
+    total = sum(
+        (hidden @ torch.from_numpy(head)).numpy()
+        for hidden, head in zip(member.hidden_layers(matrix, CPU), model.head, strict=True)
+    )
+    return model.finish(total / len(model.head))
+
+
+@pytest.fixture(scope="module")
+def uneven(cross_fit):
+    matrix, labels = draw_uneven(400, 0)
+    member = cross_fit(matrix, labels, **BINS)[-1]
+    residuals = labels - member.out_of_fold
+    return matrix, member, residuals, *fit(member, matrix, residuals)
+
+
+def correlate(a, b):
+    return np.corrcoef(a, b)[0, 1]
+
+
+def test_spread_follows_the_true_one_out_of_fold_and_on_new_rows(uneven):
+    matrix, member, residuals, model, out_of_fold = uneven
+    assert out_of_fold.shape == (400, 1)
+    assert out_of_fold.min() > 0
+    assert correlate(out_of_fold[:, 0], true_spread(matrix)) > 0.55
+    new, _ = draw_uneven(400, 1)
+    found = predict_spread(model, member, new)
+    assert correlate(found[:, 0], true_spread(new)) > 0.65
+    size = np.abs(residuals).mean()
+    assert out_of_fold.mean() == pytest.approx(size, rel=0.15)
+    assert found.mean() == pytest.approx(size, rel=0.15)
+    far = predict_spread(model, member, np.vstack([100 * matrix, -100 * matrix]))
+    assert 0 < far.min() < far.max() < 20 * size
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_heads_are_ridges_of_the_sizes_with_a_raised_penalty(weighted, cross_fit):
+    n_rows = 203  # two rows are held out twice
+    matrix, labels = draw_uneven(n_rows, 0)
+    member = cross_fit(matrix, labels, **BINS)[-1]
+    residuals = labels - member.out_of_fold
+    weights = np.linspace(0.2, 1.8, n_rows) if weighted else np.ones(n_rows)
+    model, out_of_fold = fit(member, matrix, residuals, weights if weighted else None)
+    sizes = np.abs(residuals)
+    mean = np.average(sizes, axis=0, weights=weights)
+    hidden = [layer.numpy() for layer in member.hidden_layers(matrix, CPU)]
+
+    def solve(net, rows, raised):
+        own, scaled = hidden[net][rows], hidden[net][rows].T * weights[rows]
+        per_row = raised * float(member.penalty[net]) / member.folds.train.shape[1]
+        gram = scaled @ own + per_row * len(rows) * np.eye(own.shape[1])
+        return np.linalg.solve(gram, scaled @ (sizes - mean)[rows])
+
+    def predict(raised):
+        pairs = enumerate(zip(member.folds.train, member.folds.held_out, strict=True))
+        found = [hidden[net][held] @ solve(net, train, raised) for net, (train, held) in pairs]
+        return member.folds.gather(np.stack(found), n_rows) + mean
+
+    errors = [np.average((predict(r) - sizes)[:, 0] ** 2, weights=weights) for r in RAISES]
+    best = RAISES[int(np.argmin(errors))]
+    for net in range(5):
+        head = solve(net, np.arange(n_rows), best)
+        np.testing.assert_allclose(model.head[net], head, rtol=1e-5, atol=1e-8)
+    expected = model.spreads[0].apply(predict(best)[:, 0])
+    np.testing.assert_allclose(out_of_fold[:, 0], expected, rtol=1e-5)
+    scores = np.sort(residuals[:, 0] / out_of_fold[:, 0])
+    np.testing.assert_allclose(model.conformal[0].scores, scores)
+
+
+def test_each_output_has_its_own_spread(cross_fit):
+    matrix, labels = draw_uneven(300, 0)
+    noise = true_spread(matrix, 2) * np.random.default_rng(3).normal(size=300)
+    both = np.column_stack([labels, matrix[:, 0] + noise])
+    member = cross_fit(matrix, both, **BINS)[-1]
+    model, out_of_fold = fit(member, matrix, both - member.out_of_fold)
+    assert out_of_fold.shape == (300, 2)
+    assert len(model.conformal) == len(model.spreads) == 2
+    for output, feature in ((0, 1), (1, 2)):
+        assert correlate(out_of_fold[:, output], matrix[:, feature]) > 0.4
+        assert abs(correlate(out_of_fold[:, output], matrix[:, 3 - feature])) < 0.3
+
+
+def test_a_sample_of_the_rows_is_enough(uneven):
+    matrix, member, residuals, _, whole = uneven
+    rows = np.sort(np.random.default_rng(0).permutation(400)[:300])
+    part = residuals[rows]
+    _, sampled = fit_spread(member, matrix[rows], part, 0 * part, None, rows, CPU)
+    assert correlate(sampled[:, 0], whole[rows, 0]) > 0.9
+    # A row is judged by the net that held it out, wherever it stands in the sample.
+    assert correlate(sampled[:, 0], true_spread(matrix[rows])) > 0.5
+
+
+# --- targets with a long tail --------------------------------------------------------------------
+
+
+def standardise(values):
+    values = np.reshape(values, (len(values), -1))
+    return (values - values.mean(axis=0)) / values.std(axis=0)
+
+
+def draw_skewed(sigma=1.0, n_rows=300, seed=0):
+    return standardise(np.exp(sigma * np.random.default_rng(seed).normal(size=n_rows)))
+
+
+def skewness(values):
+    return (standardise(values) ** 3).mean(axis=0)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("sigma", [0.6, 1.0, 2.0])
+def test_a_long_tail_on_either_side_is_made_normal_and_restored(sign, sigma):
+    labels = sign * draw_skewed(sigma)
+    normal = fit_normal_scores(labels)
+    made = normal.apply(labels)
+    assert abs(skewness(made)[0]) < abs(skewness(labels)[0]) / 2
+    np.testing.assert_allclose([made.mean(), made.std()], [0.0, 1.0], atol=1e-6)
+    assert (np.diff(made[np.argsort(labels[:, 0]), 0]) > 0).all()
+    np.testing.assert_allclose(normal.undo(made), labels, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(made, PowerTransformer().fit_transform(labels), atol=1e-12)
+    # The inverse of a power has a pole, which may be nearer than one standard deviation.
+    outputs = np.concatenate([np.linspace(-10, 10, 401), [-1e9, 1e9]])[:, None]
+    back = normal.undo(outputs)
+    assert np.isfinite(back).all()
+    assert (np.diff(back[:401], axis=0) >= 0).all()
+    np.testing.assert_allclose(back[-2:, 0], [labels.min() - 1, labels.max() + 1], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        standardise(np.random.default_rng(0).normal(size=300)),
+        standardise(np.repeat([0.0, 1.0], [95, 5])),  # no power makes two values normal
+        draw_skewed(3.0),  # the power is too flat to be undone
+        np.zeros((30, 1)),
+    ],
+    ids=["symmetric", "two values", "too flat", "constant"],
+)
+def test_other_targets_stay_as_they_are(labels):
+    assert fit_normal_scores(labels) is None
+
+
+def test_one_skewed_output_is_enough_and_each_has_its_own_power():
+    rng = np.random.default_rng(1)
+    labels = np.column_stack([standardise(rng.normal(size=300)), draw_skewed()])
+    normal = fit_normal_scores(labels)
+    made = normal.apply(labels)
+    np.testing.assert_allclose(normal.undo(made), labels, rtol=1e-6, atol=1e-8)
+    assert np.abs(made[:, 0] - labels[:, 0]).max() < 0.5
+    assert abs(skewness(made)[1]) < 0.5
+
+
+# --- rows that cannot be used --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fit", "change", "message"),
+    [
+        (fit_calibration, {"codes": np.array([0, 2, 1])}, "codes must lie between 0 and 1, got 0"),
+        (fit_calibration, {"codes": np.array([0, -1, 1])}, "between 0 and 1, got -1 to 1"),
+        (fit_calibration, {"codes": np.array([0, 1])}, r"per row.*codes \(2,\)"),
+        (fit_calibration, {"weights": np.ones(2)}, r"per row.*weights \(2,\)"),
+        (fit_calibration, {"weights": np.array([1.0, 0.0, 1.0])}, "weights must be above 0, got 0"),
+        (fit_calibration, {"scores": np.array([[0], [np.nan], [1]])}, "scores must be finite"),
+        (fit_conformal, {"spread": np.array([1.0, 0.0, 1.0])}, "spread must be above 0, got 0.0"),
+        (fit_conformal, {"spread": np.array([1.0, np.nan, 1.0])}, "spread must be finite"),
+        (fit_conformal, {"target": np.array([np.nan, 1.0, 1.0])}, "target must be finite"),
+        (fit_conformal, {"predicted": np.ones(1)}, r"one number per row.*predicted \(1,\)"),
+        (fit_conformal, {"target": np.ones((3, 1))}, r"one number per row.*target \(3, 1\)"),
+        (shrink_spread, {"raw": np.array([np.inf, 1.0, 1.0])}, "raw must be finite"),
+    ],
+)
+def test_rows_that_cannot_be_used_are_named(fit, change, message):
+    names = {
+        fit_calibration: ("scores", "codes"),
+        fit_conformal: ("target", "predicted", "spread"),
+        shrink_spread: ("raw", "residuals"),
+    }[fit]
+    rows = dict.fromkeys(names, np.ones(3)) | {"weights": None}
+    if fit is fit_calibration:
+        rows |= {"scores": np.zeros((3, 1)), "codes": np.array([0, 1, 1])}
     with pytest.raises(ValueError, match=message):
-        fit_calibration(**{**rows, **change})
-
-
-def test_scores_of_another_number_of_classes_are_refused():
-    with pytest.raises(ValueError, match=r"those of 2 classes .* got shape \(4, 3\)"):
-        Calibration(np.ones(2), np.zeros(2)).apply(np.zeros((4, 3)))
+        fit(**rows | change)

@@ -175,16 +175,16 @@ def test_without_one_of_its_nets_there_is_no_member(cross_fit):
     assert cross_fit(*draw_table(), view="waves", change=spoil) == []
 
 
-def test_transformed_labels_are_transformed_back_net_by_net(cross_fit):
+def test_transformed_labels_are_transformed_back_net_by_net(cross_fit, held_out_outputs):
     rng = np.random.default_rng(0)
-    matrix = rng.normal(size=(200, 3))
-    labels = np.exp(1.2 * matrix[:, :1] + 0.1 * rng.normal(size=(200, 1)))
+    matrix = rng.normal(size=(203, 3))  # two rows are held out twice
+    labels = np.exp(1.2 * matrix[:, :1] + 0.1 * rng.normal(size=(203, 1)))
     labels = (labels - labels.mean()) / labels.std()
     normal = fit_normal_scores(labels)
-    member = cross_fit(matrix, labels, view="waves", normal=normal, config={"depth": 2})[-1]
-    assert r2(member.out_of_fold, labels) > 0.4
-    assert member.out_of_fold.min() >= labels.min() - 1.01
-    assert r2(np.mean([predict_net(member, net, matrix) for net in range(5)], 0), labels) > 0.5
+    member = cross_fit(matrix, labels, normal=normal, config={"depth": 2})[-1]
+    np.testing.assert_allclose(member.out_of_fold, held_out_outputs(member, matrix), rtol=1e-6)
+    assert r2(member.out_of_fold, labels) > 0.3
+    assert to_fitted_member(member, 1.0).normal is normal
 
 
 def test_a_fitted_member_predicts_with_the_heads_of_all_rows(members):

@@ -105,26 +105,6 @@ def test_only_the_members_with_the_highest_weights_predict(fitted, monkeypatch):
     np.testing.assert_allclose(mixed, measure(fitted, members[2:3])[0])
 
 
-def test_rows_count_by_their_weight(fitted):
-    matrix, labels, members = fitted
-    weights = np.where(np.arange(200) < 150, 4 / 3, 1e-12)
-    odd = labels.copy()
-    odd[150:] = 50.0
-    found, _ = measure((matrix, odd, members), members[-1:], weights=weights)
-    plain, _ = measure(fitted, members[-1:], weights=weights)
-    np.testing.assert_allclose(found, plain, rtol=1e-6, atol=1e-8)
-    equal, _ = measure(fitted, members[-1:], weights=np.full(200, 3.0))
-    np.testing.assert_allclose(equal, measure(fitted, members[-1:])[0])
-
-
-def test_the_mean_of_the_labels_does_not_matter(fitted, cross_fit):
-    matrix, labels, members = fitted
-    shifted = labels + 1.0  # the variance is around the mean
-    others = cross_fit(matrix, shifted, n_numbers=2, config=CONFIG)
-    found = measure((matrix, shifted, others), others[-1:])[0]
-    np.testing.assert_allclose(found, measure(fitted, members[-1:])[0], atol=0.1)
-
-
 def test_a_seed_repeats_itself_and_fewer_rows_come_near(fitted, monkeypatch):
     *_, members = fitted
     first, again, other = (measure(fitted, members[-1:], seed=seed)[0] for seed in (0, 0, 1))

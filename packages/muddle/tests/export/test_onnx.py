@@ -174,13 +174,23 @@ def view_kind(member):
     return type(member.representation.views[0])
 
 
-def test_a_mixture_without_members_predicts_its_offset_everywhere(
-    array, flagship, fitted_model, assert_same
-):
+@pytest.fixture(scope="module")
+def classifier(array, fitted_model):
     X, y = array
-    classifier = fitted_model(MuddleClassifier(**FAST).fit(X, y > 0))
+    return fitted_model(MuddleClassifier(**FAST).fit(X, y > 0))
+
+
+def test_a_mixture_without_members_predicts_its_offset_everywhere(
+    array, flagship, classifier, assert_same
+):
     for model in (flagship, classifier):
-        assert_same(replace(model, members=(), spread=None), X)
+        assert_same(replace(model, members=(), spread=None), array[0])
+
+
+def test_no_probability_of_the_flagship_is_zero(array, classifier, assert_same):
+    calibration = replace(classifier.calibration, slopes=1e5 * classifier.calibration.slopes)
+    sure = assert_same(replace(classifier, calibration=calibration), array[0])["probabilities"]
+    assert 0 < sure.min() < 1e-14
 
 
 @pytest.mark.parametrize("n_rows", [0, 1, 1000])

@@ -84,7 +84,13 @@ def test_blanks_and_texts_that_mean_missing_are_gaps(table, target, fit, open_gr
 
 
 def test_levels_of_every_type(rng, fit, assert_same):
-    days = pd.date_range("1969-12-31 23:59:59.123456", periods=4, freq="31h")
+    # As seconds times a million, the last two are not whole.
+    moments = [
+        "1969-12-31 23:59:59.123456",
+        "1987-03-28 11:02:25.545353",
+        "2004-06-06 05:38:16.591674",
+    ]
+    days = pd.to_datetime(moments, format="ISO8601")
     words = ["straße", "Ünï ©", "日本", "a b", " a", '"quoted"']
     table = pd.DataFrame(
         {

@@ -113,7 +113,7 @@ def test_the_page_of_a_model_file_says_which_parts_are_missing(
     fixture, request, tmp_path, write_page
 ):
     model = request.getfixturevalue(fixture)
-    page = write_page(muddle.load(model.save(tmp_path / "model.muddle")))
+    page = write_page(muddle.load_model(model.save(tmp_path / "model.muddle")))
     check_valid(page)
     outcome = "predictions" if fixture == "regressor" else "classes"
     assert "A model file holds no training rows" in page.sections[outcome]

@@ -374,7 +374,7 @@ class TablePlan:
         found = self._short_way.transform(X)
         if found is not None:
             return found
-        table = self._match(read_table(X, owner, min_rows), owner)
+        table = self.match(read_table(X, owner, min_rows), owner)
         matrix, novelties = self.apply(table)
         if novelties:
             _warn_about(novelties)
@@ -419,7 +419,7 @@ class TablePlan:
         out[:, out.shape[1] - len(self.offsets) :] -= self.offsets
         return out
 
-    def _match(self, table: Table, owner: str) -> Table:
+    def match(self, table: Table, owner: str) -> Table:
         """The columns of `fit` in new rows: by name, or by position if one side has no names."""
         if table.named and self.named:
             _check_names(table.names, self.names, self.used)

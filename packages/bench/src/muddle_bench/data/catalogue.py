@@ -1,17 +1,21 @@
-"""What is known of each data set: where it comes from, how its file reads, what was done to it."""
+"""The catalogue: where each data set comes from, how its file is read, how its target is defined.
+
+The data sets of the paper are in catalogue.toml; users may name tables of their own in a file of
+the same form in their data folder.
+"""
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from muddle.errors import DataFormatError
+from muddle.tables.read import Task
 from muddle_bench.errors import UnknownDatasetError
 from muddle_runtime.parameters import suggest
 
-Task = Literal["regression", "classification"]
 Transform = Literal["none", "log", "log1p"]
 Header = bool | Literal["optional"]
 
@@ -24,34 +28,34 @@ class Entry:
     """One data set of a catalogue."""
 
     id: str
-    file: str  # below raw/ in the data folder; it may also lie there gzipped
-    target: str  # a column; where the file has no header, its position
+    file: str  # below raw/ in the data folder; a gzipped copy is found too
+    target: str  # name of the column; its position if the file has no header
     title: str = ""
     task: Task | None = None  # None: guessed from the target
     page: str = ""
-    url: str | None = None  # None: has to be fetched by hand from the page
+    url: str | None = None  # None: must be downloaded by hand from the page
     sha256: tuple[str, ...] = ()  # of the data lines; empty: not checked
     licence: str = ""
     source: str = ""
     separator: str | None = ","  # " ": any run of blanks; None: guessed
-    header: Header = True  # "optional": copies with and without one go round
-    columns: tuple[str, ...] = ()  # names in place of those of the file, if it has any
+    header: Header = True  # "optional": both kinds of copies exist
+    columns: tuple[str, ...] = ()  # replace the names in the file
     encoding: str = "utf-8-sig"
-    missing: tuple[str, ...] = ()  # markers beyond the empty field
+    missing: tuple[str, ...] = ()  # texts that mark a gap, besides the empty field
     transform: Transform = "none"  # of the target, in both recipes
     binary: str | None = None  # this class against all others, which become "not <class>"
-    drop: Mapping[str, str] = field(default_factory=dict)  # by both recipes
-    leaks: Mapping[str, str] = field(default_factory=dict)  # by the clean recipe
-    omitted: Mapping[str, str] = field(default_factory=dict)  # by the published one
+    drop: Mapping[str, str] = field(default_factory=dict)  # column: reason; by both recipes
+    leaks: Mapping[str, str] = field(default_factory=dict)  # dropped by the clean recipe
+    omitted: Mapping[str, str] = field(default_factory=dict)  # dropped by the published recipe
     quirks: tuple[str, ...] = ()  # of the published recipe, see published.QUIRKS
-    note: str = ""  # what a user of the clean recipe should know
+    note: str = ""  # for users of the clean recipe
     n_published: int | None = None
     d_published: int | None = None
     mismatch: str = ""  # why the published recipe misses the published size
 
 
 def read_catalogue(path: Path) -> dict[str, Entry]:
-    """The entries of a TOML file with one table per data set."""
+    """Entries by name from a TOML file with one table per data set."""
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -66,7 +70,7 @@ def built_in() -> dict[str, Entry]:
 
 
 def read_all(home: Path) -> dict[str, Entry]:
-    """The data sets of the paper and those of the user's own catalogue, if there is one."""
+    """The data sets of the paper and those of the user's own catalogue."""
     own_path = home / OWN_CATALOGUE
     if not own_path.is_file():
         return dict(built_in())
@@ -80,15 +84,29 @@ def read_all(home: Path) -> dict[str, Entry]:
 
 
 def find_entry(name: str, home: Path) -> Entry:
-    """The built-in data set of that name, or the one in the user's own catalogue."""
+    """The entry of that name, built-in or from the user's own catalogue."""
+    return find_entries(name, home)[0]
+
+
+def find_entries(names: str | Iterable[str] | None, home: Path) -> list[Entry]:
+    """The named entries without repetitions, or all of them for None."""
     entries = read_all(home)
-    if name in entries:
-        return entries[name]
-    raise UnknownDatasetError(
-        f"no data set named {name!r}.{suggest(name, entries)} "
-        f"muddle_bench.data.list_datasets() lists all {len(entries)}; tables of your own are named "
-        f"in {home / OWN_CATALOGUE}."
-    )
+    if names is None:
+        return list(entries.values())
+    chosen = dict.fromkeys([names] if isinstance(names, str) else names)
+    for name in chosen:
+        if name not in entries:
+            raise UnknownDatasetError(
+                f"no data set named {name!r}.{suggest(name, entries)} "
+                f"muddle_bench.list_datasets() lists all {len(entries)}; name tables of your own "
+                f"in {home / OWN_CATALOGUE}."
+            )
+    return [entries[name] for name in chosen]
+
+
+def is_separator(value: Any) -> bool:
+    """Whether a text file can be split at this value."""
+    return isinstance(value, str) and len(value) == 1 and value not in '"\r\n'
 
 
 def _make_entry(name: str, table: Any, path: Path) -> Entry:
@@ -103,14 +121,14 @@ def _make_entry(name: str, table: Any, path: Path) -> Entry:
             raise DataFormatError(
                 f"{path}: [{name}] has an unknown key {key!r}.{suggest(key, known)}"
             )
-        expected, accepts = _ACCEPTED[key]
+        expected, accepts = _find_check(key)
         if not accepts(value):
             raise DataFormatError(f"{path}: [{name}] {key} must be {expected}, got {value!r}.")
     for key, known_field in known.items():
         required = known_field.default is MISSING and known_field.default_factory is MISSING
         if required and key not in table:
             raise DataFormatError(
-                f"{path}: [{name}] must have the key {key!r}: {_ACCEPTED[key][0]}."
+                f"{path}: [{name}] must have the key {key!r}: {_find_check(key)[0]}."
             )
     values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
     return Entry(id=name, **values)
@@ -121,55 +139,35 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_size(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
-
-
-def _is_header(value: Any) -> bool:
-    return isinstance(value, bool) or value == "optional"
+    return type(value) is int and value > 0
 
 
 def _is_list(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    return isinstance(value, list) and all(map(_is_text, value))
 
 
 def _is_reasons(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
+    return isinstance(value, dict) and all(map(_is_text, value.values()))
 
 
-def is_separator(value: Any) -> bool:
-    """Whether a file can be split at it."""
-    return isinstance(value, str) and len(value) == 1 and value not in '"\r\n'
+Check = tuple[str, Callable[[Any], bool]]  # the accepted values in words, and a test for them
 
-
-_TEXT = ("a text", _is_text)
-_LIST = ("a list of texts", _is_list)
-_SIZE = ("a whole number above 0", _is_size)
-_REASONS = ('reasons by column, as { "No" = "row number" }', _is_reasons)
-
-# Key of a table: what it must be, in words and as a test.
-_ACCEPTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
+_REASONS: Check = ('reasons by column, as { "No" = "row number" }', _is_reasons)
+_LIST: Check = ("a list of texts", _is_list)
+_SIZE: Check = ("a whole number above 0", _is_size)
+# Keys that do not hold a plain text.
+_CHECKS: dict[str, Check] = {
     "file": ("the file's path below raw/, as a text", _is_text),
     "target": ("the target column's name, as a text", _is_text),
-    "title": _TEXT,
     "task": ("'regression' or 'classification'", get_args(Task).__contains__),
-    "page": _TEXT,
-    "url": _TEXT,
-    "sha256": _LIST,
-    "licence": _TEXT,
-    "source": _TEXT,
     "separator": ("one character, ' ' for any run of blanks", is_separator),
-    "header": ("true, false or 'optional'", _is_header),
-    "columns": _LIST,
-    "encoding": _TEXT,
-    "missing": _LIST,
+    "header": ("true, false or 'optional'", lambda v: isinstance(v, bool) or v == "optional"),
     "transform": ("'none', 'log' or 'log1p'", get_args(Transform).__contains__),
-    "binary": _TEXT,
-    "drop": _REASONS,
-    "leaks": _REASONS,
-    "omitted": _REASONS,
-    "quirks": _LIST,
-    "note": _TEXT,
-    "n_published": _SIZE,
-    "d_published": _SIZE,
-    "mismatch": _TEXT,
+    **dict.fromkeys(("sha256", "columns", "missing", "quirks"), _LIST),
+    **dict.fromkeys(("drop", "leaks", "omitted"), _REASONS),
+    **dict.fromkeys(("n_published", "d_published"), _SIZE),
 }
+
+
+def _find_check(key: str) -> Check:
+    return _CHECKS.get(key, ("a text", _is_text))

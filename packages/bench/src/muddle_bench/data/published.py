@@ -1,6 +1,7 @@
 """The authors' preprocessing, rebuilt from the raw files so that published scores can be compared.
 
-Not to be used for anything else: rows leak into each other, and some rows are none.
+Use it for nothing else: statistics of test rows leak into training rows, and some rows of the
+matrices are not records of the file.
 """
 
 from collections.abc import Collection
@@ -11,18 +12,18 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from muddle.table_files.columns import type_columns
+from muddle.tables.read import type_columns
 from muddle_bench.data.catalogue import Entry
 from muddle_runtime.parameters import suggest
 
 FloatArray = NDArray[np.float64]
 
 MAX_CATEGORIES = 12
-# What reads as a gap; "?" does not.
+# Texts that mean a gap; "?" is a text.
 GAPS = ("NA",)
 GAP_WORD = "nan"  # the category that gaps in text become
 
-# The paper's own rules, done to every data set.
+# The paper's own rules, applied to every data set.
 RULES = {
     "wide-text-dropped": "text with more than 12 distinct values is dropped",
     "few-values-one-hot": "3 to 12 distinct values are one-hot encoded",
@@ -34,7 +35,7 @@ RULES = {
     "scaled-on-all-rows": "means, spreads and categories are taken from all rows",
 }
 
-# What the authors' matrices have beyond the rules, in every data set.
+# Deviations from these rules in all of the authors' matrices.
 QUIRKS_OF_ALL = {
     "question-mark-is-text": "'?' is no gap: a column of numbers that holds it is text",
     "numbers-kept": "numbers that are one-hot encoded are kept as numbers too",
@@ -43,7 +44,7 @@ QUIRKS_OF_ALL = {
     "leaks": "columns that give the target away, or number the rows, are kept",
 }
 
-# And in some: the flags of their entries.
+# Deviations in some of them, named by their entries.
 QUIRKS = {
     "index-row": "the column numbers 0, 1, 2, ... are a first row, also where they make new "
     "categories or turn a constant column into two values",
@@ -64,7 +65,7 @@ BROKEN_RECORD = ("19930421", "x799", 17)
 
 @dataclass(frozen=True)
 class Matrix:
-    """Features and target as the authors had them, and why the other columns are not there."""
+    """The authors' features and target, and why the other columns were dropped."""
 
     features: pd.DataFrame
     target: FloatArray
@@ -72,8 +73,10 @@ class Matrix:
 
 
 def build_published(table: pd.DataFrame, entry: Entry, without: Collection[str] = ()) -> Matrix:
-    """The authors' matrix from the fields of the raw file, blanks around them included; `without`
-    names quirks that are to be left away."""
+    """Build the authors' matrix from the fields of the raw file, with the blanks around them.
+
+    `without` names quirks to leave out.
+    """
     for quirk in entry.quirks:
         if quirk not in QUIRKS:
             raise ValueError(
@@ -99,7 +102,7 @@ def build_published(table: pd.DataFrame, entry: Entry, without: Collection[str] 
 
 
 def check_without(entry: Entry, without: Collection[str]) -> frozenset[str]:
-    """The quirks of a data set less some; an error for one that is not known."""
+    """The quirks of a data set except those in `without`; an unknown name is an error."""
     names = {*QUIRKS_OF_ALL, *QUIRKS}
     for name in without:
         if name not in names:
@@ -111,7 +114,7 @@ def check_without(entry: Entry, without: Collection[str]) -> frozenset[str]:
 
 
 def _shape_rows(table: pd.DataFrame, quirks: Collection[str]) -> pd.DataFrame:
-    """Add the rows that are none."""
+    """Add the rows that are not records of the file."""
     rows = table.to_numpy(dtype=object).tolist()
     if "index-row" in quirks or "index-row-removed" in quirks:
         rows.insert(0, [str(i) for i in range(table.shape[1])])
@@ -130,7 +133,7 @@ def _shape_rows(table: pd.DataFrame, quirks: Collection[str]) -> pd.DataFrame:
 
 
 def _number_repeats(names: list[str]) -> list[str]:
-    """Names as a reader of headers tells repeated ones apart."""
+    """Number repeated names as a reader of headers does: f, f.1, f.2."""
     before = [names[:i].count(name) for i, name in enumerate(names)]
     return [f"{name}.{n}" if n else name for name, n in zip(names, before, strict=True)]
 
@@ -138,7 +141,7 @@ def _number_repeats(names: list[str]) -> list[str]:
 def _encode_column(
     column: "pd.Series[Any]", name: str, quirks: Collection[str]
 ) -> dict[str, FloatArray]:
-    """The columns of the matrix one raw column turns into, by name."""
+    """Encode one raw column as columns of the matrix, by name."""
     numeric = pd.api.types.is_numeric_dtype(column)
     if not numeric:
         column = column.fillna(GAP_WORD)
@@ -160,7 +163,7 @@ def _encode_column(
 
 
 def _most_frequent(column: "pd.Series[Any]") -> Any:
-    """The value of most rows; of equally frequent ones the one that comes first."""
+    """The most frequent value; among equally frequent ones, the first."""
     return column.value_counts(sort=False).idxmax()
 
 
@@ -205,7 +208,7 @@ def _transform_target(values: FloatArray, entry: Entry, quirks: Collection[str])
 
 
 def transform_target(values: FloatArray, entry: Entry) -> FloatArray:
-    """The target on the scale on which the paper measures the error."""
+    """Transform the target to the scale on which the paper measures the error."""
     if entry.transform == "log":
         return np.log(values)
     return np.log1p(values) if entry.transform == "log1p" else values

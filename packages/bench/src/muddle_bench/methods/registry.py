@@ -5,37 +5,25 @@ import importlib.util
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from muddle_bench.errors import UnknownMethodError
-from muddle_bench.methods.baselines import BASELINES
-from muddle_bench.methods.boosting import BOOSTING
-from muddle_bench.methods.configurations import configuration
-from muddle_bench.methods.entries import Input, Method, Request, Task
-from muddle_bench.methods.mlr import MLR_METHODS
+from muddle_bench.methods.method import Method
+from muddle_bench.methods.ours import OUR_METHODS
 from muddle_bench.methods.peers import PEERS
 from muddle_runtime.parameters import suggest
 
-__all__ = [
-    "METHODS",
-    "Input",
-    "Method",
-    "Request",
-    "Task",
-    "by_name",
-    "configuration",
-    "find_method",
-    "load_plugin",
-    "missing_package",
-    "select_methods",
-]
+if TYPE_CHECKING:
+    from muddle.tables.read import Task
 
 
 def by_name(methods: Iterable[Method]) -> dict[str, Method]:
-    """A registry: one method per name, one builder per fit."""
+    """Methods by their names; each name must occur once, and each fit have one `make`."""
     registry: dict[str, Method] = {}
     fits: dict[str, Method] = {}
     for method in methods:
@@ -54,7 +42,7 @@ def by_name(methods: Iterable[Method]) -> dict[str, Method]:
     return registry
 
 
-METHODS = by_name([*MLR_METHODS, *BOOSTING, *BASELINES, *PEERS])
+METHODS = by_name([*OUR_METHODS, *PEERS])
 
 
 def find_method(name: str, methods: Mapping[str, Method] = METHODS) -> Method:
@@ -69,12 +57,12 @@ def find_method(name: str, methods: Mapping[str, Method] = METHODS) -> Method:
 
 def select_methods(
     wanted: Iterable[str] | str | None,
-    task: Task | None = None,
+    task: "Task | None" = None,
     methods: Mapping[str, Method] = METHODS,
 ) -> list[Method]:
-    """Methods by name or family, each once and in the registry's order; None: all.
+    """Methods by name or family without repetitions, in the order of the registry; None: all.
 
-    With a task, those that cannot do it are left out.
+    With a task, methods that cannot do it are left out.
     """
     names = {wanted} if isinstance(wanted, str) else set(methods if wanted is None else wanted)
     families = {method.family for method in methods.values()}
@@ -90,7 +78,10 @@ def select_methods(
 
 
 def missing_package(method: Method) -> str | None:
-    """What the method lacks on this machine and what to do about it, or None; imports nothing."""
+    """The package that the method lacks on this machine and how to install it; None if none.
+
+    Nothing is imported.
+    """
     for package in method.packages:
         if not _is_installed(package):
             kind, _, name = package.rpartition(":")
@@ -99,19 +90,33 @@ def missing_package(method: Method) -> str | None:
     return None
 
 
+@cache
 def _is_installed(package: str) -> bool:
-    if package.startswith("R:"):
-        return _r_has(package.removeprefix("R:"))
-    return importlib.util.find_spec(package) is not None
-
-
-@lru_cache
-def _r_has(package: str) -> bool:
-    """Asked once: R takes half a second to start."""
+    kind, _, name = package.rpartition(":")
+    if kind != "R":
+        return importlib.util.find_spec(name) is not None
     if shutil.which("Rscript") is None:
         return False
-    question = f"quit(status = !nzchar(system.file(package = '{package}')))"
+    question = f"quit(status = !nzchar(system.file(package = '{name}')))"
     return subprocess.run(["Rscript", "-e", question], capture_output=True).returncode == 0
+
+
+_loading = threading.Lock()
+
+
+@cache
+def known_methods(plugins: tuple[str, ...] = ()) -> Mapping[str, Method]:
+    """The registry together with the methods of plugins."""
+    # Threads of a Dask worker call this at the same time; a plugin must be loaded whole, and once.
+    with _loading:
+        added = [method for source in plugins for method in load_plugin(source)]
+    return by_name([*METHODS.values(), *added]) if added else METHODS
+
+
+def name_plugins(sources: Iterable[str | Path]) -> tuple[str, ...]:
+    """Plugins as a worker finds them: files by their absolute path, modules by their name."""
+    paths = [Path(source).expanduser() for source in sources]
+    return tuple(str(path.resolve()) if path.is_file() else str(path) for path in paths)
 
 
 def load_plugin(source: str | Path) -> list[Method]:
@@ -125,20 +130,16 @@ def load_plugin(source: str | Path) -> list[Method]:
         raise ValueError(
             f"the plugin {source} cannot be imported: {type(error).__name__}: {error}"
         ) from error
-    listed = getattr(module, "METHODS", None)
-    if listed is None:
-        raise ValueError(
-            "a plugin must define METHODS, a list of muddle_bench.methods.registry.Method; "
-            f"{source} does not."
-        )
+    listed: Any = getattr(module, "METHODS", None)
     if isinstance(listed, Mapping):
         listed = listed.values()
-    methods = list(listed) if isinstance(listed, Iterable) else [listed]
+    methods: list[Method] = list(listed) if isinstance(listed, Iterable) else [listed]
     for method in methods:
         if not isinstance(method, Method):
+            found = "no METHODS" if method is None else type(method).__name__
             raise ValueError(
-                f"METHODS of {source} must be a list of muddle_bench.methods.registry.Method, got "
-                f"{type(method).__name__}."
+                "a plugin must define METHODS, a list of muddle_bench.methods.method.Method, got "
+                f"{found} in {source}."
             )
     by_name([*METHODS.values(), *methods])  # names must be new
     return methods

@@ -1,31 +1,35 @@
-"""Who is better, and by how much: from the exported table of a benchmark alone, without torch."""
+"""Ranks and comparisons of methods, from the exported table of a benchmark; needs no torch."""
 
-from muddle_bench.ranking.comparison import (
+from muddle_bench.ranking.families import (
+    PUBLISHED_NAMES,
     compare_published,
     compare_published_classes,
+    published_classes,
+    published_scores,
+    rank_families,
     summarise_published,
 )
-from muddle_bench.ranking.families import rank_families
-from muddle_bench.ranking.published import PUBLISHED_NAMES, published_classes, published_scores
-from muddle_bench.ranking.ranks import rank_methods, win_rates, win_rates_against
-from muddle_bench.ranking.scores import (
+from muddle_bench.ranking.ranks import (
     Scores,
     by_dataset,
     coverage,
     list_failures,
+    rank_methods,
     score_pairs,
     widen,
+    win_rates,
+    win_rates_against,
 )
-from muddle_bench.ranking.significance import RankComparison, compare_ranks
-from muddle_bench.ranking.tables import (
+from muddle_bench.ranking.results_table import (
     COLUMNS,
     MAIN_METRICS,
     METRICS,
     Metric,
     list_metrics,
     read_table,
+    to_latex,
 )
-from muddle_bench.ranking.text import format_interval, format_number, to_latex
+from muddle_bench.ranking.significance import RankComparison, compare_ranks
 
 __all__ = [
     "COLUMNS",
@@ -40,8 +44,6 @@ __all__ = [
     "compare_published_classes",
     "compare_ranks",
     "coverage",
-    "format_interval",
-    "format_number",
     "list_failures",
     "list_metrics",
     "published_classes",

@@ -1,28 +1,163 @@
-"""Families (the paper's classes) of methods, each represented by a member chosen per data set."""
+"""Families (the paper's classes) of methods, each represented by a member chosen per data set; and
+our numbers beside those that the paper and its supplement print."""
 
+from functools import cache
+from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from muddle_bench.ranking.bootstrap import N_RESAMPLES, draw_weights, interval_of_means
-from muddle_bench.ranking.published import PUBLISHED_NAMES
 from muddle_bench.ranking.ranks import (
+    MAX_MISSING,
+    N_RESAMPLES,
+    PAIR,
     REFERENCE,
     TIE_DIGITS,
+    FloatArray,
+    Missing,
+    Scores,
+    by_dataset,
+    draw_weights,
+    interval_of_means,
     rank_pairs,
+    score_pairs,
     share_of_best,
     std_of_difference,
     summarise_pairs,
 )
-from muddle_bench.ranking.scores import MAX_MISSING, PAIR, Missing, Scores, score_pairs
-from muddle_bench.ranking.tables import find_metric, select_task
+from muddle_bench.ranking.results_table import METRICS, Task, find_metric, list_metrics, select_task
 from muddle_runtime.parameters import check_choice
 
-FloatArray = NDArray[np.float64]
 Members = Literal["published", "all"]
 Choose = Literal["test", "other splits"]
+
+SCORES_FILE = Path(__file__).with_name("published_scores.csv")
+CLASSES_FILE = Path(__file__).with_name("published_classes.csv")
+N_SPLITS = 10
+ROUNDING = 0.001  # scores are printed with three digits
+METRICS_PRINTED = ("r2", "accuracy", "auc")
+STATISTICS = ["mean", "std_difference", "rank", "rank_std", "p90", "p95", "p98", "pma", "pma_std"]
+SAME_DATASETS = "mean_same_datasets"
+LARGE_Z = 3.0
+
+
+# Printed numbers
+
+_BOTH = {
+    **{f"mlr-{depth}-released": f"MLR{depth}" for depth in (1, 2, 3, 4)},
+    "bag-mlr-1-released": "MLR1_bagging",
+    "bag-mlr-2-released": "MLR2_bagging",
+    "ens-mlr-released": "Ensemble-MLR",
+    "best-mlr-released": "Best_MLR",
+    "top5-mlr-released": "Top5_MLR",
+    "gradient-boosting": "xgb",
+    "xgboost": "XGBOOST",
+    "catboost": "CATBOOST",
+    "lightgbm": "LGBM",
+    "random-forest": "RF",
+    "extra-trees": "XRF",
+    "fastai": "FASTAI",
+    "cart": "CART",
+}
+
+# Our name of a method: its name in the supplement's tables. Methods without a row are not here.
+PUBLISHED_NAMES: dict[Task, dict[str, str]] = {
+    "regression": {
+        **_BOTH,
+        "nu-svm": "NuSVM",
+        "kernel-ridge": "Kernel",
+        "mlp": "MLP",
+        "ridge": "Ridge",
+        "lasso": "LAS",
+        "elastic-net": "Enet",
+        "mars": "MARS",
+        "baseline": "Intercept",
+    },
+    "classification": {
+        **_BOTH,
+        "adaboost": "ADABoost",
+        "bagging": "Bagging",
+        "logistic-l2": "Ridge",
+        "logistic-l1": "LAS",
+        "logistic-elastic-net": "Enet",
+        "ridge-classifier": "LinearRidge",
+        "extra-tree": "XCART",
+        "qda": "QDA",
+        "baseline": "Class prob.",
+    },
+}
+
+_TEN_NETS = "published: ten nets per split, by the granularity of the accuracies; here one"
+
+# Known faults of printed scores, and differences to ours: (metric, name as printed).
+NOTES = {
+    ("accuracy", "LGBM"): "published value is no accuracy (below 0 on three data sets); probably "
+    "R²",
+    ("accuracy", "FASTAI"): "published value is below the class frequencies' with an AUC of 0.84; "
+    "probably a wrong threshold",
+    ("r2", "FASTAI"): "published value is about -1e7 to -1e9 on five data sets",
+    **{
+        (metric, f"MLR{depth}"): _TEN_NETS
+        for metric in ("r2", "accuracy", "auc")
+        for depth in (1, 2)
+    },
+}
+
+# On these data sets the printed accuracy of "Class prob." is that of labels drawn by class
+# frequency, scikit-learn's default before 0.24; on the ten others that of the most frequent class.
+_DRAWN = "published: labels drawn by class frequency; here the most frequent class"
+_DRAWN_DATASETS = frozenset(
+    {
+        "adult",
+        "electrical-grid-stability-simulated-stabf",
+        "internet-firewall-data",
+        "magic-gamma-telescope",
+        "mushroom",
+        "tic-tac-toe-endgame",
+    }
+)
+
+
+def find_note(metric: str, printed: str, dataset: str) -> str:
+    """Known fault of a printed score, or its difference to ours; empty if there is none."""
+    if printed == "Class prob." and dataset in _DRAWN_DATASETS:
+        return _DRAWN
+    return NOTES.get((metric, printed), "")
+
+
+# The same for the class tables: (metric, family).
+CLASS_NOTES = {
+    ("accuracy", "NN"): NOTES["accuracy", "FASTAI"],
+    ("r2", "NN"): 'mean and PMA are printed as "Aberating value"',
+}
+
+
+@cache
+def _read_scores() -> pd.DataFrame:
+    names = [
+        (task, method, printed)
+        for task, methods in PUBLISHED_NAMES.items()
+        for method, printed in methods.items()
+    ]
+    named = pd.DataFrame(names, columns=["task", "method", "printed"])
+    scores = pd.read_csv(SCORES_FILE).merge(named, on=["task", "printed"], validate="many_to_one")
+    return scores[["task", "dataset", "metric", "method", "printed", "mean", "std"]]
+
+
+def published_scores() -> pd.DataFrame:
+    """Printed mean and standard deviation over ten splits: task, dataset, metric, method (our
+    name), printed (their name), mean, std."""
+    return _read_scores().copy()
+
+
+def published_classes() -> pd.DataFrame:
+    """The class tables as printed, with the columns of `rank_families` that they have: task,
+    metric, family, rank, rank_std, mean, std_difference, p90, p95, p98, pma, pma_std."""
+    return pd.read_csv(CLASSES_FILE)
+
+
+# Families
 
 
 def rank_families(
@@ -39,12 +174,12 @@ def rank_families(
 ) -> pd.DataFrame:
     """One row per family, the best mean rank first.
 
-    members: "published" takes the methods of the published tables only, from the start: also the
-    highest score of a pair is then theirs.
-    choose: "test" is the paper's way, members chosen on the very scores that are reported, which
-    flatters large families; "other splits" chooses for each split by the mean over the others.
-    The column chosen says who, with the number of data sets (or pairs). Intervals hold the choice
-    fixed.
+    members: "published" takes only methods of the published tables, before anything is computed:
+    the highest score of a pair is then one of theirs.
+    choose: "test" is the paper's way, which chooses members by the scores that it reports and so
+    flatters large families; "other splits" chooses by the mean over the other splits.
+    The column chosen has the chosen members with their number of data sets (or pairs). Intervals
+    hold the choice fixed.
     """
     check_choice("choose", choose, get_args(Choose))
     table = select_members(table, metric, members)
@@ -63,7 +198,7 @@ def rank_families(
 
 
 def select_members(table: pd.DataFrame, metric: str, members: Members) -> pd.DataFrame:
-    """The records of the methods that are to represent families."""
+    """The records of the methods that may represent families."""
     check_choice("members", members, get_args(Members))
     if members == "all":
         return table
@@ -77,9 +212,9 @@ def select_members(table: pd.DataFrame, metric: str, members: Members) -> pd.Dat
 
 
 def choose_members(scores: Scores, choose: Choose) -> pd.DataFrame:
-    """The member that represents each family on each pair: pairs down, families across.
+    """The member that represents each family: a row per pair, a column per family.
 
-    Ties go to the member whose name comes first."""
+    Of tied members the first by name is taken."""
     groups = scores.gains.groupby(level="dataset")
     if choose == "test":
         basis = groups.transform("mean")
@@ -102,14 +237,14 @@ def choose_members(scores: Scores, choose: Choose) -> pd.DataFrame:
 
 
 def _average_others(gains: pd.DataFrame) -> pd.DataFrame:
-    """For each row, the mean of the other rows."""
+    """The mean of the other rows, for each row."""
     others = 1.0 - np.eye(len(gains))
     means = others @ gains.to_numpy() / (len(gains) - 1)
     return pd.DataFrame(means, index=gains.index, columns=gains.columns)
 
 
 def _pick(frame: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
-    """The entry of the chosen member, for each pair and family."""
+    """The value of the chosen member, for each pair and family."""
     values, rows = frame.to_numpy(dtype=float), np.arange(len(frame))
     return pd.DataFrame(
         {
@@ -138,9 +273,10 @@ def _summarise_published(
 ) -> pd.DataFrame:
     """The paper's class tables, as the released processing script makes them.
 
-    Ranks and P90 to P98: the best member of each single pair. Mean and std_splits: the member with
-    the best mean of each data set. PMA, its std and std_difference: what that member has over *all*
-    data sets, averaged over the data sets; a class can therefore lie below its own members.
+    Ranks and P90 to P98 are of the best member of each single pair. Mean and std_splits are of the
+    member with the best mean on the data set. PMA, its std and std_difference are that member's
+    values over *all* data sets, averaged over the data sets; so a class can lie below its own
+    members.
     """
     families = pd.Series(scores.families)
     pma = share_of_best(scores)
@@ -157,8 +293,7 @@ def _summarise_published(
     # Share of the data sets on which a member was chosen: (members, families).
     shares = picked.apply(lambda names: names.value_counts(normalize=True)).fillna(0.0)
     shares = shares.reindex(scores.frame.columns, fill_value=0.0)
-    by_dataset = _pick(scores.frame, chosen).groupby(level="dataset")
-    summary["mean"] = by_dataset.mean().mean()
+    summary["mean"] = _pick(scores.frame, chosen).groupby(level="dataset").mean().mean()
     differences = std_of_difference(scores.frame, scores.frame.get(reference))
     summary["std_difference"] = _average(shares, differences)
     summary["pma"] = _average(shares, pma.mean())
@@ -169,7 +304,7 @@ def _summarise_published(
 
 
 def _average(shares: pd.DataFrame, values: pd.Series) -> pd.Series:
-    """Means of the members' values by their shares; empty where a value that counts is."""
+    """Means of the members' values, weighted by their shares; NaN if such a value is NaN."""
     counted = shares.mul(values, axis=0).where(shares > 0, 0.0)
     return counted.sum(skipna=False)
 
@@ -183,7 +318,7 @@ def _name_chosen(names: pd.Series, choose: Choose) -> str:
 def _median_times_of_chosen(
     table: pd.DataFrame, scores: Scores, chosen: pd.DataFrame
 ) -> pd.DataFrame:
-    """Median seconds of the members that were chosen, over their pairs that finished."""
+    """Median seconds of the chosen members over their finished pairs."""
     part = select_task(table, scores.metric.task)
     done = part[part["status"] == "ok"]
     times = {}
@@ -192,3 +327,116 @@ def _median_times_of_chosen(
         seconds = seconds.reindex(index=scores.frame.index, columns=scores.frame.columns)
         times[column] = _pick(seconds, chosen).median()
     return pd.DataFrame(times)
+
+
+# Ours beside the printed numbers
+
+
+def compare_published(table: pd.DataFrame) -> pd.DataFrame:
+    """Measured and published mean score per data set and method, if both are known.
+
+    z is the difference divided by its standard error, from the standard deviation over splits on
+    both sides and the printed digits. It treats both sides as independent, but the published
+    numbers seem to come from the same splits as ours, so z is too small: a large z shows a
+    difference, a small z does not exclude one.
+    """
+    _check_recipe(table)
+    measured = [
+        by_dataset(table, metric).assign(task=task, metric=metric)
+        for task, metric in _list_printed(table)
+    ]
+    columns = {"mean": "measured", "std": "measured_std"}
+    theirs = published_scores().rename(columns={"mean": "published", "std": "published_std"})
+    both = pd.concat(measured).rename(columns=columns)
+    both = both.merge(theirs, on=["task", "dataset", "metric", "method"])
+    both["difference"] = both["measured"] - both["published"]
+    variance = both["measured_std"] ** 2 / both["n_splits"] + both["published_std"] ** 2 / N_SPLITS
+    both["z"] = both["difference"] / np.sqrt(variance + ROUNDING**2 / 12)
+    keys = zip(both["metric"], both["printed"], both["dataset"], strict=True)
+    both["note"] = [find_note(*key) for key in keys]
+    order = ["task", "metric", "dataset", "method"]
+    both = both.sort_values(order, ignore_index=True)
+    scores = ["measured", "measured_std", "n_splits", "published", "published_std"]
+    return both[["dataset", "task", "method", "metric", *scores, "difference", "z", "note"]]
+
+
+def summarise_published(comparison: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `compare_published` averaged over data sets.
+
+    largest is the difference of the largest size, on the data set largest_at; n_beyond is the
+    number of data sets with |z| above 3."""
+    by = ["task", "metric", "method"]
+    groups = comparison.groupby(by)
+    frame = groups[["measured", "published", "difference"]].mean()
+    frame.insert(0, "n_datasets", groups.size())
+    worst = comparison.loc[groups["difference"].agg(lambda d: d.abs().idxmax())].set_index(by)
+    frame["largest"], frame["largest_at"] = worst["difference"], worst["dataset"]
+    beyond = comparison["z"].abs() > LARGE_Z
+    frame["n_beyond"] = beyond.groupby([comparison[name] for name in by]).sum()
+    frame["note"] = groups["note"].agg(lambda notes: "; ".join(sorted(set(notes) - {""})))
+    order = ["task", "metric", "published"]
+    frame = frame.reset_index()
+    return frame.sort_values(order, ascending=[True, True, False], ignore_index=True)
+
+
+def compare_published_classes(table: pd.DataFrame) -> pd.DataFrame:
+    """The paper's class tables beside ours, made the same way: one row per family and statistic.
+
+    The printed tables are over sixteen data sets per task. If our table has fewer, compare the
+    statistic "mean_same_datasets": the published mean over our data sets and members, computed
+    from the printed means.
+    """
+    _check_recipe(table)
+    theirs = published_classes().set_index(["metric", "family"])
+    rows = []
+    for task, metric in _list_printed(table):
+        ours = rank_families(table, metric, members="published", choose="test").set_index("family")
+        scores = score_pairs(select_members(table, metric, "published"), metric)
+        n_datasets = scores.frame.index.get_level_values("dataset").nunique()
+        same_datasets = _average_printed(scores)
+        for family in ours.index.intersection(theirs.loc[metric].index, sort=False):
+            values = {name: theirs.loc[(metric, family), name] for name in STATISTICS}
+            values[SAME_DATASETS] = same_datasets.get(family, np.nan)
+            for name, published in values.items():
+                measured = ours.loc[family, "mean" if name == SAME_DATASETS else name]
+                note = CLASS_NOTES.get((metric, family), "")
+                rows.append((task, metric, family, name, measured, published, n_datasets, note))
+    names = ["task", "metric", "family", "statistic", "measured", "published", "n_datasets", "note"]
+    frame = pd.DataFrame(rows, columns=names)
+    frame.insert(6, "difference", frame["measured"] - frame["published"])
+    return frame
+
+
+def _average_printed(scores: Scores) -> pd.Series:
+    """The best printed mean of each family on each of our data sets, averaged over data sets."""
+    theirs = published_scores()
+    theirs = theirs[
+        (theirs["metric"] == scores.metric.name)
+        & theirs["dataset"].isin(scores.frame.index.get_level_values("dataset"))
+        & theirs["method"].isin(scores.frame.columns)
+    ]
+    families = theirs["method"].map(scores.families)
+    best = theirs["mean"].groupby([families, theirs["dataset"]]).max()
+    return best.groupby(level=0).mean()
+
+
+def _check_recipe(table: pd.DataFrame) -> None:
+    recipes = sorted(table["recipe"].unique())
+    if recipes != ["published"]:
+        raise ValueError(
+            "published numbers can be compared with records of the recipe 'published' only, got "
+            f"{' and '.join(map(repr, recipes))}. The clean data have other rows and columns; run "
+            "`muddle benchmark run --recipe published`, or choose its records: "
+            "table[table['recipe'] == 'published']."
+        )
+
+
+def _list_printed(table: pd.DataFrame) -> list[tuple[Task, str]]:
+    """The (task, metric) of the table that are in the published tables."""
+    printed = [name for name in list_metrics(table) if name in METRICS_PRINTED]
+    if not printed:
+        raise ValueError(
+            f"the table must hold a score of {', '.join(METRICS_PRINTED)} to be compared with "
+            "published numbers, and has none: no cell finished."
+        )
+    return [(METRICS[name].task, name) for name in printed]

@@ -1,6 +1,6 @@
-"""Whether ranks differ by more than chance: Friedman's test and Nemenyi's critical difference.
+"""Friedman's test and Nemenyi's critical difference: do ranks differ by more than chance?
 
-Both want independent blocks. Splits of one data set share rows, so a block here is a data set, with
+Both tests need independent blocks. Splits of one data set share rows, so a block is a data set with
 the mean over its splits (Demšar 2006, Statistical Comparisons of Classifiers over Multiple Data
 Sets).
 """
@@ -12,14 +12,13 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from muddle_bench.ranking.ranks import TIE_DIGITS, rank_pairs
-from muddle_bench.ranking.scores import MAX_MISSING, Missing, score_pairs
+from muddle_bench.ranking.ranks import MAX_MISSING, TIE_DIGITS, Missing, rank_pairs, score_pairs
 from muddle_runtime.parameters import check_fraction
 
 
 @dataclass(frozen=True)
 class RankComparison:
-    """Mean ranks over data sets, the tests, and which methods cannot be told apart."""
+    """Mean ranks over data sets, the tests, and groups without a significant difference."""
 
     metric: str
     alpha: float
@@ -27,11 +26,11 @@ class RankComparison:
     ranks: pd.DataFrame  # method, family, rank; the best first
     friedman_chi2: float
     friedman_p: float
-    iman_davenport_f: float  # less conservative than chi2; infinite where all data sets agree
+    iman_davenport_f: float  # less conservative than chi2; infinite if all data sets agree
     iman_davenport_p: float
     critical_difference: float
-    groups: tuple[tuple[str, ...], ...]  # methods in one of them do not differ significantly
-    p_values: pd.DataFrame  # Nemenyi's, method by method, in the order of ranks
+    groups: tuple[tuple[str, ...], ...]  # no significant difference within a group
+    p_values: pd.DataFrame  # Nemenyi's, a row and a column per method, in the order of ranks
 
 
 def compare_ranks(
@@ -79,9 +78,10 @@ def compare_ranks(
 
 
 def friedman(mean_ranks: np.ndarray, n_datasets: int) -> tuple[float, float]:
-    """Friedman's chi² of mean ranks, and the F of Iman and Davenport made of it.
+    """Friedman's chi² of mean ranks, and the F of Iman and Davenport.
 
-    Ties are not corrected for, which errs on the side of no difference."""
+    There is no correction for ties (scipy's friedmanchisquare has one), which makes both tests
+    conservative."""
     k, n = len(mean_ranks), n_datasets
     chi2 = 12 * n / (k * (k + 1)) * float(np.sum((mean_ranks - (k + 1) / 2) ** 2))
     spare = n * (k - 1) - chi2
@@ -91,7 +91,7 @@ def friedman(mean_ranks: np.ndarray, n_datasets: int) -> tuple[float, float]:
 
 
 def critical_difference(n_methods: int, n_datasets: int, alpha: float = 0.05) -> float:
-    """How far two mean ranks must lie apart to differ significantly (Nemenyi)."""
+    """Smallest significant difference of two mean ranks (Nemenyi)."""
     quantile = stats.studentized_range.ppf(1 - alpha, n_methods, np.inf) / math.sqrt(2)
     return float(quantile) * _rank_error(n_methods, n_datasets)
 
@@ -101,13 +101,13 @@ def _rank_error(n_methods: int, n_datasets: int) -> float:
 
 
 def group_ranks(ranks: pd.DataFrame, difference: float) -> tuple[tuple[str, ...], ...]:
-    """The largest runs of methods, in the order of ranks, whose ends lie closer than difference."""
+    """The largest runs of methods, in the order of ranks, that span less than difference."""
     values, methods = ranks["rank"].to_numpy(), ranks["method"].tolist()
     groups: list[tuple[str, ...]] = []
     last_end = 0
     for start in range(len(values)):
         end = int(np.searchsorted(values, values[start] + difference, side="left"))
-        if end > last_end and end - start > 1:  # not within the run before, and more than one
+        if end > last_end and end - start > 1:  # longer than the last run, and not alone
             groups.append(tuple(methods[start:end]))
         last_end = max(last_end, end)
     return tuple(groups)

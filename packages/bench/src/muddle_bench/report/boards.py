@@ -1,14 +1,25 @@
-"""Who is best: leader boards, tables per data set, win rates and the figures beside them."""
+"""Sections of the page: leader boards, differences with figures and win rates, scores per data set,
+and coverage."""
 
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
-from muddle.page.formats import (
+from muddle.page.html import (
+    FAMILY,
+    METHOD,
     MISSING,
     NO_BREAK,
+    Column,
+    Figure,
+    Mark,
+    Panel,
+    Record,
+    Section,
+    Table,
     count,
     format_count,
     format_interval,
@@ -17,17 +28,6 @@ from muddle.page.formats import (
     format_seconds,
     format_spread,
     is_missing,
-)
-from muddle.page.model import (
-    FAMILY,
-    METHOD,
-    Column,
-    Figure,
-    Mark,
-    Panel,
-    Record,
-    Section,
-    Table,
     number_column,
     text_column,
 )
@@ -37,19 +37,34 @@ from muddle_bench.ranking import (
     RankComparison,
     by_dataset,
     compare_ranks,
+    coverage,
+    list_failures,
     list_metrics,
     rank_methods,
     score_pairs,
     win_rates,
 )
-from muddle_bench.report.families import Symbol
-from muddle_bench.report.figures import Point, draw_critical_difference, draw_score_against_time
+from muddle_bench.report.rank_figures import (
+    Point,
+    Symbol,
+    assign_symbols,
+    draw_critical_difference,
+    draw_score_against_time,
+)
 
 WITH_FIGURES = ("r2", "accuracy", "auc")
-# Of 80:20 splits. Splits share rows, and their scatter alone would promise too much (Nadeau and
+# Of 80:20 splits. Splits share rows, so their standard deviation alone is too small (Nadeau and
 # Bengio 2003, Inference for the Generalization Error).
 TEST_OVER_TRAIN = 0.25
 ALPHA = 0.05
+# Status of a cell: its mark in the coverage table, and its name in sentences.
+STATUSES = {
+    "ok": ("✓", "finished"),
+    "failed": ("✗", "failed"),
+    "timeout": ("time", "timed out"),
+    "skipped": ("skip", "skipped"),
+    "missing": ("none", "not run"),
+}
 
 
 def title_metric(metric: Metric) -> str:
@@ -57,11 +72,11 @@ def title_metric(metric: Metric) -> str:
 
 
 def order_methods(table: pd.DataFrame, metric: str) -> list[str]:
-    """All methods with such a score: the best mean rank first, last those that are not ranked."""
+    """All methods with such a score, the best mean rank first; methods without a rank come last."""
     names = sorted(by_dataset(table, metric)["method"].unique())
     try:
         ranked = rank_methods(table, metric, n_resamples=1)["method"].tolist()
-    except ValueError:  # nothing to rank: the boards' own panel says why
+    except ValueError:  # nothing can be ranked: the leader board has the reason
         ranked = []
     return [*ranked, *(name for name in names if name not in ranked)]
 
@@ -73,7 +88,7 @@ def build_boards(table: pd.DataFrame) -> Section:
     panels = [build_board(table, METRICS[name]) for name in list_metrics(table)]
     intro = (
         "One row per method, the best mean rank first. Intervals are 95 % bootstrap intervals over "
-        "data sets and splits: what another choice of data sets might have shown.",
+        "data sets and splits: they show how far the numbers depend on the choice of data sets.",
     )
     return Section("boards", "Leader boards", intro, tuple(panels))
 
@@ -87,19 +102,19 @@ def build_board(table: pd.DataFrame, metric: Metric) -> Panel:
     frame = rank_methods(table, metric.name)
     n_datasets = scores.frame.index.get_level_values("dataset").nunique()
     pairs = count(len(scores.frame), "pair")
-    said = [
+    texts = [
         f"{count(len(frame), 'method')} on {pairs} of data set and split "
         f"({count(n_datasets, 'data set')})."
     ]
     if len(scores.left_out_pairs):
         left = count(len(scores.left_out_pairs), "pair was", "pairs were")
-        said.append(f"{left} left out because a compared method has no score there.")
+        texts.append(f"{left} left out because a ranked method has no score there.")
     if (frame["shared_fit"].fillna("") != "").any():
-        said.append("† time of a whole fit that answers several methods.")
+        texts.append("† time of a fit that several methods share.")
     board = Table(
         name=f"leaderboard_{metric.name}",
         title=f"Leader board, {metric.label}",
-        caption=" ".join(said),
+        caption=" ".join(texts),
         frame=frame,
         columns=choose_board_columns(metric),
         sorted={"rank": "ascending"},
@@ -118,26 +133,19 @@ def build_board(table: pd.DataFrame, metric: Metric) -> Panel:
 
 
 def choose_board_columns(metric: Metric) -> tuple[Column, ...]:
-    shares = [
-        number_column(
-            f"p{share}",
-            f"P{share}",
-            f"Share of the pairs on which the method reaches over {share} % of the best score.",
-            format_percent,
-        )
-        for share in (90, 95, 98)
-    ]
-    pma = number_column("pma", "PMA", "Mean share of the pair's best score that is reached.")
+    share = "Share of the pairs on which the method reaches over {} % of the best score."
+    shares = (
+        *(number_column(f"p{p}", f"P{p}", share.format(p), format_percent) for p in (90, 95, 98)),
+        number_column("pma", "PMA", "Mean of the method's score over the pair's best score."),
+    )
+    rank = "Mean over the pairs of the rank among all methods, 1 is best; with its interval."
+    std = "Standard deviation over the splits of a data set, averaged over data sets."
+    wins = "Share of duels with another method on a pair that the method wins; a tie is half."
+    imputed = "Cells that failed or timed out and count with the baseline's score."
     return (
         METHOD,
         FAMILY,
-        number_column(
-            "rank",
-            "Mean rank",
-            "Mean over the pairs of the rank among all methods, 1 the best; with its interval.",
-            lambda value: format_number(value, 2),
-            role="interval",
-        ),
+        number_column("rank", "Mean rank", rank, partial(format_number, digits=2), role="interval"),
         number_column("mean", f"Mean {metric.label}", "Mean score over the pairs."),
         Column(
             "mean_low",
@@ -145,27 +153,13 @@ def choose_board_columns(metric: Metric) -> tuple[Column, ...]:
             lambda record: format_interval(record["mean_low"], record["mean_high"]),
             meaning="Bootstrap interval of the mean score.",
         ),
-        number_column(
-            "std_splits",
-            "Std over splits",
-            "Standard deviation over the splits of a data set, averaged over data sets.",
-        ),
-        *((*shares, pma) if metric.has_pma else ()),
-        number_column(
-            "win_rate",
-            "Win rate",
-            "Share of duels with another method on a pair that are won; a tie is half.",
-            format_percent,
-        ),
+        number_column("std_splits", "Std over splits", std),
+        *(shares if metric.has_pma else ()),
+        number_column("win_rate", "Win rate", wins, format_percent),
         Column(
             "fit_seconds", f"Fit,{NO_BREAK}s", show_fit_seconds, meaning="Median seconds of a fit."
         ),
-        number_column(
-            "imputed",
-            "Imputed",
-            "Cells that failed or timed out and count with the baseline's score.",
-            format_count,
-        ),
+        number_column("imputed", "Imputed", imputed, format_count),
     )
 
 
@@ -182,53 +176,50 @@ def build_comparisons(table: pd.DataFrame, symbols: Mapping[str, Symbol]) -> Sec
     names = [name for name in list_metrics(table) if name in WITH_FIGURES]
     panels = [build_comparison(table, METRICS[name], symbols) for name in names]
     intro = (
-        "Whether the differences are more than chance, what they cost in time, and who beats whom.",
+        "Are the differences more than chance, what do they cost in time, and which method beats "
+        "which?",
     )
     return Section("differences", "Differences", intro, tuple(panels))
 
 
 def build_comparison(table: pd.DataFrame, metric: Metric, symbols: Mapping[str, Symbol]) -> Panel:
-    """symbols: of each method."""
+    """symbols: by method."""
     panel_id, title = f"differences-{metric.name}", title_metric(metric)
     try:
         board = rank_methods(table, metric.name, n_resamples=1)
     except ValueError as error:
         return Panel(panel_id, title, (f"No comparison: {error}",))
-    figures, said = [], []
+    figures, texts = [], []
     try:
         compared = compare_ranks(table, metric.name, ALPHA)
     except ValueError as error:
-        said.append(f"No critical-difference diagram: {error}")
+        texts.append(f"No critical-difference diagram: {error}")
     else:
         figures.append(draw_comparison(compared, metric, symbols))
     if board["fit_seconds"].gt(0).any():
         figures.append(draw_times(board, metric, symbols))
     else:
-        said.append("No score against time: the records have no fit times.")
+        texts.append("No score against time: the records have no fit times.")
     tables = []
     if len(board) > 1:
         tables.append(build_win_rates(table, metric))
     else:
-        said.append("No win rates: they need two methods.")
-    return Panel(panel_id, title, tuple(said), tables=tuple(tables), figures=tuple(figures))
+        texts.append("No win rates: they need two methods.")
+    return Panel(panel_id, title, tuple(texts), tables=tuple(tables), figures=tuple(figures))
 
 
 def draw_comparison(
     compared: RankComparison, metric: Metric, symbols: Mapping[str, Symbol]
 ) -> Figure:
     title = f"Critical differences, {metric.label}"
-    ranks = list(zip(compared.ranks["method"], compared.ranks["rank"], strict=True))
     caption = (
         f"Mean ranks over {compared.n_datasets} data sets, each with the mean of its splits "
         "(splits of one data set share rows and are not independent). Methods joined by a bar on "
         "the right, or within the shaded band from the best, do not differ significantly "
-        f"(Nemenyi's test, α = {compared.alpha:g}). Friedman's test of all being equal: "
+        f"(Nemenyi's test, α = {compared.alpha:g}). Friedman's test of all methods being equal: "
         f"χ² = {compared.friedman_chi2:.1f}, {format_p(compared.friedman_p)}."
     )
-    svg = draw_critical_difference(
-        ranks, compared.critical_difference, compared.groups, symbols, title
-    )
-    return Figure(title, caption, svg)
+    return Figure(title, caption, draw_critical_difference(compared, symbols, title))
 
 
 def format_p(p: float) -> str:
@@ -251,15 +242,14 @@ def draw_times(board: pd.DataFrame, metric: Metric, symbols: Mapping[str, Symbol
     better = "up" if metric.higher_is_better else "down"
     caption = (
         f"Better is {better} and to the left. The dashed line joins the methods that no other "
-        "beats in both; methods far below the rest are drawn at the edge with an arrow. "
+        "beats in both; methods far behind are drawn at the edge with an arrow. "
     )
     if any(point.shared for point in points):
         caption += (
-            "Methods answered by one fit share its time: alone, a part of it would take less. "
+            "Methods that share one fit have the time of the whole fit: alone, each is quicker. "
         )
-    caption += "Names without room appear when their point is pointed at; the leader board has all."
-    svg = draw_score_against_time(points, symbols, metric.label, metric.higher_is_better, title)
-    return Figure(title, caption, svg)
+    caption += "Point at a mark for its name; the leader board has all names."
+    return Figure(title, caption, draw_score_against_time(points, symbols, metric, title))
 
 
 def build_win_rates(table: pd.DataFrame, metric: Metric) -> Table:
@@ -302,10 +292,10 @@ def build_datasets(table: pd.DataFrame) -> Section:
         for name in list_metrics(table)
     ]
     intro = (
-        "Mean and standard deviation over the splits that finished. Bold: the best of the data "
-        "set, of the methods with at least half of its splits. Underlined: not told apart from the "
-        "best by a paired t-test over the splits, corrected for the rows that splits share (Nadeau "
-        "and Bengio, α = 0.05).",
+        "Mean and standard deviation over the finished splits. Bold: the best method of the data "
+        "set, among methods with at least half of its splits. Underlined: no significant "
+        "difference to the best in a paired t-test over the splits, corrected for the rows that "
+        "splits share (Nadeau and Bengio, α = 0.05).",
     )
     return Section("datasets", "Data sets", intro, tuple(panels))
 
@@ -349,25 +339,97 @@ def show_mean_and_std(dataset: str) -> Column:
 
 
 def mark_best(table: pd.DataFrame, dataset: str, metric: Metric) -> dict[str, Mark]:
-    """The best method of a data set, and those that its splits do not tell apart from it."""
+    """Marks of the best method of a data set and of those without a significant difference."""
     done = table[(table["dataset"] == dataset) & (table["status"] == "ok")]
     scores = done.pivot(index="split", columns="method", values=metric.name).dropna(
         axis=1, how="all"
     )
     gains = scores if metric.higher_is_better else -scores
     n_splits = gains.notna().sum()
-    # One lucky split of a method that failed on the others makes no winner.
+    # A method that failed on most splits may be lucky on one.
     best = gains.loc[:, 2 * n_splits >= n_splits.max()].mean().idxmax()
     behind = gains.rsub(gains[best], axis=0)
-    marks = {str(method): Mark("near", "not told apart from the best") for method in gains
-             if is_within_noise(behind[method].dropna().to_numpy())}  # fmt: skip
+    near = Mark("near", "no significant difference to the best")
+    marks = {
+        str(method): near for method in gains if is_within_noise(behind[method].dropna().to_numpy())
+    }
     return {**marks, str(best): Mark("best", "best of the data set")}
 
 
 def is_within_noise(behind: np.ndarray) -> bool:
-    """Whether differences over splits could have a mean of 0; two splits at least."""
+    """Is the mean difference over splits not significantly above 0? Needs two splits."""
     n = len(behind)
     if n < 2:
         return False
     error = behind.std(ddof=1) * np.sqrt(1 / n + TEST_OVER_TRAIN)
     return bool(behind.mean() <= stats.t.ppf(1 - ALPHA / 2, n - 1) * error)
+
+
+# Coverage
+
+
+def build_coverage(table: pd.DataFrame) -> Section:
+    panels = []
+    for task in ("regression", "classification"):
+        part = table[table["task"] == task]
+        if part.empty:
+            continue
+        failures = list_failures(part)
+        tables = [build_matrix(part, task)]
+        if len(failures):
+            tables.append(build_reasons(failures, task))
+        texts = () if len(failures) else ("Every cell that was started finished.",)
+        panels.append(Panel(f"coverage-{task}", task.capitalize(), texts, tables=tuple(tables)))
+    intro = (
+        "Number of splits of each data set by result: ✓ finished, ✗ failed, time: stopped at the "
+        "time limit, skip: the method could not run here, none: not run.",
+    )
+    return Section("coverage", "Coverage", intro, tuple(panels))
+
+
+def build_matrix(table: pd.DataFrame, task: str) -> Table:
+    counts = coverage(table, per_dataset=True)
+    families = list(assign_symbols(counts["family"]))  # in the order of the legend
+    counts["order"] = counts["family"].map(families.index)
+    counts = counts.sort_values(["order", "method"], kind="stable")
+    rows: dict[str, dict[str, object]] = {}
+    marks: dict[tuple[int, str], Mark] = {}
+    for record in counts.to_dict("records"):
+        method, dataset = record["method"], record["dataset"]
+        row = rows.setdefault(method, {"method": method})
+        row |= {f"{dataset} {status}": record[status] for status in STATUSES}
+        if record["ok"] < record["n_pairs"]:
+            found = [f"{record[key]} {name}" for key, (_, name) in STATUSES.items() if record[key]]
+            mark = Mark("part" if record["ok"] else "none", ", ".join(found))
+            marks[len(rows) - 1, f"{dataset} ok"] = mark
+    return Table(
+        name=f"coverage_{task}",
+        title=f"Cells, {task}",
+        frame=pd.DataFrame(list(rows.values())),
+        columns=(METHOD, *map(show_counts, sorted(counts["dataset"].unique()))),
+        classes="names grid",
+        marks=marks,
+    )
+
+
+def show_counts(dataset: str) -> Column:
+    def show(record: Record) -> str:
+        counts = {mark: record[f"{dataset} {key}"] for key, (mark, _) in STATUSES.items()}
+        return " · ".join(f"{mark} {n}" for mark, n in counts.items() if n)
+
+    return Column(f"{dataset} ok", dataset, show)
+
+
+def build_reasons(failures: pd.DataFrame, task: str) -> Table:
+    return Table(
+        name=f"reasons_{task}",
+        title=f"Why cells did not finish, {task}",
+        frame=failures[["method", "status", "n_cells", "reason", "datasets"]],
+        columns=(
+            METHOD,
+            text_column("status", "Status"),
+            number_column("n_cells", "Cells", write=format_count),
+            text_column("reason", "Reason", wide=True),
+            text_column("datasets", "Data sets", wide=True),
+        ),
+    )

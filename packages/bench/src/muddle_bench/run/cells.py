@@ -1,40 +1,38 @@
-"""Cells as work: which of them one fit answers, and what a worker is told."""
+"""Cells of the benchmark: named suites of them, cells by choice, and jobs for the workers.
 
-import hashlib
-import json
-import threading
-from collections.abc import Iterable, Mapping, Sequence
+A cell is one method on one split of one data set; a job has the cells that share one fit.
+"""
+
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from muddle_bench.data.catalogue import Task
-from muddle_bench.data.loading import Recipe
-from muddle_bench.methods.entries import Method, Request
-from muddle_bench.methods.registry import METHODS, by_name, configuration, find_method, load_plugin
+from muddle.tables.read import Task
+from muddle_bench.data.catalogue import Entry, built_in, find_entries
+from muddle_bench.data.datasets import Recipe, load_dataset
+from muddle_bench.data.download import find_data_home
+from muddle_bench.methods.registry import find_method, known_methods, name_plugins, select_methods
 from muddle_bench.run.records import Cell
-
-# Part of every fingerprint: raise it when splits, encoding or scores change what a record means.
-PROTOCOL = 1
+from muddle_runtime.parameters import check_choice, check_int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How jobs run, the same for all of a run."""
+    """Settings that all jobs of a run share."""
 
-    time_limit: float | None = None  # seconds of a fit and its predictions
+    time_limit: float | None = None  # seconds for a fit and its predictions
     threads: int = 1
     device: str = "cpu"
     data_home: str | None = None
     plugins: tuple[str, ...] = ()
-    folder: str | None = None  # of the records, for workers that see the same disk
-    driver: tuple[str, int] = ("", 0)  # host and process that the run belongs to
+    folder: str | None = None  # of the records, for workers on the same disk
+    driver: tuple[str, int] = ("", 0)  # host and process number of the run
 
 
 @dataclass(frozen=True)
 class Job:
-    """The cells of one data set and split that one fit answers."""
+    """The cells of one data set and split that share one fit."""
 
     recipe: Recipe
     task: Task
@@ -42,7 +40,7 @@ class Job:
     split: int
     fit_name: str
     methods: tuple[str, ...]
-    seen: tuple[str, ...]  # when each method's record was finished as the run began; "": none
+    seen: tuple[str, ...]  # `finished` of each method's record when the run began; "": none
     settings: Settings
 
     @property
@@ -56,58 +54,163 @@ class Job:
         return f"{self.methods[0]}{more} on {self.dataset}, split {self.split}"
 
 
-_loading = threading.Lock()
-
-
-@cache
-def known_methods(plugins: tuple[str, ...] = ()) -> Mapping[str, Method]:
-    """The registry, with the methods of plugins."""
-    # Threads of a Dask worker ask at the same time; a plugin must be loaded whole, and once.
-    with _loading:
-        added = [method for source in plugins for method in load_plugin(source)]
-    return by_name([*METHODS.values(), *added]) if added else METHODS
-
-
-def name_plugins(sources: Iterable[str | Path]) -> tuple[str, ...]:
-    """Plugins as a worker finds them: files by their whole path, modules by their name."""
-    paths = [Path(source).expanduser() for source in sources]
-    return tuple(str(path.resolve()) if path.is_file() else str(path) for path in paths)
-
-
 def group_cells(cells: Iterable[Cell], seen: Mapping[Cell, str], settings: Settings) -> list[Job]:
-    """Jobs in the order in which their first cells come."""
+    """Make jobs of cells, in the order of their first cells."""
     methods = known_methods(settings.plugins)
     groups: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in cells:
         fit_name = find_method(cell.method, methods).fit_name
         key = (cell.recipe, cell.task, cell.dataset, cell.split, fit_name)
         groups.setdefault(key, []).append(cell)
-    return [_make_job(key[-1], group, seen, settings) for key, group in groups.items()]
+    return [
+        Job(
+            recipe,
+            task,
+            dataset,
+            split,
+            fit_name,
+            tuple(cell.method for cell in group),
+            tuple(seen.get(cell, "") for cell in group),
+            settings,
+        )
+        for (recipe, task, dataset, split, fit_name), group in groups.items()
+    ]
 
 
-def _make_job(
-    fit_name: str, group: Sequence[Cell], seen: Mapping[Cell, str], settings: Settings
-) -> Job:
-    first = group[0]
-    return Job(
-        recipe=first.recipe,
-        task=first.task,
-        dataset=first.dataset,
-        split=first.split,
-        fit_name=fit_name,
-        methods=tuple(cell.method for cell in group),
-        seen=tuple(seen.get(cell, "") for cell in group),
-        settings=settings,
+# Suites
+
+SPLITS = tuple(range(10))  # the authors' seeds
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A named choice of cells."""
+
+    name: str
+    title: str
+    datasets: tuple[str, ...]
+    methods: tuple[str, ...] | None = None  # None: all
+    splits: tuple[int, ...] = SPLITS
+
+
+# The paper describes it and reports no score for it.
+WITHOUT_SCORES = "beijing-pm25"
+
+
+def _make_suites() -> list[Suite]:
+    regression, classification = (
+        tuple(e.id for e in built_in().values() if e.task == task and e.id != WITHOUT_SCORES)
+        for task in get_args(Task)
     )
+    return [
+        Suite(
+            "smoke",
+            "two small data sets, five fast methods, one split: does everything work?",
+            ("concrete-slump-test-1", "breast-cancer-coimbra"),
+            ("mlr-3-released", "random-forest", "svm", "mlp", "baseline"),
+            (0,),
+        ),
+        Suite("regression", "the paper's 16 regression data sets, all methods", regression),
+        Suite(
+            "classification", "the paper's 16 classification data sets, all methods", classification
+        ),
+        Suite("all", "both of these", regression + classification),
+    ]
 
 
-@cache
-def fingerprint(method: Method, task: Task) -> str:
-    """Twelve digits that change when the method's configuration does."""
-    described = {
-        "protocol": PROTOCOL,
-        "input": method.input,
-        "configuration": configuration(method, Request(task=task, seed=0)),
+SUITES = {suite.name: suite for suite in _make_suites()}
+
+
+def build_cells(
+    suite: str | None = None,
+    *,
+    datasets: Iterable[str] | None = None,
+    methods: Iterable[str] | None = None,
+    splits: int | Iterable[int] | None = None,
+    recipe: Recipe = "published",
+    max_rows: int | None = None,
+    plugins: Iterable[str | Path] = (),
+    data_home: str | Path | None = None,
+) -> list[Cell]:
+    """The cells of a suite; arguments that are given replace the suite's own choice.
+
+    `methods` are names or families; those that cannot do a data set's task are not paired with
+    it. `splits` are split numbers, or their count: 10 means 0 to 9. `max_rows` leaves out larger
+    data sets. Cells are ordered by split, then by size of the data set, so that a run that is
+    stopped has seen all methods on the same splits.
+    """
+    if suite is None and datasets is None:
+        raise ValueError(f"name a suite ({', '.join(SUITES)}) or data sets.")
+    if suite is not None:
+        check_choice("suite", suite, tuple(SUITES))
+    chosen = SUITES["all" if suite is None else suite]
+    check_choice("recipe", recipe, get_args(Recipe))
+    entries = _choose_entries(
+        chosen.datasets if datasets is None else datasets, recipe, max_rows, data_home
+    )
+    names = chosen.methods if methods is None else tuple(methods)
+    numbers = number_splits(chosen.splits if splits is None else splits)
+    tasks = {
+        entry.id: entry.task or load_dataset(entry.id, "clean", data_home).task for entry in entries
     }
-    text = json.dumps(described, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    pairs = _pair(tasks, names, name_plugins(plugins))
+    return [
+        Cell(recipe, tasks[dataset], dataset, method, split)
+        for split in numbers
+        for dataset, method in pairs
+    ]
+
+
+def _choose_entries(
+    names: Iterable[str], recipe: Recipe, max_rows: int | None, data_home: str | Path | None
+) -> list[Entry]:
+    entries = find_entries(names, find_data_home(data_home))
+    own = [entry.id for entry in entries if entry.id not in built_in()]
+    if own and recipe == "published":
+        raise ValueError(
+            f"recipe='published' is for the data sets of the paper, got {own[0]!r}. "
+            "Pass recipe='clean' (--recipe clean)."
+        )
+    if max_rows is not None:
+        check_int("max_rows", max_rows, minimum=1)
+        sizes = [entry.n_published for entry in entries if entry.n_published]
+        # The size of the user's own table is unknown before it is read; it is kept.
+        entries = [entry for entry in entries if (entry.n_published or 0) <= max_rows]
+        if not entries:
+            raise ValueError(
+                f"no data set has at most max_rows={max_rows} rows; the smallest has {min(sizes)}."
+            )
+    return sorted(entries, key=lambda entry: entry.n_published or 0)
+
+
+def number_splits(splits: int | Iterable[int]) -> list[int]:
+    """Split numbers from a list of them, or from their count."""
+    if isinstance(splits, int):
+        check_int("splits", splits, minimum=1)
+        return list(range(splits))
+    numbers = list(dict.fromkeys(splits))
+    for number in numbers:
+        check_int("a split", number, minimum=0)
+    if not numbers:
+        raise ValueError("splits must name at least one split, got none.")
+    return numbers
+
+
+def _pair(
+    tasks: dict[str, Task], names: tuple[str, ...] | None, plugins: tuple[str, ...]
+) -> list[tuple[str, str]]:
+    known = known_methods(plugins)
+    pairs = [
+        (dataset, method.name)
+        for dataset, task in tasks.items()
+        for method in select_methods(names, task, known)
+    ]
+    paired = {method for _, method in pairs} | {known[method].family for _, method in pairs}
+    for name in names or ():
+        if name not in paired:
+            kinds = " and ".join(sorted(set(tasks.values())))
+            raise ValueError(
+                f"{name!r} cannot be paired: it does no {kinds}, and no other data set was "
+                "chosen. Leave it out, or add a data set of its task."
+            )
+    return pairs

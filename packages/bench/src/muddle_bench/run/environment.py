@@ -1,4 +1,4 @@
-"""What a record says of the machine, the packages and the memory a cell took."""
+"""Facts for a record: the machine, the versions of packages, and the memory that a cell took."""
 
 import contextlib
 import ctypes
@@ -17,26 +17,19 @@ from typing import Any, NamedTuple
 from muddle import __version__
 
 MB = 1e6
-BUILT_ON_TORCH = {"fastai", "pytabkit"}
+BUILT_ON_TORCH = {"fastai", "muddle", "pytabkit"}
 THREAD_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "BLIS_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "NUMBA_NUM_THREADS",
-    "RAYON_NUM_THREADS",
-    "POLARS_MAX_THREADS",
-    "LOKY_MAX_CPU_COUNT",
-)
+    "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS",
+    "POLARS_MAX_THREADS", "LOKY_MAX_CPU_COUNT",
+)  # fmt: skip
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
 
 
 @cache
 def describe_machine(device: str = "cpu") -> str:
-    """Processor, cores, memory and, where it is used, the GPU."""
+    """Processor, cores, memory and, for device="cuda", the GPU."""
     gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     n_cores = os.cpu_count() or 1  # the machine's; joblib's count is what a worker may use
     parts = [_processor(), f"{n_cores} core{'s' if n_cores > 1 else ''}", f"{gib:.0f} GiB"]
@@ -45,13 +38,6 @@ def describe_machine(device: str = "cpu") -> str:
 
         parts.append(torch.cuda.get_device_name())
     return ", ".join(parts)
-
-
-def count_cores() -> int:
-    """Cores that this process may use."""
-    import joblib
-
-    return int(joblib.cpu_count())
 
 
 def describe_versions(packages: Iterable[str]) -> str:
@@ -63,18 +49,16 @@ def describe_versions(packages: Iterable[str]) -> str:
 
 
 def packages_of(model: Any, packages: Iterable[str]) -> set[str]:
-    """Packages whose version matters to a model: those its method names, and its own."""
-    module = type(model).__module__
-    found = {module.partition(".")[0], *packages}
-    if module.startswith("muddle.estimators") or found & BUILT_ON_TORCH:
+    """Packages whose versions a record states: those that the method names, and the model's own."""
+    found = {type(model).__module__.partition(".")[0], *packages}
+    if found & BUILT_ON_TORCH:
         found.add("torch")
-    return found - {"muddle", "__main__", "builtins"}
+    return found - {"muddle", "muddle_bench", "__main__", "builtins"}
 
 
 @cache
 def find_commit(folder: Path) -> str:
-    """The commit that a folder of a Git checkout is at, with "+" if files have changed since;
-    empty elsewhere."""
+    """The commit of a folder's Git checkout, with "+" if files have changed; "" without Git."""
     asked = ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--exclude", "*"]
     try:
         answer = subprocess.run(asked, capture_output=True, text=True)
@@ -84,7 +68,7 @@ def find_commit(folder: Path) -> str:
 
 
 class Peaks(NamedTuple):
-    """Most memory taken, in MB; on the device None where it was not used."""
+    """Highest use of memory in MB; `on_device` is None if no device was used."""
 
     here: float
     on_device: float | None
@@ -95,19 +79,19 @@ class Peaks(NamedTuple):
 
 
 class MemoryMeter:
-    """Growth of memory from the moment it is made, in MB; programs a method starts do not count."""
+    """Measures the growth of this process's memory in MB, from its construction on."""
 
     def __init__(self, device: str) -> None:
         gc.collect()
         _give_back_memory()
         self._on_cuda = device == "cuda"
-        self._base = _resident()
+        self._base = _read_status("VmRSS") or _peak()
         self.restart()
 
     def restart(self) -> None:
-        """Forget the peak so far, not the level at the start."""
+        """Reset the peak; the level at the start is kept."""
         if _CLEAR.exists():
-            with contextlib.suppress(OSError):  # then the peak is the process's, not the cell's
+            with contextlib.suppress(OSError):  # then the peak includes earlier cells
                 _CLEAR.write_text("5")
         if self._on_cuda and "torch" in sys.modules:
             sys.modules["torch"].cuda.reset_peak_memory_stats()
@@ -117,10 +101,6 @@ class MemoryMeter:
         if self._on_cuda and "torch" in sys.modules:
             on_device = round(sys.modules["torch"].cuda.max_memory_allocated() / MB, 3)
         return Peaks(round(max(0.0, _peak() - self._base) / MB, 3), on_device)
-
-
-def _resident() -> float:
-    return _read_status("VmRSS") or _peak()
 
 
 def _peak() -> float:
@@ -156,9 +136,7 @@ def _version(name: str) -> str:
     return str(getattr(sys.modules.get(name), "__version__", "unknown"))
 
 
-@cache
-def _distributions() -> Any:
-    return importlib.metadata.packages_distributions()
+_distributions = cache(importlib.metadata.packages_distributions)
 
 
 def _version_in_r(package: str) -> str:

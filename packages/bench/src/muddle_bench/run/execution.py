@@ -1,4 +1,4 @@
-"""One job, in this process: fit, predict, score, and what came of it as records."""
+"""Run one job in this process: fit, predict, score, and make the records."""
 
 import json
 import time
@@ -9,9 +9,9 @@ from typing import Any
 from muddle.errors import DataFormatError, MissingDataError, MissingPackageError
 from muddle.scores import score_classification, score_regression
 from muddle_bench.errors import ChecksumError, DownloadError
-from muddle_bench.methods.entries import Method, Request
+from muddle_bench.methods.method import Method, Request, fingerprint
 from muddle_bench.methods.registry import find_method, missing_package
-from muddle_bench.run.cells import Job, fingerprint
+from muddle_bench.run.cells import Job
 from muddle_bench.run.environment import (
     MemoryMeter,
     Peaks,
@@ -22,7 +22,7 @@ from muddle_bench.run.environment import (
 from muddle_bench.run.problems import Problem, prepare
 from muddle_bench.run.records import Record, Status, now, shorten
 
-# The data's fault, not the method's: worth another try when the file is there.
+# Errors of the data and not of the method; the cell is tried again in the next run.
 DATA_ERRORS = (ChecksumError, DataFormatError, DownloadError, MissingDataError, MissingPackageError)
 
 OnStart = Callable[[list[Record]], None]
@@ -31,23 +31,23 @@ OnStart = Callable[[list[Record]], None]
 def run_job(
     job: Job, methods: Mapping[str, Method], *, on_start: OnStart, debug: bool = False
 ) -> Iterator[Record]:
-    """The records of a job's cells, one by one.
+    """Yield the records of a job's cells, one by one.
 
-    `on_start` is told, just before the clock starts, what is known of each record by then. With
-    debug, exceptions pass.
+    Just before the clock starts, `on_start` gets the unfinished records. With debug, exceptions are
+    not caught.
     """
     wanted = [find_method(name, methods) for name in job.methods]
     blanks = [blank_record(job, method) for method in wanted]
     lacking = missing_package(wanted[0])
     if lacking:
-        yield from (end(blank, "skipped", lacking) for blank in blanks)
+        yield from (finish(blank, "skipped", lacking) for blank in blanks)
         return
     try:
         problem = prepare(job, wanted[0].input)
     except BaseException as error:
         if debug:
             raise
-        yield from (end_unprepared(blank, error) for blank in blanks)
+        yield from (finish_unprepared(blank, error) for blank in blanks)
         return
     try:
         blanks = [
@@ -63,20 +63,19 @@ def run_job(
         model.fit(problem.train, problem.y_train)
         fit_seconds = time.perf_counter() - start
         fit_peaks = meter.read()
-    except BaseException as error:  # SystemExit too: a method must not end the sweep
+    except BaseException as error:  # SystemExit too: a method must not end the run
         if debug:
             raise
-        failures = [end(blank, "failed", explain(error)) for blank in blanks]
-    else:
-        fitted = [replace(blank, fit_seconds=round(fit_seconds, 6)) for blank in blanks]
-        for method, blank in zip(wanted, fitted, strict=True):
-            yield answer(method, model, problem, blank, meter, fit_peaks, debug)
+        reason = explain_error(error)
+        yield from [finish(blank, "failed", reason) for blank in blanks]
         return
-    yield from failures
+    for method, blank in zip(wanted, blanks, strict=True):
+        fitted = replace(blank, fit_seconds=round(fit_seconds, 6))
+        yield predict_and_score(method, model, problem, fitted, meter, fit_peaks, debug)
 
 
 def blank_record(job: Job, method: Method) -> Record:
-    """What is known of a cell before its job starts."""
+    """The record of a cell before its job starts."""
     return Record(
         recipe=job.recipe,
         task=job.task,
@@ -91,18 +90,18 @@ def blank_record(job: Job, method: Method) -> Record:
     )
 
 
-def end(record: Record, status: Status, reason: str = "") -> Record:
-    """The record as it is kept."""
+def finish(record: Record, status: Status, reason: str = "") -> Record:
+    """The record with its final status."""
     return replace(record, status=status, reason=shorten(reason), finished=now())
 
 
-def end_unprepared(record: Record, error: BaseException) -> Record:
+def finish_unprepared(record: Record, error: BaseException) -> Record:
     """The record of a cell whose data could not be prepared."""
     status: Status = "skipped" if isinstance(error, DATA_ERRORS) else "failed"
-    return end(record, status, explain(error))
+    return finish(record, status, explain_error(error))
 
 
-def explain(error: BaseException) -> str:
+def explain_error(error: BaseException) -> str:
     text = str(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
@@ -110,6 +109,7 @@ def explain(error: BaseException) -> str:
 def fill_record(
     blank: Record, method: Method, methods: Mapping[str, Method], problem: Problem, job: Job
 ) -> Record:
+    """The record with what is known before the fit."""
     fits = [other.fit_name for other in methods.values()]
     return replace(
         blank,
@@ -133,7 +133,7 @@ def make_request(job: Job, problem: Problem) -> Request:
     )
 
 
-def answer(
+def predict_and_score(
     method: Method,
     model: Any,
     problem: Problem,
@@ -142,18 +142,22 @@ def answer(
     fit_peaks: Peaks,
     debug: bool,
 ) -> Record:
+    """The finished record of a method whose model is fitted."""
     try:
         meter.restart()
-        answering = model if method.answer is None else method.answer(model)
+        predictor = model if method.answer is None else method.answer(model)
         start = time.perf_counter()
-        predicted = answering.predict(problem.test)
+        predicted = predictor.predict(problem.test)
         seconds = time.perf_counter() - start
-        scores = _score(answering, predicted, problem)
-        details = "" if method.details is None else _to_json(method.details(answering, problem))
+        scores = _score(predictor, predicted, problem)
+        details = ""
+        if method.details is not None:
+            found = dict(method.details(predictor, problem))
+            details = json.dumps(found, ensure_ascii=False, allow_nan=False)
     except BaseException as error:
         if debug:
             raise
-        return end(blank, "failed", explain(error))
+        return finish(blank, "failed", explain_error(error))
     peaks = fit_peaks.or_higher(meter.read())
     scored = replace(
         blank,
@@ -163,11 +167,7 @@ def answer(
         details=details,
         **scores,
     )
-    return end(scored, "ok")
-
-
-def _to_json(details: Mapping[str, Any]) -> str:
-    return json.dumps(dict(details), ensure_ascii=False, allow_nan=False)
+    return finish(scored, "ok")
 
 
 def _score(model: Any, predicted: Any, problem: Problem) -> dict[str, Any]:

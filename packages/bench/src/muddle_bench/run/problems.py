@@ -1,20 +1,48 @@
-"""A data set's split as a method gets it: encoded matrix or raw table, class codes or numbers."""
+"""The rows of a split as a method gets them: encoded matrix or raw table, class codes or numbers.
 
+Nothing else in the benchmark divides a table into training and test rows.
+"""
+
+import hashlib
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from muddle.scores import Codes, Floats
-from muddle.table_files.columns import is_text
-from muddle_bench.data.loading import Dataset, Recipe, load
-from muddle_bench.methods.entries import Input
+from muddle.tables.read import is_text
+from muddle_bench.data.datasets import Dataset, Recipe, load_dataset
+from muddle_bench.methods.method import Input
 from muddle_bench.run.cells import Job
-from muddle_bench.run.splits import split_rows
+
+TRAIN_SHARE = 0.8
+
+Rows = NDArray[np.int64]
+
+
+class Split(NamedTuple):
+    """Row numbers in the order in which methods get them, and a hash of the test rows."""
+
+    train: Rows
+    test: Rows
+    rows_hash: str
+
+
+def split_rows(n_rows: int, split: int) -> Split:
+    """The authors' split of that number: 80:20, not stratified, the number is the seed."""
+    from sklearn.model_selection import train_test_split
+
+    train, test = train_test_split(np.arange(n_rows), train_size=TRAIN_SHARE, random_state=split)
+    return Split(train, test, hash_rows(test))
+
+
+def hash_rows(rows: Rows) -> str:
+    """Twelve digits that are equal if and only if the rows are."""
+    return hashlib.sha256(np.ascontiguousarray(rows, dtype="<i8").tobytes()).hexdigest()[:12]
 
 
 @dataclass(frozen=True)
@@ -23,8 +51,8 @@ class Problem:
 
     train: Any  # matrix (N, F) or frame
     test: Any
-    y_train: NDArray[Any]  # classes: positions in `seen`, as some packages want no gaps
-    y_test: NDArray[Any]  # classes: codes among all of the table
+    y_train: NDArray[Any]  # classes: positions in `seen`, as some packages refuse gaps
+    y_test: NDArray[Any]  # classes: codes among all rows
     seen: Codes  # classes of the training rows; empty in regression
     n_classes: int
     categorical: tuple[str, ...]  # text columns of a frame
@@ -35,21 +63,17 @@ class Problem:
         return int(self.train.shape[1])
 
     def copy(self) -> "Problem":
-        """The same rows in memory that a method may write to."""
-        return Problem(
-            self.train.copy(),
-            self.test.copy(),
-            self.y_train.copy(),
-            self.y_test,
-            self.seen,
-            self.n_classes,
-            self.categorical,
-            self.rows_hash,
+        """A copy of the inputs and the training target, which a method may write to."""
+        return replace(
+            self,
+            train=self.train.copy(),
+            test=self.test.copy(),
+            y_train=self.y_train.copy(),
         )
 
 
 def prepare(job: Job, wanted: Input) -> Problem:
-    """What methods of that kind of input get of the job's data set and split."""
+    """The problem of the job's data set and split, for methods with that kind of input."""
     data_home = job.settings.data_home
     return _prepare(job.dataset, job.recipe, data_home, job.split, wanted).copy()
 
@@ -61,12 +85,13 @@ def _prepare(
     data = _load(dataset, recipe, data_home)
     rows = split_rows(len(data.y), split)
     train, test = (data.X.iloc[part].reset_index(drop=True) for part in (rows.train, rows.test))
-    y, seen, n_classes = _encode_target(data, rows.train)
+    y, n_classes = _encode_target(data)
+    seen = np.unique(y[rows.train]) if n_classes else np.empty(0, dtype=np.int64)
     as_table = wanted == "table" and recipe == "clean"
     if as_table:
         inputs: tuple[Any, Any] = (train, test)
     elif recipe == "published":
-        inputs = (to_matrix(train), to_matrix(test))
+        inputs = (_to_matrix(train), _to_matrix(test))
         if wanted == "matrix":
             inputs = standardise(*inputs)
     else:
@@ -84,28 +109,26 @@ def _prepare(
     )
 
 
-@lru_cache(maxsize=2)
-def _load(dataset: str, recipe: Recipe, data_home: str | None) -> Dataset:
-    return load(dataset, recipe, data_home)
+_load = lru_cache(maxsize=2)(load_dataset)
 
 
-def _encode_target(data: Dataset, train: NDArray[np.int64]) -> tuple[NDArray[Any], Codes, int]:
-    """Target of all rows, classes of the training rows, number of classes."""
+def _encode_target(data: Dataset) -> tuple[NDArray[Any], int]:
+    """Target of all rows and the number of classes; 0 in regression."""
     if data.task == "regression":
-        return np.asarray(data.y, dtype=np.float64), np.empty(0, dtype=np.int64), 0
+        return np.asarray(data.y, dtype=np.float64), 0
     classes, codes = np.unique(data.y, return_inverse=True)
-    return codes, np.unique(codes[train]), len(classes)
+    return codes, len(classes)
 
 
-def to_matrix(table: pd.DataFrame) -> Floats:
+def _to_matrix(table: pd.DataFrame) -> Floats:
     return np.ascontiguousarray(table.to_numpy(dtype=np.float64))
 
 
 def standardise(train: Floats, test: Floats) -> tuple[Floats, Floats]:
-    """Both with the mean and deviation of the training rows taken out.
+    """Standardise both by the mean and deviation of the training rows.
 
-    PAPER: the authors did so on all rows. Without it, columns of a published matrix may have a
-    deviation of 0.01 and a mean of -12, which no kernel or penalty survives.
+    PAPER: the authors used all rows. Without it, columns of a published matrix may have a deviation
+    of 0.01 and a mean of -12, with which kernels and penalties fail.
     """
     from sklearn.preprocessing import StandardScaler
 
@@ -116,12 +139,12 @@ def standardise(train: Floats, test: Floats) -> tuple[Floats, Floats]:
 def encode(
     train: pd.DataFrame, test: pd.DataFrame, y: NDArray[Any], task: str
 ) -> tuple[Floats, Floats]:
-    """Both tables as matrices, by an encoder that has seen the training rows only."""
+    """Encode both tables as matrices; the encoder is fitted to the training rows."""
     from muddle.tables import TablePreprocessor
 
     encoder = TablePreprocessor(target_type="continuous" if task == "regression" else "classes")
     with warnings.catch_warnings():
-        # Of columns left out and of new levels: the same for every method, and no one's fault.
+        # They report dropped columns and new levels, which are the same for every method.
         warnings.simplefilter("ignore", UserWarning)
         encoded = encoder.fit_transform(train, y)
         return np.ascontiguousarray(encoded), np.ascontiguousarray(encoder.transform(test))

@@ -1,29 +1,113 @@
-"""How a run goes on, told to a person: a live board on a terminal, lines elsewhere."""
+"""Progress of a run for a person: a live board on a terminal, lines elsewhere.
+
+It shows who leads so far and how long the rest will take; both are estimates.
+"""
 
 import sys
+import threading
 import time
-from collections import Counter
-from typing import TYPE_CHECKING, TextIO
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import astuple
+from typing import TYPE_CHECKING, NamedTuple, TextIO
+
+import pandas as pd
 
 from muddle_bench.run.cells import Job
-from muddle_bench.run.records import Record
-from muddle_bench.run.standings import Clock, Standings
-from muddle_bench.run.sweep import Plan, Reporter, Silent, Summary
+from muddle_bench.run.records import Cell, Record
+from muddle_bench.run.sweep import Plan, Reporter, Summary
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-LINE_EVERY = 5.0  # seconds between two lines
-BOARD_EVERY = 2.0  # seconds between two counts of the leader board
+LINE_EVERY = 5.0  # seconds between two lines of progress
+BOARD_EVERY = 2.0  # seconds between two updates of the leader board
 N_LEADERS = 8
-N_CURRENT = 6
+N_CURRENT = 6  # running cells that are shown
+METRICS = {"regression": "r2", "classification": "accuracy"}
+
+
+class Standing(NamedTuple):
+    """A method's mean rank and score so far."""
+
+    method: str
+    metric: str
+    rank: float  # mean over its cells; ranks are among the methods with the same cell
+    score: float
+    n_cells: int
+
+
+class Standings:
+    """Ranks from the records so far; methods may have seen different cells."""
+
+    def __init__(self) -> None:
+        self._scores: dict[Cell, float] = {}
+        self._lock = threading.Lock()
+
+    def add(self, record: Record) -> None:
+        score = getattr(record, METRICS[record.task])
+        if score is not None:
+            with self._lock:
+                self._scores[record.cell] = score
+
+    def leaders(self, n_best: int) -> dict[str, list[Standing]]:
+        """The best methods of each task by mean rank; equal scores share their mean rank."""
+        with self._lock:
+            rows = [(*astuple(cell), score) for cell, score in self._scores.items()]
+        keys = ["recipe", "task", "dataset", "method", "split"]
+        table = pd.DataFrame(rows, columns=[*keys, "score"])
+        pairs = table.groupby(["recipe", "task", "dataset", "split"])
+        table["rank"] = pairs["score"].rank(ascending=False)
+        means = table.groupby(["task", "method"]).agg({"rank": ["mean", "size"], "score": "mean"})
+        boards: dict[str, list[Standing]] = {}
+        for (task, method), rank, n_cells, score in means.itertuples():
+            standing = Standing(method, METRICS[task], rank, score, n_cells)
+            boards.setdefault(task, []).append(standing)
+        return {
+            task: sorted(board, key=lambda row: (row.rank, row.method))[:n_best]
+            for task, board in sorted(boards.items(), reverse=True)
+        }
+
+
+class Clock:
+    """Estimates the time left from the times that each method has taken so far."""
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self._start = time.monotonic()
+        self._open: dict[Cell, float] = {}  # share of the cell in its job
+        for job in jobs:
+            self._open |= dict.fromkeys(job.cells, 1 / len(job.methods))
+        self._limit = next((job.settings.time_limit for job in jobs), None)
+        self._costs: dict[str, list[float]] = defaultdict(list)
+
+    def count(self, record: Record) -> None:
+        share = self._open.pop(record.cell, None)
+        if share is not None:
+            self._costs[record.method].append(share * self._seconds(record))
+
+    def seconds_left(self) -> float | None:
+        """None before the first record."""
+        spent = sum(map(sum, self._costs.values()))
+        n_done = sum(map(len, self._costs.values()))
+        if not spent:
+            return None
+        means = {method: sum(costs) / len(costs) for method, costs in self._costs.items()}
+        overall = spent / n_done
+        ahead = sum(means.get(cell.method, overall) for cell in self._open)
+        # The time that passed includes parallel workers and the work between fits.
+        return ahead * (time.monotonic() - self._start) / spent
+
+    def _seconds(self, record: Record) -> float:
+        if record.status == "timeout":
+            return self._limit or 0.0
+        return (record.fit_seconds or 0.0) + (record.predict_seconds or 0.0)
 
 
 def make_reporter(*, quiet: bool = False, stream: TextIO | None = None) -> Reporter:
-    """A live board where the stream (default: stderr) is a terminal and rich is there, lines
-    elsewhere, nothing with quiet."""
+    """A live board if the stream (default: stderr) is a terminal and rich is installed, else lines;
+    nothing with quiet."""
     if quiet:
-        return Silent()
+        return Reporter()
     stream = stream or sys.stderr
     if stream.isatty():
         try:
@@ -34,56 +118,56 @@ def make_reporter(*, quiet: bool = False, stream: TextIO | None = None) -> Repor
     return LineProgress(stream)
 
 
-class Told:
-    """What both ways of telling share: counts, time left, and each trouble said once."""
+class Progress:
+    """Counts, time left and standings; both reporters use it. Each problem is reported once."""
 
     def __init__(self) -> None:
         self.clock = Clock([])
         self.standings = Standings()
         self.n_cells = 0
         self.counts: Counter[str] = Counter()
-        self._said: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
 
     def begin(self, plan: Plan) -> list[str]:
-        """Start counting; the lines that a run starts with."""
+        """Start counting; return the first lines of a run."""
         self.clock = Clock(plan.jobs)
         self.n_cells = plan.n_cells
         for cell, record in plan.survey.records.items():
             if plan.survey.states[cell] == "ok":
                 self.standings.add(record)
-        lines = [f"damaged, counts as not finished: {damage}" for damage in plan.damaged]
+        lines = [f"damaged, counts as not finished: {damage}" for damage in plan.survey.damaged]
         if n_stale := plan.n_left("stale"):
             lines.append(
                 f"{n_stale} records are stale: the configuration of their method has changed. "
-                "They stay unless stale cells are retried (--retry stale)."
+                "They are kept; --retry stale runs their cells again."
             )
         kept = {"failed": plan.n_left("failed"), "timeout": plan.n_left("timeout")}
         if any(kept.values()):
-            said = ", ".join(f"{n} {state}" for state, n in kept.items() if n)
-            asked = " ".join(f"--retry {state}" for state, n in kept.items() if n)
-            lines.append(f"not tried again unless asked for ({asked}): {said}")
+            listed = ", ".join(f"{n} {state}" for state, n in kept.items() if n)
+            options = " ".join(f"--retry {state}" for state, n in kept.items() if n)
+            lines.append(f"not tried again without {options}: {listed}")
         lines.append(f"{plan.n_cells} cells to run, {plan.n_before} finished before")
         return lines
 
     def count(self, record: Record) -> str | None:
-        """Take a record in; a line if it says what was not said before."""
+        """Count a record; return a line if its cell has a problem that is new."""
         self.clock.count(record)
         self.counts[record.status] += 1
         if record.status == "ok":
             self.standings.add(record)
             return None
-        # A package or file that is not there is the same trouble for every method that wants it.
-        trouble = ("" if record.status == "skipped" else record.method, record.reason)
-        if trouble in self._said:
+        # A missing package or file is the same problem for every method that needs it.
+        problem = ("" if record.status == "skipped" else record.method, record.reason)
+        if problem in self._reported:
             return None
-        self._said.add(trouble)
+        self._reported.add(problem)
         return f"{record.status}: {record.cell}: {record.reason}"
 
-    def progress(self) -> str:
+    def describe(self) -> str:
         done = sum(self.counts.values())
-        troubles = [f"{self.counts[s]} {s}" for s in ("failed", "timeout", "skipped")]
+        statuses = [status for status in ("failed", "timeout", "skipped") if self.counts[status]]
         parts = [f"{done} of {self.n_cells} cells"]
-        parts += [text for text in troubles if not text.startswith("0 ")]
+        parts += [f"{self.counts[status]} {status}" for status in statuses]
         left = self.clock.seconds_left()
         if left is not None and done < self.n_cells:
             parts.append(f"about {format_seconds(left)} left")
@@ -91,13 +175,13 @@ class Told:
 
 
 def conclude(summary: Summary) -> list[str]:
-    """The lines that a run ends with."""
+    """The last lines of a run."""
     lines = [f"{summary}; {format_seconds(summary.seconds)}"]
     if summary.interrupted:
         n_open = summary.n_planned - summary.n_finished
         lines.append(
-            f"stopped with {n_open} cells open. What is finished is kept: the same command goes "
-            "on from here."
+            f"stopped with {n_open} cells open. Finished cells are kept: the same command "
+            "continues."
         )
     return lines
 
@@ -109,58 +193,57 @@ def format_seconds(seconds: float) -> str:
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
-class LineProgress:
-    """A line every few seconds, and one for each new trouble."""
+class LineProgress(Reporter):
+    """Prints a line every few seconds, and one for each new problem."""
 
     def __init__(self, stream: TextIO, every: float = LINE_EVERY) -> None:
         self._stream = stream
         self._every = every
-        self._told = Told()
+        self._progress = Progress()
         self._last = 0.0
 
     def started(self, plan: Plan) -> None:
-        self._say(*self._told.begin(plan))
+        self._print(*self._progress.begin(plan))
         self._last = time.monotonic()
 
-    def dispatched(self, job: Job) -> None:
-        pass
-
     def finished(self, record: Record) -> None:
-        trouble = self._told.count(record)
-        if trouble:
-            self._say(trouble)
+        problem = self._progress.count(record)
+        if problem:
+            self._print(problem)
         if time.monotonic() - self._last >= self._every:
             self._last = time.monotonic()
-            self._say(f"{self._told.progress()}; last: {record.cell}")
+            self._print(f"{self._progress.describe()}; last: {record.cell}")
 
     def done(self, summary: Summary) -> None:
-        self._say(*conclude(summary))
+        self._print(*conclude(summary))
 
-    def _say(self, *lines: str) -> None:
+    def _print(self, *lines: str) -> None:
         for line in lines:
             print(line, file=self._stream, flush=True)
 
 
-class LiveProgress:
-    """Bar, time left, cells under way and leader board, kept up to date in place."""
+class LiveProgress(Reporter):
+    """Shows bar, time left, running cells and leader board, updated in place."""
 
     def __init__(self, console: "Console") -> None:
+        from rich import progress
         from rich.live import Live
-        from rich.progress import BarColumn, Progress, TextColumn
 
         self._console = console
-        self._told = Told()
+        self._progress = Progress()
         self._current: dict[tuple[str, str, int, str], str] = {}
-        self._bar = Progress(BarColumn(bar_width=40), TextColumn("{task.description}"))
+        self._bar = progress.Progress(
+            progress.BarColumn(bar_width=40), progress.TextColumn("{task.description}")
+        )
         self._task = self._bar.add_task("", total=None)
         self._board: RenderableType = ""
-        self._counted = 0.0
+        self._updated = 0.0
         self._live = Live(
             console=console, get_renderable=self._render, refresh_per_second=2, transient=True
         )
 
     def started(self, plan: Plan) -> None:
-        for line in self._told.begin(plan):
+        for line in self._progress.begin(plan):
             self._console.print(line)
         self._bar.update(self._task, total=max(1, plan.n_cells))
         if plan.n_cells:
@@ -172,15 +255,15 @@ class LiveProgress:
 
     def finished(self, record: Record) -> None:
         self._current.pop((record.recipe, record.dataset, record.split, record.method), None)
-        trouble = self._told.count(record)
-        if trouble:
-            self._console.print(trouble)
-        n_done = sum(self._told.counts.values())
-        self._bar.update(self._task, completed=n_done, description=self._told.progress())
+        problem = self._progress.count(record)
+        if problem:
+            self._console.print(problem)
+        n_done = sum(self._progress.counts.values())
+        self._bar.update(self._task, completed=n_done, description=self._progress.describe())
 
     def done(self, summary: Summary) -> None:
         self._live.stop()
-        self._count_board()
+        self._update_board()
         self._console.print(self._board)
         for line in conclude(summary):
             self._console.print(line)
@@ -188,23 +271,23 @@ class LiveProgress:
     def _render(self) -> "RenderableType":
         from rich.console import Group
 
-        if time.monotonic() - self._counted > BOARD_EVERY:
-            self._count_board()
+        if time.monotonic() - self._updated > BOARD_EVERY:
+            self._update_board()
         # A copy: joblib's threads add and remove while this one draws.
         current = list(dict.fromkeys(list(self._current.values())))
         more = [f"  … and {len(current) - N_CURRENT} more"] if len(current) > N_CURRENT else []
         lines = [f"  {text}" for text in current[:N_CURRENT]] + more
         return Group(self._bar, *lines, self._board)
 
-    def _count_board(self) -> None:
+    def _update_board(self) -> None:
         from rich.table import Table
 
-        self._counted = time.monotonic()
+        self._updated = time.monotonic()
         grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         grid.add_column("leaders so far")
         for title in ("mean rank", "mean score", "cells"):
             grid.add_column(title, justify="right")
-        for task, rows in self._told.standings.leaders(N_LEADERS).items():
+        for task, rows in self._progress.standings.leaders(N_LEADERS).items():
             grid.add_row(f"{task} ({rows[0].metric})", style="bold")
             for row in rows:
                 values = (f"{row.rank:.2f}", f"{row.score:.3f}", str(row.n_cells))

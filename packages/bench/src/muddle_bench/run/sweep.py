@@ -1,42 +1,123 @@
-"""Run cells that have no record yet, and keep each record as it comes in."""
+"""Run the cells that have no record yet, and save each record when it arrives."""
 
 import os
 import platform
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, get_args
+
+import joblib
 
 from muddle.errors import DeviceError
-from muddle_bench.run.backends import (
-    Answer,
+from muddle.tables.read import Task
+from muddle_bench.methods.registry import known_methods, name_plugins
+from muddle_bench.run.cells import Job, Settings, group_cells
+from muddle_bench.run.execution import run_job
+from muddle_bench.run.records import (
+    Cell,
+    Damage,
+    Record,
+    Status,
+    Store,
+    is_abandoned,
+    name_owner,
+)
+from muddle_bench.run.workers import (
+    AskFingerprint,
     Backend,
+    JobResult,
     Runner,
+    WorkerDied,
+    borrow_child,
     explain_lost_worker,
     is_lost_worker,
+    leave_out_finished,
     open_backend,
+    select_cells,
+    stop_children,
 )
-from muddle_bench.run.cells import Job, Settings, group_cells, known_methods, name_plugins
-from muddle_bench.run.children import leave_out_finished, stop_children
-from muddle_bench.run.claims import Claims
-from muddle_bench.run.environment import count_cores
-from muddle_bench.run.execution import run_job
-from muddle_bench.run.records import Cell, Record, Status
-from muddle_bench.run.store import Damage, Store
-from muddle_bench.run.survey import State, Survey, survey_cells
 from muddle_runtime.parameters import check_choice, check_int, check_number
 
+State = Literal["missing", "ok", "failed", "timeout", "skipped", "stale"]
 Retry = Literal["skipped", "failed", "timeout", "stale"]
-RETRIES: tuple[Retry, ...] = ("skipped", "failed", "timeout", "stale")
 MOST_LOST_WORKERS = 5
+
+
+# The state of cells
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The state of cells. "stale": the method's configuration has changed since the record."""
+
+    states: dict[Cell, State]
+    records: dict[Cell, Record]
+    damaged: list[Damage]
+
+    def cells(self, *states: State) -> list[Cell]:
+        return [cell for cell, state in self.states.items() if state in states]
+
+    def counts(self) -> dict[State, int]:
+        return dict(Counter(self.states.values()))
+
+
+def survey_cells(
+    cells: Iterable[Cell] | None,
+    store: Store,
+    *,
+    plugins: Iterable[str | Path] = (),
+    fingerprints: bool = True,
+) -> Survey:
+    """The state of these cells, or of all that have a record.
+
+    Stale records are found by a child process, which takes seconds to import the methods'
+    packages; without `fingerprints`, they count by their status.
+    """
+    contents = store.scan()
+    chosen = sorted(contents.records) if cells is None else list(dict.fromkeys(cells))
+    records = {cell: contents.records[cell] for cell in chosen if cell in contents.records}
+    now = find_fingerprints(records.values(), name_plugins(plugins)) if fingerprints else {}
+    states = {cell: _find_state(records.get(cell), now) for cell in chosen}
+    return Survey(states, records, contents.damaged)
+
+
+def find_fingerprints(
+    records: Iterable[Record], plugins: tuple[str, ...]
+) -> dict[tuple[str, Task], str]:
+    """Present fingerprints of the records' methods; methods that cannot be made are left out."""
+    known = known_methods(plugins)
+    wanted = {
+        (record.method, record.task)
+        for record in records
+        if record.fingerprint and record.method in known
+    }
+    found = {}
+    for method, task in sorted(wanted):
+        with suppress(WorkerDied), borrow_child(threads=1) as child:
+            found[method, task] = child.find_fingerprint(AskFingerprint(method, task, plugins))
+    return found
+
+
+def _find_state(record: Record | None, fingerprints: Mapping[tuple[str, Task], str]) -> State:
+    if record is None:
+        return "missing"
+    now = fingerprints.get((record.method, record.task))
+    if now and record.fingerprint and now != record.fingerprint:
+        return "stale"
+    return record.status
+
+
+# Plan, summary and reporter of a run
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run is about to do."""
+    """The jobs of a run, and the state of its cells before."""
 
     jobs: list[Job]
     survey: Survey
@@ -47,22 +128,18 @@ class Plan:
 
     @property
     def n_before(self) -> int:
-        """Cells that have a record which this run leaves alone."""
+        """Number of cells whose record this run keeps."""
         return len(self.survey.states) - self.n_cells
 
     def n_left(self, state: State) -> int:
-        """Cells in that state which this run leaves alone."""
+        """Number of cells in that state which this run does not run."""
         taken = {cell for job in self.jobs for cell in job.cells}
         return sum(cell not in taken for cell in self.survey.cells(state))
-
-    @property
-    def damaged(self) -> list[Damage]:
-        return self.survey.damaged
 
 
 @dataclass
 class Summary:
-    """What a run came to; the counts are of cells."""
+    """Numbers of cells of a run, by their outcome."""
 
     n_planned: int
     n_before: int  # had a record already
@@ -87,8 +164,8 @@ class Summary:
         return ", ".join(parts) or "no cells"
 
 
-class Reporter(Protocol):
-    """Who is told how a run goes on. Calls may come from another thread, one at a time."""
+class Reporter:
+    """Is called during a run, from any thread, one call at a time; this one does nothing."""
 
     def started(self, plan: Plan) -> None: ...
     def dispatched(self, job: Job) -> None: ...
@@ -96,13 +173,7 @@ class Reporter(Protocol):
     def done(self, summary: Summary) -> None: ...
 
 
-class Silent:
-    """A reporter that says nothing."""
-
-    def started(self, plan: Plan) -> None: ...
-    def dispatched(self, job: Job) -> None: ...
-    def finished(self, record: Record) -> None: ...
-    def done(self, summary: Summary) -> None: ...
+# The run
 
 
 def run_benchmark(
@@ -124,13 +195,13 @@ def run_benchmark(
 ) -> Summary:
     """Run the cells that have no record in the store, and those whose state is in `retry`.
 
-    `jobs` cells run at a time (by default one, or as many as a cluster has workers), each with
-    `threads` threads (by default the cores divided among the jobs). A cell past `time_limit`
-    seconds of fit and predictions is stopped. Ctrl-C ends the run with what is finished kept;
-    the next run goes on from there. With debug, cells run in this process, without a time limit,
-    and the first error is raised. A `runner` takes the jobs in place of a backend.
+    `jobs` cells run at a time (default: one, or the number of a cluster's workers), each with
+    `threads` threads (default: cores divided by jobs). A cell that takes more than `time_limit`
+    seconds to fit and predict is stopped. Ctrl-C ends the run; finished cells are kept, and the
+    next run continues. With debug, cells run in this process, without a time limit, and the first
+    error is raised. A `runner` replaces the backend.
     """
-    reporter = reporter or Silent()
+    reporter = reporter or Reporter()
     settings = make_settings(
         store,
         time_limit=time_limit,
@@ -174,17 +245,23 @@ def make_settings(
     plugins: Iterable[str | Path],
     data_home: str | Path | None,
 ) -> Settings:
+    """Check the arguments of a run and fill in the defaults."""
     if time_limit is not None:
         check_number("time_limit", time_limit, above=0.0)
     if jobs is not None:
         check_int("jobs", jobs, minimum=1)
     if threads is None:
-        # Of a cluster's machines we know nothing: one thread cannot be too many.
-        threads = 1 if address else max(1, count_cores() // (jobs or 1))
+        # The machines of a cluster are unknown: one thread cannot be too many.
+        threads = 1 if address else max(1, joblib.cpu_count() // (jobs or 1))
     check_int("threads", threads, minimum=1)
     check_choice("device", device, ("cpu", "cuda"))
     if device == "cuda" and address is None:
-        _check_cuda()
+        import torch
+
+        if not torch.cuda.is_available():
+            raise DeviceError(
+                "device='cuda' needs a CUDA GPU, and there is none. Use device='cpu'."
+            )
     return Settings(
         time_limit=time_limit,
         threads=threads,
@@ -199,25 +276,18 @@ def make_settings(
 def plan_run(
     cells: Iterable[Cell], store: Store, retry: Iterable[Retry], settings: Settings
 ) -> Plan:
-    """Jobs for all cells that are to run."""
+    """Make jobs for the cells that are to run."""
     retry = list(retry)
     for state in retry:
-        check_choice("retry", state, RETRIES)
+        check_choice("retry", state, get_args(Retry))
     survey = survey_cells(cells, store, plugins=settings.plugins)
     stop_children()  # the packages that they have imported take memory
     seen = {cell: record.finished for cell, record in survey.records.items()}
     return Plan(group_cells(survey.cells("missing", *retry), seen, settings), survey)
 
 
-def _check_cuda() -> None:
-    import torch
-
-    if not torch.cuda.is_available():
-        raise DeviceError("device='cuda' needs a CUDA GPU, and there is none. Use device='cpu'.")
-
-
 class Sweep:
-    """A run under way. Jobs leave and records arrive in different threads of joblib's."""
+    """A run in progress. Jobs leave and records arrive in different threads of joblib's."""
 
     def __init__(self, plan: Plan, store: Store, reporter: Reporter, summary: Summary) -> None:
         self.store = store
@@ -228,7 +298,7 @@ class Sweep:
         self._lock = threading.RLock()
 
     def debug(self) -> None:
-        """All jobs in this process; exceptions pass."""
+        """Run all jobs in this process, without catching exceptions."""
         for job in self.remaining.values():
             self.reporter.dispatched(job)
             methods = known_methods(job.settings.plugins)
@@ -236,28 +306,25 @@ class Sweep:
                 self._keep(record)
 
     def run(self, run: Runner) -> None:
-        """All jobs by a backend; workers that are lost are replaced, within reason."""
+        """Run all jobs by a backend; lost workers are replaced a few times."""
         self.claims.clean()
+        n_lost = 0
         try:
-            self._run(run)
+            while self.remaining:
+                try:
+                    for result in run(self._dispatch()):
+                        self._take(result)
+                except Exception as error:
+                    if not is_lost_worker(error):
+                        raise
+                    n_lost += 1
+                    if n_lost > MOST_LOST_WORKERS:
+                        raise explain_lost_worker(n_lost) from error
         finally:
             self.claims.release_all()
 
-    def _run(self, run: Runner) -> None:
-        n_lost = 0
-        while self.remaining:
-            try:
-                for answer in run(self._dispatch()):
-                    self._take(answer)
-            except Exception as error:
-                if not is_lost_worker(error):
-                    raise
-                n_lost += 1
-                if n_lost > MOST_LOST_WORKERS:
-                    raise explain_lost_worker(n_lost) from error
-
     def _dispatch(self) -> Iterator[tuple[int, Job]]:
-        """Jobs as workers ask for them, without the cells that are finished by then."""
+        """Yield jobs when workers are free; those that another run has claimed come last."""
         claimed_elsewhere = []
         for position in list(self.remaining):
             job = self._reduce(position)
@@ -272,11 +339,11 @@ class Sweep:
                 yield position, self._announce(job)
 
     def _reduce(self, position: int) -> Job | None:
-        """The job with its open cells; None where another run has finished them all."""
+        """The job with its open cells; None if another run has finished them all."""
         job = leave_out_finished(self.remaining[position], self.store)
         if job.methods:
             return job
-        self._take(Answer(position, []))
+        self._take(JobResult(position, []))
         return None
 
     def _announce(self, job: Job) -> Job:
@@ -284,17 +351,18 @@ class Sweep:
             self.reporter.dispatched(job)
         return job
 
-    def _take(self, answer: Answer) -> None:
+    def _take(self, result: JobResult) -> None:
         with self._lock:
-            job = self.remaining.pop(answer.position)
-            for record in answer.records:
+            job = self.remaining.pop(result.position)
+            for record in result.records:
                 self._keep(record)
-            done = {record.cell for record in answer.records}
-            lost = [cell for cell in job.cells if cell not in done and not self._find(cell)]
+            done = {record.cell for record in result.records}
+            lost = [cell not in done and not self._find(cell) for cell in job.cells]
             self.claims.release(job)
-            if lost:
-                # The worker has found records where ours should be: its disk is another one.
-                self.remaining[answer.position] = ignore_folder(job, lost)
+            if any(lost):
+                # The worker left out cells that have no record here: its disk is another one.
+                job = replace(job, settings=replace(job.settings, folder=None))
+                self.remaining[result.position] = select_cells(job, lost)
 
     def _keep(self, record: Record) -> None:
         self.store.save(record)
@@ -302,7 +370,7 @@ class Sweep:
         self.reporter.finished(record)
 
     def _find(self, cell: Cell) -> bool:
-        """Take in what another run has finished; False where it has not."""
+        """Count a cell that another run has finished; False if it has not."""
         record = self.store.read(cell)
         if record is None:
             return False
@@ -311,9 +379,60 @@ class Sweep:
         return True
 
 
-def ignore_folder(job: Job, cells: Iterable[Cell]) -> Job:
-    """The job with these cells only, for a worker that does not look for their records."""
-    chosen = {cell.method for cell in cells}
-    pairs = zip(job.methods, job.seen, strict=True)
-    methods, seen = zip(*(pair for pair in pairs if pair[0] in chosen), strict=True)
-    return replace(job, methods=methods, seen=seen, settings=replace(job.settings, folder=None))
+@dataclass
+class Claims:
+    """Files by which runs that share a folder avoid the same job at the same time.
+
+    A claim is a hint and nothing depends on it: jobs that another run has claimed come last, and
+    are run if they are still open then.
+    """
+
+    store: Store
+    _held: set[Path] = field(default_factory=set)
+
+    @property
+    def folder(self) -> Path:
+        return self.store.folder / ".claims"
+
+    def take(self, job: Job) -> bool:
+        """Claim the job for this run; False if another run holds it."""
+        path = self._path(job)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for _ in range(2):
+            try:
+                with path.open("x") as file:
+                    file.write(name_owner())
+            except FileExistsError:
+                if not self._remove_abandoned(path):
+                    return False
+            else:
+                self._held.add(path)
+                return True
+        return False
+
+    def release(self, job: Job) -> None:
+        path = self._path(job)
+        if path in self._held:
+            self._held.remove(path)
+            path.unlink(missing_ok=True)
+
+    def release_all(self) -> None:
+        while self._held:
+            self._held.pop().unlink(missing_ok=True)
+
+    def clean(self) -> None:
+        """Remove the claims of killed runs."""
+        for path in self.folder.glob("*"):
+            self._remove_abandoned(path)
+
+    def _remove_abandoned(self, path: Path) -> bool:
+        owner = ""
+        with suppress(OSError, UnicodeDecodeError):
+            owner = path.read_text()
+        abandoned = is_abandoned(path, owner)
+        if abandoned:
+            path.unlink(missing_ok=True)
+        return abandoned
+
+    def _path(self, job: Job) -> Path:
+        return self.folder / f"{job.recipe}.{job.dataset}.{job.split}.{job.fit_name}"

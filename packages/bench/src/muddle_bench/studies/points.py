@@ -1,23 +1,30 @@
-"""The points of the studies: which data set, which setting, and which published row they answer.
+"""The studies and their points: which data set, which setting, how values are drawn; and the
+points as methods of the benchmark (a plugin by the name of this module). Needs no torch.
 
-A point is a variant of one base configuration. Variants are named by what they change, so that
-points of different studies that change the same share their records.
+A point is a variant of one base configuration. Variants are named by their changes, so points of
+different studies with the same changes share their records.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
+from muddle.tables.read import Task
 from muddle_bench.data.catalogue import built_in
+from muddle_bench.methods.method import Method, Request
 from muddle_runtime.parameters import suggest
 
-Task = Literal["regression", "classification"]
 Setting = str | int | float | None
+# How values are drawn: along an axis, as steps with bags beside single nets, or as marks on one
+# line per data set.
+Scale = Literal["linear", "log2", "log10", "steps", "rows"]
 
 PREFIX = "study"  # of the methods' names
+FAMILY = "Study"
 N_NETS = 10
-# The released code's settings of MLR-2, which made the published tables; in the studies with
-# batches of min(n, 2^14), as the paper's appendix says. A test compares them with the preset.
+# The released code's settings of MLR-2, which made the published tables; the studies have batches
+# of min(n, 2^14), as the paper's appendix says. A test compares them with the preset.
 BASE: dict[str, Setting] = {
     "width": 1024,
     "activation": "relu",
@@ -31,9 +38,10 @@ BASE: dict[str, Setting] = {
     "head": "batch",
     "max_loss": 1.0,
 }
-# A penalty is trained by its logarithm, so 0 is one that no float32 sees beside a Gram matrix.
+# The logarithm of the penalty is trained, so 0 is written as a number that is lost when float32
+# adds it to a Gram matrix.
 NO_PENALTY = 1e-30
-HEURISTIC, WHOLE = "heuristic", "n"  # values that are no numbers
+HEURISTIC, WHOLE = "heuristic", "n"  # values that are not numbers
 
 NOISY = "concrete-slump-test-3"
 THREE = (NOISY, "qsar-aquatic-toxicity", "seoul-bike-sharing-demand")
@@ -44,22 +52,22 @@ CLASSES = ("breast-cancer-coimbra", "ionosphere", "qsar-biodegradation")
 
 @dataclass(frozen=True)
 class Variant:
-    """A configuration: what it changes, against BASE or against the preset of a depth."""
+    """A configuration: its changes to BASE or to the preset of a depth."""
 
     changes: tuple[tuple[str, Setting], ...] = ()
     depth: int | None = None  # None: MLR-2 as in BASE; else the released preset of that depth
 
     @property
     def name(self) -> str:
-        """The method's, which is in file names."""
+        """Name of the method; it is part of file names."""
         if self.depth is not None:
             return f"{PREFIX}-depth-{self.depth}"
-        said = [f"{name.replace('_', '-')}-{_spell(value)}" for name, value in self.changes]
-        return "-".join([PREFIX, *(said or ["mlr-2"])])
+        parts = [f"{name.replace('_', '-')}-{_spell(value)}" for name, value in self.changes]
+        return "-".join([PREFIX, *(parts or ["mlr-2"])])
 
 
 def vary(**changes: Setting) -> Variant:
-    """The variant with these settings; what is as in BASE is no change."""
+    """The variant with these settings; a setting that is as in BASE is not a change."""
     unknown = sorted(set(changes) - set(BASE))
     assert not unknown, unknown
     return Variant(tuple((name, value) for name, value in changes.items() if value != BASE[name]))
@@ -85,15 +93,26 @@ class Point:
 
 @dataclass(frozen=True)
 class Study:
-    """Points that belong together."""
+    """Points that belong together, and how they are presented."""
 
-    name: str
+    name: str  # of its file
+    summary: str  # for lists of studies
     title: str
+    axis: str  # what the values are
+    scale: Scale
+    about: str  # one sentence for the report
     points: tuple[Point, ...]
 
     @property
     def datasets(self) -> list[str]:
         return list(dict.fromkeys(point.dataset for point in self.points))
+
+    @property
+    def command(self) -> str:
+        """The command that runs the study."""
+        if self.name in ABLATIONS:
+            return "muddle study ablation"
+        return f"muddle study dependence {self.name}"
 
 
 STEPS = {
@@ -103,8 +122,8 @@ STEPS = {
     "+ Ridge + Permut.": vary(structured_noise=0),
     "MLR": Variant(),
 }
-# What the paper does not show. The loss limit is the released code's rule to stop a net whose loss
-# exceeds 1, which fits no other loss.
+# Not in the paper. The loss limit is the released code's rule to stop a net whose loss exceeds 1;
+# it fits no other loss.
 MORE = {
     "MLR": Variant(),
     "no loss limit": vary(max_loss=None),
@@ -146,11 +165,6 @@ LARGEST_BATCH = {
 DEPTHS = {str(depth): Variant(depth=depth) for depth in (1, 2, 3, 4)}
 
 
-def _regression_sets() -> list[str]:
-    """The paper's sixteen."""
-    return [e.id for e in built_in().values() if e.task == "regression" and e.id != LARGE]
-
-
 def _cross(
     study: str,
     datasets: Iterable[str],
@@ -166,36 +180,110 @@ def _cross(
 
 
 def _batches(dataset: str, largest: int) -> list[Point]:
-    sizes = {text: vary(batch_size=size) for size, text in BATCHES.items() if size <= largest} | {
-        WHOLE: Variant()
-    }
-    return _cross("batch_size", [dataset], sizes, WHOLE)
+    sizes = {text: vary(batch_size=size) for size, text in BATCHES.items() if size <= largest}
+    return _cross("batch_size", [dataset], sizes | {WHOLE: Variant()}, WHOLE)
 
 
-def _make_studies() -> dict[str, Study]:
-    def over(name: str, title: str, variants: dict[str, Variant], default: str) -> Study:
-        return Study(name, title, tuple(_cross(name, THREE, variants, default)))
-
-    batches = [point for pair in LARGEST_BATCH.items() for point in _batches(*pair)]
-    depths = _cross("depth", _regression_sets(), DEPTHS, "2")
-    more = _cross("ablation_more", THREE, MORE, "MLR")
-    more += _cross("ablation_more", CLASSES, STEPS, "MLR", "classification")
-    studies = (
-        over("ablation", "the steps from a plain net to MLR", STEPS, "MLR"),
-        over("structured_noise", "σ of the structured dithering", SIGMAS, "1"),
-        over("permutations", "T, permuted copies of the labels", PERMUTATIONS, "16"),
-        over("ridge_init", "the first ridge penalty λ", PENALTIES, HEURISTIC),
-        over("label_noise", "σ̃ of the label dithering", DITHERS, "0.03"),
-        over("width", "J, units of a hidden layer", WIDTHS, "1024"),
-        Study("batch_size", "rows of a batch", tuple(batches)),
-        Study("depth", "hidden layers", tuple(depths)),
-        Study("ablation_more", "steps that the paper does not show", tuple(more)),
-    )
-    return {study.name: study for study in studies}
-
-
-STUDIES = _make_studies()
 ABLATIONS = ("ablation", "ablation_more")
+# The paper's sixteen.
+_REGRESSION = [e.id for e in built_in().values() if e.task == "regression" and e.id != LARGE]
+
+STUDIES = {
+    study.name: study
+    for study in (
+        Study(
+            "ablation",
+            "the steps from a plain net to MLR",
+            "Ablation",
+            "step",
+            "steps",
+            "What each ingredient adds to a plain feed-forward net of two hidden layers, for "
+            "single nets and for bags of ten.",
+            tuple(_cross("ablation", THREE, STEPS, "MLR")),
+        ),
+        Study(
+            "ablation_more",
+            "steps that the paper does not show",
+            "Ablation, continued",
+            "variant",
+            "steps",
+            "Choices that the paper does not show: the loss of the text or of the released code, "
+            "noise, activation, the rows of the final ridge, and classification.",
+            (
+                *_cross("ablation_more", THREE, MORE, "MLR"),
+                *_cross("ablation_more", CLASSES, STEPS, "MLR", "classification"),
+            ),
+        ),
+        Study(
+            "structured_noise",
+            "σ of the structured dithering",
+            "Structured noise",
+            "standard deviation of the structured noise, σ",
+            "linear",
+            "Structured dithering adds noise to the target where the ridge explains little; σ is "
+            "its size in standard deviations of the target.",
+            tuple(_cross("structured_noise", THREE, SIGMAS, "1")),
+        ),
+        Study(
+            "permutations",
+            "T, permuted copies of the labels",
+            "Permutations",
+            "number of permuted labels, T",
+            "log2",
+            "The permutation term compares the fit with fits of T permuted copies of the target; "
+            "0 turns it off.",
+            tuple(_cross("permutations", THREE, PERMUTATIONS, "16")),
+        ),
+        Study(
+            "ridge_init",
+            "the first ridge penalty λ",
+            "Initial ridge penalty",
+            "ridge penalty before the first step, λ",
+            "log10",
+            "The ridge penalty is trained along with the weights. It starts from a fixed number, "
+            "or from a search along a grid, which is the default (heuristic).",
+            tuple(_cross("ridge_init", THREE, PENALTIES, HEURISTIC)),
+        ),
+        Study(
+            "label_noise",
+            "σ̃ of the label dithering",
+            "Label noise",
+            "standard deviation of the label noise",
+            "log10",
+            "Dithering adds independent noise to the labels at every step; the unit is a standard "
+            "deviation of the target.",
+            tuple(_cross("label_noise", THREE, DITHERS, "0.03")),
+        ),
+        Study(
+            "width",
+            "J, units of a hidden layer",
+            "Width",
+            "units per hidden layer",
+            "log2",
+            "The number of units of a hidden layer; time and memory grow with its square.",
+            tuple(_cross("width", THREE, WIDTHS, "1024")),
+        ),
+        Study(
+            "batch_size",
+            "rows of a batch",
+            "Batch size",
+            "rows per batch",
+            "log2",
+            "The number of rows in a step and in its ridge; n is all rows.",
+            tuple(point for pair in LARGEST_BATCH.items() for point in _batches(*pair)),
+        ),
+        Study(
+            "depth",
+            "hidden layers",
+            "Depth",
+            "hidden layers",
+            "rows",
+            "The number of hidden layers; each depth has its own learning rate and number of "
+            "iterations, as in the paper.",
+            tuple(_cross("depth", _REGRESSION, DEPTHS, "2")),
+        ),
+    )
+}
 DEPENDENCES = tuple(name for name in STUDIES if name not in ABLATIONS)
 
 
@@ -208,7 +296,7 @@ def find_study(name: str, among: Sequence[str] = tuple(STUDIES)) -> Study:
 
 
 def choose_points(names: Iterable[str], datasets: Iterable[str] | None = None) -> list[Point]:
-    """The points of these studies, on these data sets or on all of theirs."""
+    """The points of these studies, on these data sets; None: on all data sets."""
     points = [point for name in names for point in find_study(name).points]
     if datasets is None:
         return points
@@ -230,3 +318,45 @@ def all_variants() -> dict[str, Variant]:
             first = found.setdefault(point.variant.name, point.variant)
             assert first == point.variant, point
     return found
+
+
+# Methods of the benchmark
+
+
+def make_point(
+    request: Request, variant: Variant, n_nets: int, overrides: tuple[tuple[str, Setting], ...]
+) -> Any:
+    """The unfitted nets of a variant."""
+    from muddle_bench.studies.study_nets import StudyNets, make_config
+
+    depth = 2 if variant.depth is None else variant.depth
+    base = {"batch_size": BASE["batch_size"]} if variant.depth is None else {}
+    settings: dict[str, Any] = {**base, **dict(variant.changes), **dict(overrides)}
+    config = make_config(request.task, depth, **settings)
+    return StudyNets(config, n_nets=n_nets, random_state=request.seed, device=request.device)
+
+
+def measure_point(model: Any, problem: Any) -> dict[str, Any]:
+    from muddle_bench.studies.study_nets import measure
+
+    return measure(model, problem)
+
+
+def make_methods(n_nets: int = N_NETS, **overrides: Setting) -> list[Method]:
+    """One method per variant; overrides are settings for all of them, e.g. a small width."""
+    more = tuple(sorted(overrides.items()))
+    return [
+        Method(
+            name,
+            FAMILY,
+            partial(make_point, variant=variant, n_nets=n_nets, overrides=more),
+            title=f"{n_nets} nets of the studies",
+            packages=("torch",),
+            input="table",
+            details=measure_point,
+        )
+        for name, variant in all_variants().items()
+    ]
+
+
+METHODS = make_methods()

@@ -1,10 +1,10 @@
 """The same variants with `precision="reduced"`: hidden layers are multiplied in TF32 on CUDA.
 
-The time of large data sets is nearly all products. Scores move by less than a tenth of what other
-seeds move them (results/README.md, "Reduced precision"). A plugin by the name of this module.
+Nearly all of the time on large data sets is in these products. Scores move by less than a tenth of
+what other seeds move them (results/README.md, "Reduced precision"). A plugin by the name of this
+module.
 """
 
-from muddle_bench.studies.methods import make_methods
+from muddle_bench.studies.points import make_methods
 
-PLUGIN = __name__
 METHODS = make_methods(precision="reduced")

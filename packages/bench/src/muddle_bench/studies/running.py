@@ -1,44 +1,38 @@
-"""Run studies by the benchmark's runner; on CUDA, the splits of a point together."""
+"""Run studies by the benchmark's runner; on CUDA, the splits of a point are trained together."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
 from pathlib import Path
 from time import perf_counter as tick
 from typing import Any, Literal
 
-from sklearn.base import clone
-
-from muddle_bench.data.loading import Recipe
-from muddle_bench.methods.entries import Input, Method
-from muddle_bench.methods.registry import find_method
-from muddle_bench.run.backends import Answer, Backend
-from muddle_bench.run.cells import Job, known_methods
+from muddle_bench.data.datasets import Recipe
+from muddle_bench.data.datasets import load_dataset as load
+from muddle_bench.methods.method import Input, Method
+from muddle_bench.methods.registry import find_method, known_methods
+from muddle_bench.run.cells import Job, number_splits
 from muddle_bench.run.environment import MemoryMeter, describe_versions, packages_of
-from muddle_bench.run.execution import (
-    answer,
-    blank_record,
-    end,
-    end_unprepared,
-    explain,
-    fill_record,
-    make_request,
-)
-from muddle_bench.run.problems import Problem, prepare
-from muddle_bench.run.records import Cell, Record
-from muddle_bench.run.store import Store
-from muddle_bench.run.suites import number_splits
-from muddle_bench.run.sweep import Reporter, Retry, Summary, run_benchmark
-from muddle_bench.run.worker import freeze_imports
-from muddle_bench.studies import methods, reduced_methods
-from muddle_bench.studies.points import Point
+from muddle_bench.run.execution import blank_record, fill_record, make_request
+from muddle_bench.run.execution import explain_error as explain
+from muddle_bench.run.execution import finish as end
+from muddle_bench.run.execution import finish_unprepared as end_unprepared
+from muddle_bench.run.execution import predict_and_score as answer
+from muddle_bench.run.problems import Problem, prepare, split_rows
+from muddle_bench.run.records import Cell, Record, Store, write_whole
+from muddle_bench.run.sweep import Summary, run_benchmark
+from muddle_bench.run.workers import JobResult as Answer
+from muddle_bench.run.workers import freeze_imports
+from muddle_bench.studies import points, reduced_methods
+from muddle_bench.studies.points import BASE, NOISY, Point
+from muddle_bench.studies.study_tables import RECORD
 
 Precision = Literal["float32", "reduced"]
 
-PLUGINS = {"float32": methods.PLUGIN, "reduced": reduced_methods.PLUGIN}
+PLUGINS = {"float32": points.__name__, "reduced": reduced_methods.__name__}
 SPLITS = 10  # the paper has 100
-# Of fitted nets in memory at a time: 1,000 of width 1024 and depth 2 take a quarter of it.
+# Memory for fitted nets at a time: 1,000 nets of width 1024 and depth 2 take a quarter of it.
 MOST_BYTES = 2**34
 
 
@@ -49,54 +43,35 @@ def run_points(
     splits: int | Iterable[int] = SPLITS,
     together: bool | None = None,
     recipe: Recipe = "published",
-    time_limit: float | None = None,
-    jobs: int | None = None,
-    threads: int | None = None,
     device: str = "cpu",
     precision: Precision = "float32",
-    backend: Backend = "loky",
-    address: str | None = None,
-    data_home: str | Path | None = None,
-    retry: Iterable[Retry] = ("skipped",),
-    debug: bool = False,
-    reporter: Reporter | None = None,
     plugin: str | Path | None = None,
+    **options: Any,
 ) -> Summary:
-    """Run what has no record yet, as `run_benchmark` does.
+    """Run the cells that have no record yet, as `run_benchmark` does.
 
-    `together`: the splits of a point in one call, in this process, for which there is neither a
-    time limit nor several jobs; by default on CUDA. `plugin` has the methods of the
-    points, in place of those of `precision`.
+    together: train the splits of a point in one call, in this process, without a time limit or
+    several jobs; None: on CUDA. plugin: the methods of the points, instead of those of precision.
+    options: as in `run_benchmark`.
     """
     if together is None:
-        together = device == "cuda" and not debug
+        together = device == "cuda" and not options.get("debug")
     if together:
-        check_together(time_limit=time_limit, jobs=jobs, address=address, debug=debug)
+        check_together(options)
     return run_benchmark(
         build_cells(points, splits, recipe, split_by_split=not together),
         store,
-        time_limit=time_limit,
-        jobs=jobs,
-        threads=threads,
         device=device,
-        backend=backend,
-        address=address,
         plugins=[PLUGINS[precision] if plugin is None else plugin],
-        data_home=data_home,
-        retry=retry,
-        debug=debug,
-        reporter=reporter,
         runner=run_in_groups if together else None,
+        **options,
     )
 
 
-def check_together(
-    *, time_limit: float | None, jobs: int | None, address: str | None, debug: bool
-) -> None:
-    given = {"time_limit": time_limit, "address": address, "debug": debug or None}
-    given["jobs"] = None if jobs == 1 else jobs
-    for name, value in given.items():
-        if value is not None:
+def check_together(options: Mapping[str, Any]) -> None:
+    for name in ("time_limit", "address", "debug", "jobs"):
+        value = options.get(name)
+        if value and (name, value) != ("jobs", 1):
             raise ValueError(
                 f"splits that are trained together run in one process, without {name}: got "
                 f"{name}={value}. Leave it out, or train splits one by one (--apart)."
@@ -110,67 +85,67 @@ def build_cells(
     *,
     split_by_split: bool = True,
 ) -> list[Cell]:
-    """The cells of points, each once though several studies share it. Split by split, so that a run
-    that is stopped has seen all points on the same splits; or point by point."""
+    """The cells of points; a cell that several studies share is there once.
+
+    Split by split, a stopped run has the same splits of all points; else point by point, data set
+    by data set, because the splits of a data set are prepared once for all of its points."""
     numbers = number_splits(splits)
     pairs = list(dict.fromkeys((p.task, p.dataset, p.variant.name) for p in points))
-    cells = [
-        Cell(recipe, task, dataset, name, split)
-        for split in numbers
-        for task, dataset, name in pairs
-    ]
     if split_by_split:
-        return cells
-    places = {pair: place for place, pair in enumerate(pairs)}
-    # Data set by data set, as its splits are prepared once for all of its points.
-    datasets = list(dict.fromkeys(dataset for _, dataset, _ in pairs))
-    return sorted(
-        cells,
-        key=lambda cell: (
-            datasets.index(cell.dataset),
-            places[cell.task, cell.dataset, cell.method],
-        ),
-    )
+        order = [(pair, split) for split in numbers for pair in pairs]
+    else:
+        datasets = list(dict.fromkeys(dataset for _, dataset, _ in pairs))
+        pairs.sort(key=lambda pair: datasets.index(pair[1]))
+        order = [(pair, split) for pair in pairs for split in numbers]
+    return [Cell(recipe, task, dataset, name, split) for (task, dataset, name), split in order]
+
+
+# Splits of a point together
 
 
 def run_in_groups(numbered: Iterable[tuple[int, Job]]) -> Iterator[Answer]:
-    """A runner for `run_benchmark`: jobs that follow each other and differ in the split alone are
-    trained together."""
+    """A runner for `run_benchmark`: trains consecutive jobs together that differ only in the
+    split."""
 
-    def group_of(pair: tuple[int, Job]) -> tuple[object, ...]:
+    def find_group(pair: tuple[int, Job]) -> tuple[object, ...]:
         job = pair[1]
         return job.recipe, job.task, job.dataset, job.fit_name, job.methods
 
-    desk = Desk()
-    for _, group in groupby(numbered, key=group_of):
+    known = KnownSplits()
+    for _, group in groupby(numbered, key=find_group):
         positions, jobs = zip(*group, strict=True)
-        records = run_together(jobs, desk)
+        records = run_together(jobs, known)
         for position, record in zip(positions, records, strict=True):
             yield Answer(position, [record])
 
 
-class Desk:
-    """Splits of one data set, prepared once for all the points that follow each other."""
+class KnownSplits:
+    """The splits of one data set, read and encoded once for all of its points: on 35,000 rows
+    encoding takes as long as training on a GPU."""
 
     def __init__(self) -> None:
-        from muddle_bench.studies.together import PreparedBags
-
         self._dataset: object = None
         self._problems: dict[int, Problem] = {}
-        self._bags = PreparedBags()
+        self._prepared: dict[object, Any] = {}
 
     def find_problem(self, job: Job, wanted: Input) -> Problem:
         dataset = (job.recipe, job.dataset, job.settings.data_home, wanted)
         if dataset != self._dataset:
             self._dataset = dataset
             self._problems.clear()
-            self._bags.forget()
+            self._prepared.clear()
         if job.split not in self._problems:
             self._problems[job.split] = prepare(job, wanted)
         return self._problems[job.split]
 
-    def prepare_bag(self, job: Job, model: Any, problem: Problem) -> Any:
-        return self._bags.prepare(job.split, clone(model.bag), problem.train, problem.y_train)
+    def prepare_nets(self, split: int, model: Any, X: Any, y: Any) -> Any:
+        """As `model.prepare`; points that differ in other settings share the encoded rows."""
+        config = model.config
+        key = (split, config.task, config.validation_fraction, model.random_state, model.n_nets)
+        if key not in self._prepared:
+            self._prepared[key] = model.prepare(X, y)
+        found = self._prepared[key]
+        return replace(found, job=replace(found.job, config=config))
 
 
 @dataclass(frozen=True)
@@ -178,14 +153,14 @@ class Ready:
     """A job whose nets can be trained."""
 
     place: int
-    model: Any
-    bag: Any  # together.Prepared
+    model: Any  # StudyNets
+    prepared: Any  # study_nets.Prepared
     problem: Problem
 
 
-def run_together(jobs: Sequence[Job], desk: Desk) -> list[Record]:
-    """The record of each job, in order. The seconds of the training are shared out equally."""
-    from muddle.training.spread import torch_threads
+def run_together(jobs: Sequence[Job], known: KnownSplits) -> list[Record]:
+    """The record of each job, in order. Each has an equal share of the seconds of training."""
+    from muddle.core.device import torch_threads
 
     methods = known_methods(jobs[0].settings.plugins)
     (name,) = jobs[0].methods
@@ -194,57 +169,43 @@ def run_together(jobs: Sequence[Job], desk: Desk) -> list[Record]:
     ready: list[Ready] = []
     for place, job in enumerate(jobs):
         try:
-            problem = desk.find_problem(job, method.input)
+            problem = known.find_problem(job, method.input)
         except Exception as error:
             records[place] = end_unprepared(records[place], error)
             continue
         try:
             records[place] = fill_record(records[place], method, methods, problem, job)
             model = method.make(make_request(job, problem))
-            bag = desk.prepare_bag(job, model, problem)
+            prepared = known.prepare_nets(job.split, model, problem.train, problem.y_train)
         except Exception as error:
             records[place] = end(records[place], "failed", explain(error))
             continue
         versions = describe_versions(packages_of(model, method.packages))
         records[place] = replace(records[place], versions=versions)
-        ready.append(Ready(place, model, bag, problem))
+        ready.append(Ready(place, model, prepared, problem))
     settings = jobs[0].settings
-    # As a worker process has them from its environment.
+    # Worker processes have as many threads, from their environment.
     with torch_threads(settings.threads):
         while ready:
-            n_now = count_at_once(ready)
+            # The trainer plans the memory of the device; fitted nets are in that of this machine.
+            totals = accumulate(one.prepared.n_bytes for one in ready)
+            n_now = max(1, sum(total <= MOST_BYTES for total in totals))
             now, ready = ready[:n_now], ready[n_now:]
-            for place, record in _fit_and_answer(method, now, records, settings.device):
+            for place, record in _fit_and_score(method, now, records, settings.device):
                 records[place] = record
     return records
 
 
-def count_at_once(ready: Sequence[Ready]) -> int:
-    """How many of these, from the first on, are fitted in one call: the device's memory is planned
-    by the trainer, but fitted nets lie in that of this machine."""
-    from muddle_bench.studies.together import count_bytes
-
-    totals = accumulate(count_bytes(one.bag) for one in ready)
-    return max(1, sum(total <= MOST_BYTES for total in totals))
-
-
-def _fit_and_answer(
-    method: Method,
-    ready: Sequence[Ready],
-    records: Sequence[Record],
-    device: str,
+def _fit_and_score(
+    method: Method, ready: Sequence[Ready], records: Sequence[Record], device: str
 ) -> Iterator[tuple[int, Record]]:
-    from muddle_bench.studies.together import fit_together
+    from muddle_bench.studies import study_nets
 
     freeze_imports(len(sys.modules))  # as in a worker process
     meter = MemoryMeter(device)
     start = tick()
     try:
-        fit_together(
-            [one.model for one in ready],
-            [one.bag for one in ready],
-            [(one.problem.train, one.problem.y_train) for one in ready],
-        )
+        study_nets.fit_together([one.model for one in ready], [one.prepared for one in ready])
     except Exception as error:
         for one in ready:
             yield one.place, end(records[one.place], "failed", explain(error))
@@ -253,7 +214,39 @@ def _fit_and_answer(
     peaks = meter.read()
     for one in ready:
         fitted = replace(records[one.place], fit_seconds=round(seconds, 6))
-        yield (
-            one.place,
-            answer(method, one.model, one.problem, fitted, meter, peaks, debug=False),
+        record = answer(method, one.model, one.problem, fitted, meter, peaks, debug=False)
+        yield one.place, record
+
+
+# The training record of one net
+
+
+def write_training_record(
+    folder: str | Path,
+    dataset: str = NOISY,
+    *,
+    split: int = 0,
+    data_home: str | Path | None = None,
+    device: str = "cpu",
+    **overrides: Any,
+) -> Path:
+    """Train one net with the settings of the studies, and write its history to a CSV file: data
+    set, iteration, loss, permutation term, validation score and penalty."""
+    from muddle_bench.studies.study_nets import StudyNets, make_config
+
+    data = load(dataset, "published", data_home)
+    if data.task != "regression":
+        raise ValueError(
+            f"a training record needs a regression data set, and {dataset} is for {data.task}. "
+            "`muddle datasets` lists both kinds."
         )
+    rows = split_rows(len(data.y), split).train
+    config = make_config("regression", 2, **{"batch_size": BASE["batch_size"], **overrides})
+    net = StudyNets(config, n_nets=1, random_state=split, device=device)
+    net.fit(data.X.iloc[rows], data.y[rows])
+    history = net.history()
+    history.insert(0, "dataset", dataset)
+    path = Path(folder) / f"{RECORD}.csv"
+    with write_whole(path) as file:
+        file.write(history.to_csv(index=False, lineterminator="\n").encode())
+    return path

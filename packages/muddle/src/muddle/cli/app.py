@@ -125,15 +125,6 @@ NoHeader = Annotated[
         "--no-header", "The first line is a row; the columns are named 0, 1, 2, ...", FILE_PANEL
     ),
 ]
-Runtime = Annotated[
-    Literal["torch", "numpy"],
-    option(
-        "--runtime",
-        "Library that predicts; numpy starts faster, uses the CPU only and gives the same "
-        "predictions.",
-        metavar=None,
-    ),
-]
 TargetColumn = Annotated[
     str | None,
     option(
@@ -296,8 +287,7 @@ def predict(
     chunk_rows: Annotated[
         int, option("--chunk-rows N", "Rows to hold in memory at a time.", min=1)
     ] = 10_000,
-    runtime: Runtime = "torch",
-    device: DeviceName = "auto",
+    device: DeviceName = "cpu",
     separator: Separator = None,
     encoding: Encoding = "utf-8",
     decimal: Decimal = None,
@@ -318,7 +308,7 @@ def predict(
     refuse_overwriting(output, data, model)
     notes = Notes(quiet)
     with notes.take_warnings():
-        file = load_model(model, runtime=runtime, device=device)
+        file = load_model(model, device=device)
     outputs = predicting.Outputs(proba=proba, interval=interval, quantiles=tuple(quantile or ()))
     predicting.check_outputs(outputs, file)
     n_rows = predicting.predict_file(
@@ -347,8 +337,7 @@ def evaluate(
     interval: Annotated[
         float, option("--interval COVERAGE", "Coverage of the intervals to check.")
     ] = 0.9,
-    runtime: Runtime = "torch",
-    device: DeviceName = "auto",
+    device: DeviceName = "cpu",
     separator: Separator = None,
     encoding: Encoding = "utf-8",
     decimal: Decimal = None,
@@ -364,7 +353,7 @@ def evaluate(
     check_source(data)
     notes = Notes(quiet)
     with notes.take_warnings():
-        file = load_model(model, runtime=runtime, device=device)
+        file = load_model(model, device=device)
         result = predicting.evaluate_file(file, data, options, target, interval, notes)
     if as_json:
         print_json(finite({**result, "notes": notes.texts}))
@@ -390,8 +379,7 @@ def explain(
         int, option("--max-rows N", "Rows of DATA to use, drawn at random.", min=2)
     ] = 1000,
     seed: Seed = 0,
-    runtime: Runtime = "torch",
-    device: DeviceName = "auto",
+    device: DeviceName = "cpu",
     separator: Separator = None,
     encoding: Encoding = "utf-8",
     decimal: Decimal = None,
@@ -412,7 +400,7 @@ def explain(
     notes = Notes(quiet)
     found = None
     with notes.take_warnings():
-        file = load_model(model, runtime=runtime, device=device)
+        file = load_model(model, device=device)
         if data is not None:
             found = predicting.explain_file(
                 file, data, options, target, notes, max_rows=max_rows, repeats=repeats, seed=seed

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +48,6 @@ from muddle.tables.read import (
     type_chunk,
     type_column,
 )
-from muddle.tables.target import MIN_ROWS
 from muddle_runtime.whole_file import check_place
 
 if TYPE_CHECKING:
@@ -230,6 +229,8 @@ def _read_target(
         target = chunk.frame[columns.target]
     if chunk.lines is not None:
         target = type_column(target, columns.missing, keep_codes=True)
+    from muddle.tables.target import MIN_ROWS
+
     if len(target) < MIN_ROWS:
         raise DataFormatError(
             f"{table.title} must have at least {MIN_ROWS} rows with a target, got {len(target)}."
@@ -377,7 +378,9 @@ def fit_model(
     seconds = time.perf_counter() - began
     note_findings(estimator, training, notes)
     facts = describe_fit(estimator, training, columns)
-    estimator.origin_ = finite({**facts["origin"], "scores": facts["scores"]})
+    origin = finite({**facts["origin"], "scores": facts["scores"]})
+    model = estimator.model_
+    estimator.model_ = replace(model, training=replace(model.training, origin=origin))
     estimator.save(output)
     if report is not None:
         with notes.take_warnings():
@@ -401,7 +404,7 @@ def watch_fit(*, quiet: bool) -> AbstractContextManager[None]:
     """Within, a fit shows its progress on the standard error."""
     if quiet:
         return nullcontext()
-    from muddle.estimators.progress import watched_by
+    from muddle.estimators.base import watched_by
 
     return watched_by(show_bar if sys.stderr.isatty() else show_lines)
 

@@ -5,7 +5,7 @@ Imports neither torch nor pandas.
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -20,6 +20,9 @@ from muddle.cli.output import (
     print_table,
 )
 from muddle_runtime.parameters import suggest
+
+if TYPE_CHECKING:
+    from muddle_runtime.fitted import FittedModel
 
 MOST_SHOWN = 30  # columns and classes
 SETTINGS = ("preset", "time_limit", "depth", "width", "n_nets")
@@ -43,8 +46,7 @@ class ModelFile:
     importances: Any  # per column, from the fit, or None
     importances_std: Any
     facts: dict[str, Any]  # for `muddle info`
-    contents: Any
-    model: Any = None  # the predictor, once started
+    model: "FittedModel"
 
     @property
     def has_intervals(self) -> bool:
@@ -60,84 +62,90 @@ def read_model_file(path: Path) -> ModelFile:
     if not path.exists():
         beside = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
         raise FileNotFoundError(f"there is no model file {path}.{suggest(path.name, beside)}")
-    from muddle.model_file.contents import read_contents
+    from muddle_runtime.file import read_model
 
-    contents = read_contents(path)
-    header, arrays = contents.header, contents.arrays
-    origin = header["training"].get("origin") or {}
-    decisions = header["preprocessor"]["decisions"]
-    missing = header["preprocessor"]["parameters"]["missing_values"]
+    model = read_model(path)
+    training, table = model.training, model.table
+    origin = training.origin or {}
     aside = (origin.get("target"), origin.get("weight"), *origin.get("dropped", ()))
     file = ModelFile(
         path=path,
-        task=header["task"],
-        estimator=header["estimator"],
-        names=tuple(header["columns"]["names"]),
-        named=bool(header["columns"]["named"]),
-        used=tuple(d["name"] for d in decisions if d["number"] or d["use"]),
+        task=model.task,
+        estimator=model.estimator,
+        names=table.names,
+        named=table.named,
+        used=tuple(table.used),
         numeric=frozenset(
-            d["name"] for d in decisions if d["number"] == "number" and d["use"] is None
+            d.name for d in table.decisions if d.number == "number" and d.levels is None
         ),
-        missing=frozenset(("", *missing)),
+        missing=frozenset(("", *table.missing_values)),
         aside=frozenset(filter(None, aside)),
         target=origin.get("target"),
-        summary=header["training"].get("table"),
-        importances=arrays.get("feature_importances"),
-        importances_std=arrays.get("feature_importances_std"),
+        summary=training.table,
+        importances=training.importances,
+        importances_std=training.importances_std,
         facts={},
-        contents=contents,
+        model=model,
     )
-    return replace(file, facts=_describe(file, header, origin))
+    return replace(file, facts=_describe(file, origin))
 
 
-def load_model(path: Path, *, runtime: Literal["torch", "numpy"], device: str) -> ModelFile:
-    """Read a model file and start its model."""
+def load_model(path: Path, *, device: str) -> ModelFile:
+    """Read a model file to predict on this device; torch is imported for other devices only."""
     file = read_model_file(path)
-    from muddle.model_file.loading import start_model
+    if device == "cpu":
+        return file
+    from muddle.core.device import resolve_device
+    from muddle.estimators.base import torch_library
 
-    return replace(file, model=start_model(file.contents, runtime=runtime, device=device))
+    chosen = resolve_device(device)
+    if chosen.type == "cpu":
+        return file
+    return replace(file, model=file.model.using(torch_library(chosen)))
 
 
-def _describe(file: ModelFile, header: dict[str, Any], origin: dict[str, Any]) -> dict[str, Any]:
-    training = header["training"]
-    decisions = {d["name"]: d for d in header["preprocessor"]["decisions"]}
+def _describe(file: ModelFile, origin: dict[str, Any]) -> dict[str, Any]:
+    from muddle_runtime.file import FORMAT
+
+    model, training = file.model, file.model.training
+    decisions = {decision.name: decision for decision in model.table.decisions}
     columns = []
     for name in file.names:
         decision = decisions.get(name)
         note = "dropped on request"
         if decision is not None:
-            note = f"ignored: {decision['ignored']}" if decision["ignored"] else ""
+            note = f"ignored: {decision.ignored}" if decision.ignored else ""
         columns.append(
             {
                 "column": name,
                 "needed": name in file.used,
-                "holds": decision["kind"] if decision else "",
-                "missing": decision["n_missing"] if decision else 0,
+                "holds": decision.kind if decision else "",
+                "missing": decision.n_missing if decision else 0,
                 "note": note,
             }
         )
     return {
         "model": str(file.path),
         "size": file.path.stat().st_size,
-        "format": header["format"],
-        "created": header["created"],
+        "format": FORMAT,
+        "created": training.created,
         "estimator": file.estimator,
         "task": file.task,
         "target": file.target,
-        "classes": header["target"].get("classes"),
-        "nets": sum(part["n_nets"] for part in header["parts"]),
+        "classes": model.classes_.tolist() if file.task == "classification" else None,
+        "nets": model.n_nets,
         "columns": columns,
         "named": file.named,
-        "parameters": header["parameters"],
+        "parameters": training.parameters,
         "training": {
             "rows": origin.get("rows") or (file.summary or {}).get("rows"),
-            "seconds": training.get("seconds"),
+            "seconds": training.seconds,
             "file": origin.get("file"),
             "weight": origin.get("weight"),
             "dropped": origin.get("dropped", []),
             "scores": origin.get("scores", {}),
         },
-        "versions": header["versions"],
+        "versions": training.versions,
     }
 
 

@@ -61,12 +61,10 @@ Codes = NDArray[np.int64]
 # --- probabilities -------------------------------------------------------------------------------
 
 
-def fit_temperature(
-    scores: FloatArray, codes: Codes, weights: FloatArray | None, smoothing: float = SMOOTHING
-) -> float:
+def fit_temperature(scores: FloatArray, codes: Codes, weights: FloatArray | None) -> float:
     """Temperature with the least log-loss on held-out rows. scores (N, 1 or C), codes (N,)"""
     columns = class_columns(scores)
-    wanted = _smooth_labels(codes, columns.shape[1], len(codes), smoothing)
+    wanted = _smooth_labels(codes, columns.shape[1], len(codes))
 
     def log_loss(log_temperature: float) -> float:
         log_p = log_softmax(columns * np.exp(-log_temperature), axis=1)
@@ -76,13 +74,11 @@ def fit_temperature(
     return float(np.exp(minimize_scalar(log_loss, bounds=bounds, method="bounded").x))
 
 
-def fit_calibration(
-    scores: FloatArray, codes: Codes, weights: FloatArray | None, smoothing: float = SMOOTHING
-) -> Calibration:
+def fit_calibration(scores: FloatArray, codes: Codes, weights: FloatArray | None) -> Calibration:
     """Slopes and biases with the least penalised log-loss. scores (N, 1 or C), codes (N,)
 
-    A weight of 2 counts like the row twice. Scores that do not vary get the class frequencies,
-    smoothed by `smoothing` rows shared evenly among the classes.
+    A weight of 2 counts like the row twice. Scores that do not vary get the smoothed frequencies of
+    the classes.
     """
     _check_rows(scores=scores, codes=codes, weights=weights)
     columns = class_columns(scores)
@@ -94,7 +90,7 @@ def fit_calibration(
         )
     counts = np.ones(len(codes)) if weights is None else weights
     n_rows = float(counts.sum())
-    wanted = _smooth_labels(codes, n_classes, n_rows, smoothing)
+    wanted = _smooth_labels(codes, n_classes, n_rows)
     bias_penalty = BIAS_PENALTY * _correlate(columns, np.eye(n_classes)[codes], counts)
 
     def penalised_loss(parameters: FloatArray) -> tuple[float, FloatArray]:
@@ -123,10 +119,10 @@ def fit_calibration(
     return Calibration(slopes, biases)
 
 
-def _smooth_labels(codes: Codes, n_classes: int, n_rows: float, smoothing: float) -> FloatArray:
+def _smooth_labels(codes: Codes, n_classes: int, n_rows: float) -> FloatArray:
     """Shares of each class that a row should get. (N,) -> (N, C)"""
     labels = np.eye(n_classes)[codes]
-    return np.asarray((n_rows * labels + smoothing / n_classes) / (n_rows + smoothing))
+    return np.asarray((n_rows * labels + SMOOTHING / n_classes) / (n_rows + SMOOTHING))
 
 
 def _correlate(columns: FloatArray, labels: FloatArray, counts: FloatArray) -> float:

@@ -127,6 +127,7 @@ class _Predictor:
         device: torch.device,
     ) -> None:
         self._members, self._n_rows = members, len(rows)
+        self._sources = [member.views[0].sources for member, _ in members]
         self._nets = [_list_nets(member, matrix[rows], rows, device) for member, _ in members]
 
     @torch.inference_mode()
@@ -137,8 +138,9 @@ class _Predictor:
         none = np.zeros(0, dtype=np.int64)
         features, shuffle = (none if array is None else array for array in (features, shuffle))
         predicted: FloatArray = np.zeros((self._n_rows, 1))
-        for (member, share), nets in zip(self._members, self._nets, strict=True):
-            changed = np.flatnonzero(np.isin(member.views[0].sources, features))
+        parts = zip(self._members, self._sources, self._nets, strict=True)
+        for (member, share), sources, nets in parts:
+            changed = np.flatnonzero(np.isin(sources, features))
             total = np.zeros((self._n_rows, member.head.shape[2]))
             count = np.zeros((self._n_rows, 1))
             for net in nets:

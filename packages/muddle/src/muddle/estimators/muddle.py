@@ -219,7 +219,9 @@ class Flagship(Estimator):
             spread=spread,
             training=replace(training, importances=importances, importances_std=deviations),
         )
-        self._out_of_fold, self._out_of_fold_details = fit.scatter(out_of_fold), details
+        # Read by properties, which explain why they are missing in a model from a file.
+        self.__dict__["out_of_fold_"] = fit.scatter(out_of_fold)
+        self.__dict__["out_of_fold_details_"] = details
         return self
 
     # --- the fitted model ------------------------------------------------------------------------
@@ -230,34 +232,35 @@ class Flagship(Estimator):
         return self._frame("leaderboard")
 
     @property
-    def feature_importances_(self) -> FloatArray | None:
+    def feature_importances_(self) -> Any:
         """Rise of the out-of-fold error when a column is shuffled, mean over repeats."""
         return self._fitted().training.importances
 
     @property
-    def feature_importances_std_(self) -> FloatArray | None:
+    def feature_importances_std_(self) -> Any:
         """Deviation of the importances over repeats."""
         return self._fitted().training.importances_std
 
     @property
     def out_of_fold_(self) -> FloatArray:
         """Predictions of the training rows by nets that had not seen them."""
-        self._check_training_rows("out_of_fold_")
-        return self._out_of_fold
+        found: FloatArray = self._get_training_rows("out_of_fold_")
+        return found
 
     @property
     def out_of_fold_details_(self) -> OutOfFold:
         """Targets and weights to compare `out_of_fold_` with."""
-        self._check_training_rows("out_of_fold_details_")
-        return self._out_of_fold_details
+        found: OutOfFold = self._get_training_rows("out_of_fold_details_")
+        return found
 
-    def _check_training_rows(self, name: str) -> None:
+    def _get_training_rows(self, name: str) -> Any:
         self._fitted()
-        if "_out_of_fold" not in self.__dict__:
+        if name not in self.__dict__:
             raise AttributeError(
                 f"{name} is not there, because the model was loaded from a file, which holds no "
                 "training rows. Use the estimator that was fitted, or pass new rows to predict."
             )
+        return self.__dict__[name]
 
     def _configs(self) -> list[Plan]:
         """The plan for a small table with a long tail, which records of the benchmark keep."""

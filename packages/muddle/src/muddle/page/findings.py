@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from muddle.page.html import format_share, list_names
 from muddle.tables.summarise import read_named, to_floats
-from muddle.tables.target import check_target
 from muddle_runtime.columns import Column, FloatArray, as_levels, guess_form, is_missing, read_table
 
 if TYPE_CHECKING:
@@ -74,11 +73,14 @@ def find_in_table(
         The fitted one (`preprocessor_` of a model). The columns it ignores are then reported as
         such, and not examined otherwise.
     """
+    # Here, not above: drift is found without scikit-learn.
+    from muddle.tables.target import check_target
+
     table = read_table(X, OWNER)
     numeric = task == "regression"
     target = check_target(y, table.n_rows, OWNER, multi_output=numeric, y_numeric=numeric)
     used = table.names if preprocessor is None else preprocessor.plan_.used
-    gap_texts = [""] if preprocessor is None else preprocessor.missing_values
+    gap_texts = ("",) if preprocessor is None else tuple(preprocessor.missing_values)
     columns = [read_named(table, name, gap_texts) for name in used]
     if numeric:
         about_target = find_outliers(target)

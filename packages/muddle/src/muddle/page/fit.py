@@ -59,8 +59,10 @@ from muddle.page.html import (
 from muddle.scores import expected_calibration_error
 from muddle.tables.target import check_target
 from muddle_runtime.columns import FloatArray, read_table
+from muddle_runtime.fitted import FittedModel
 from muddle_runtime.intervals import Conformal, rows_needed
-from muddle_runtime.summary import Summary, check_summary
+from muddle_runtime.labels import NumberTarget
+from muddle_runtime.summary import Summary
 from muddle_runtime.whole_file import check_place, write_whole
 
 SMALLEST = 1e-15  # a probability of 0 would have an infinite loss
@@ -297,17 +299,19 @@ def gather_facts(estimator: Any, X: Any, y: Any) -> Facts:
     This function and its four helpers below are the only code of the page that reads an estimator.
     """
     check_is_fitted(estimator)
-    known = vars(estimator)
-    kind = type(estimator).__name__
-    preprocessor = estimator.preprocessor_
-    task: Task = "classification" if hasattr(estimator, "classes_") else "regression"
-    flagship = hasattr(estimator, "mixture_")
-    labels = tuple(estimator.classes_.tolist()) if task == "classification" else ()
-    n_outputs = 1 if labels else len(estimator.target_scale_.mean)
+    model: FittedModel = estimator.model_
+    kind, task, preprocessor = model.estimator, model.task, estimator.preprocessor_
+    flagship = model.selection is None
+    labels: tuple[Any, ...] = ()
+    n_outputs = 1
+    if isinstance(model.target, NumberTarget):
+        n_outputs = len(model.target.scale.mean)
+    else:
+        labels = tuple(model.classes_.tolist())
 
     table = target = None
     if X is not None:
-        table = preprocessor._match(read_table(X, kind), kind)
+        table = model.table.match(read_table(X, kind), kind)
     elif y is not None:
         raise ValueError("X and y must be given together, got y alone. Pass X as well.")
     if table is not None and y is not None:
@@ -315,16 +319,12 @@ def gather_facts(estimator: Any, X: Any, y: Any) -> Facts:
         target = check_target(y, table.n_rows, kind, multi_output=numeric, y_numeric=numeric)
     target_names = _name_targets(y, n_outputs)
 
-    summary = known.get("table_summary_")
-    if summary is not None:
-        size = {"n_classes": len(labels)} if labels else {"n_outputs": n_outputs}
-        summary = check_summary(summary, **size)
-    importances = known.get("feature_importances_")
-    if importances is not None:
-        deviations = estimator.feature_importances_std_
-        importances = pd.DataFrame({"value": importances, "deviation": deviations})
-        if not np.isfinite(importances["value"]).all():
-            importances = None
+    training = model.training
+    importances = None
+    if training.importances is not None and np.isfinite(training.importances).all():
+        importances = pd.DataFrame(
+            {"value": training.importances, "deviation": training.importances_std}
+        )
     if flagship:
         score_name = "AUC" if labels else "R²"
         board = estimator.leaderboard_
@@ -334,24 +334,27 @@ def gather_facts(estimator: Any, X: Any, y: Any) -> Facts:
     else:
         score_name = SCORE_NAMES.get(estimator.validation_metric_, estimator.validation_metric_)
         board, history = _read_nets(estimator)
-    numbers = _gather_numbers(estimator, target_names) if "_interval_rows" in known else ()
+    numbers: tuple[Numbers, ...] = ()
     classes = None
-    if "_codes" in known:
-        probabilities = estimator.out_of_fold_[estimator._rows]
+    details = getattr(estimator, "out_of_fold_details_", None)  # not of a model from a file
+    if details is not None and labels:
+        probabilities = estimator.out_of_fold_[details.rows]
         names = tuple(str(label) for label in labels)
-        classes = Classes(names, probabilities, estimator._codes, estimator._weights)
+        classes = Classes(names, probabilities, details.target, details.weights)
+    elif details is not None:
+        numbers = _gather_numbers(estimator, target_names)
 
     if target is not None:
         findings = find_in_table(table, target, task=task, preprocessor=preprocessor)
     else:
-        findings = _find_in_summary(summary, labels) + find_ignored(preprocessor)
+        findings = _find_in_summary(training.table, labels) + find_ignored(preprocessor)
     return Facts(
         kind=kind,
         parameters=repr(estimator),
         task=task,
         flagship=flagship,
-        seconds=known.get("fit_seconds_"),
-        summary=summary,
+        seconds=training.seconds,
+        summary=training.table,
         columns=preprocessor.describe().rename_axis("column").reset_index(),
         used=tuple(preprocessor.plan_.used),
         target_names=target_names,
@@ -377,13 +380,13 @@ def _name_targets(y: Any, n_outputs: int) -> tuple[str, ...]:
 
 
 def _gather_numbers(estimator: Any, names: tuple[str, ...]) -> tuple[Numbers, ...]:
-    rows = estimator._interval_rows
-    target = estimator._target.reshape(len(rows), -1)
-    predicted = estimator.out_of_fold_[rows].reshape(len(rows), -1)
-    spread = estimator._out_of_fold_spread * estimator.target_scale_.deviation
-    weights, conformal = estimator._interval_weights, estimator._conformal
+    details = estimator.out_of_fold_details_
+    n_rows = len(details.rows)
+    target = details.target.reshape(n_rows, -1)
+    predicted = estimator.out_of_fold_[details.rows].reshape(n_rows, -1)
+    spread, conformal = details.spread, estimator.model_.spread.conformal
     return tuple(
-        Numbers(name, target[:, i], predicted[:, i], spread[:, i], weights, conformal[i])
+        Numbers(name, target[:, i], predicted[:, i], spread[:, i], details.weights, conformal[i])
         for i, name in enumerate(names)
     )
 

@@ -1,0 +1,317 @@
+"""Load a data set by its name, or any table from a file: features, target, task and origin."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from muddle.errors import DataFormatError, MissingPackageError
+from muddle.tables.read import (
+    Task,
+    check_column,
+    check_source,
+    guess_task,
+    mark_gaps,
+    note_near_numbers,
+    type_columns,
+)
+from muddle.tables.read import is_numeric as is_number
+from muddle_bench.data.catalogue import (
+    OWN_CATALOGUE,
+    Entry,
+    built_in,
+    find_entry,
+    is_separator,
+    read_all,
+)
+from muddle_bench.data.download import find_data_home, locate, require
+from muddle_bench.data.published import build_published, check_without, transform_target
+from muddle_bench.data.text_files import read_fields, read_first_line
+from muddle_runtime.parameters import check_choice, suggest
+
+Recipe = Literal["clean", "published"]
+READERS = {".parquet": "read_parquet", ".feather": "read_feather"}  # functions of pandas
+
+
+@dataclass(frozen=True)
+class Meta:
+    """Origin of a data set, and what was done to its table."""
+
+    id: str
+    title: str
+    target: str
+    recipe: Recipe
+    source: str
+    page: str
+    licence: str
+    n_rows: int
+    n_features: int
+    dropped: dict[str, str]  # column: why it is not a feature
+    notes: list[str]
+    classes: tuple[Any, ...] = ()  # empty in regression
+
+
+class Dataset(NamedTuple):
+    """Features, target, task and origin of one table; it unpacks as `X, y, task, meta`."""
+
+    X: pd.DataFrame
+    y: NDArray[Any]
+    task: Task
+    meta: Meta
+
+    def __repr__(self) -> str:
+        return (
+            f"<Dataset {self.meta.id!r}: {self.task}, {self.meta.n_rows} rows, "
+            f"{self.meta.n_features} features, {self.meta.recipe}>"
+        )
+
+
+def load_dataset(
+    name: str,
+    recipe: Recipe = "clean",
+    data_home: str | Path | None = None,
+    *,
+    without: str | Iterable[str] = (),
+) -> Dataset:
+    """Load the data set of that name; its file is downloaded if it is absent.
+
+    "clean" gives the raw columns with gaps as NaN: encode and scale them on training rows.
+    "published" rebuilds the matrix that the paper's authors worked with, errors included;
+    `without` names quirks to leave out, as `without=["index-row", "scaled-twice"]`.
+    """
+    check_choice("recipe", recipe, get_args(Recipe))
+    home = find_data_home(data_home)
+    entry = find_entry(name, home)
+    if recipe == "published" and name not in built_in():
+        raise ValueError(
+            f"recipe='published' is for the data sets of the paper, got {name!r} from "
+            f"{home / OWN_CATALOGUE}. Pass recipe='clean'."
+        )
+    without = _as_tuple(without)
+    if without and recipe == "clean":
+        raise ValueError("without is for recipe='published': the clean recipe has no quirks.")
+    check_without(entry, without)
+    path = require(entry, home)
+    if recipe == "clean":
+        return _load_clean(entry, path)
+    return _load_published(entry, path, without)
+
+
+def load_table(
+    path: str | Path,
+    target: str | int,
+    *,
+    task: Task | None = None,
+    separator: str | None = None,
+    missing: str | Iterable[str] = ("?",),
+    drop: str | Iterable[str] = (),
+    encoding: str = "utf-8-sig",
+) -> Dataset:
+    """Load a table from a CSV, TSV, Parquet or Feather file; text files may be gzipped.
+
+    Separator and task are guessed unless given, and the notes in `meta` name the guesses. If the
+    file has no header, name the target by its position.
+    """
+    path = Path(path).expanduser()
+    check_source(str(path))
+    if task is not None:
+        check_choice("task", task, get_args(Task))
+    if separator is not None and not is_separator(separator):
+        raise ValueError(
+            f"separator must be one character, ' ' for any run of blanks, got {separator!r}."
+        )
+    entry = Entry(
+        id=path.name,
+        file=str(path),
+        target=str(target),
+        title=path.name,
+        task=task,
+        separator=separator,
+        missing=_as_tuple(missing),
+        drop={name: "on request" for name in _as_tuple(drop)},
+        encoding=encoding,
+    )
+    if not _is_typed(path) and entry.target.isdigit():
+        entry = replace(entry, header=entry.target in read_first_line(path, entry))
+    return _load_clean(entry, path)
+
+
+def read_typed(path: Path) -> pd.DataFrame:
+    """Read a Parquet or Feather file, whose columns have types already."""
+    try:
+        table: pd.DataFrame = getattr(pd, READERS[path.suffix.lower()])(path)
+    except ImportError as error:
+        raise MissingPackageError(
+            f"reading {path.name} needs the package pyarrow: pip install pyarrow."
+        ) from error
+    except (ValueError, OSError) as error:  # pyarrow's own errors are among them
+        kind = path.suffix[1:].capitalize()
+        raise DataFormatError(f"{path} cannot be read as a {kind} file: {error}.") from error
+    if not len(table):
+        raise DataFormatError(f"{path} must hold rows, but there are none.")
+    return table.set_axis([str(name) for name in table.columns], axis=1)
+
+
+def list_datasets(data_home: str | Path | None = None) -> pd.DataFrame:
+    """All data sets: name, title, task, size in the paper, whether the file is present, source."""
+    home = find_data_home(data_home)
+    rows = [
+        {
+            "id": entry.id,
+            "title": entry.title,
+            "task": entry.task,
+            "n": entry.n_published,
+            "d": entry.d_published,
+            "present": locate(entry, home) is not None,
+            "source": entry.source,
+        }
+        for entry in read_all(home).values()
+    ]
+    return pd.DataFrame(rows).astype({"n": "Int64", "d": "Int64"})
+
+
+def _load_published(entry: Entry, path: Path, without: tuple[str, ...]) -> Dataset:
+    fields = read_fields(path, entry, strip=False)
+    table, notes = _drop_rows_without_target(fields.table, entry, path, markers=("NA",))
+    matrix = build_published(table, entry, without)
+    if entry.mismatch:
+        notes.append(entry.mismatch)
+    notes += [f"without the quirk {name!r}" for name in without]
+    assert entry.task is not None  # stated for every built-in data set
+    return _assemble(
+        matrix.features, matrix.target, entry, entry.task, "published", matrix.dropped, notes
+    )
+
+
+def _load_clean(entry: Entry, path: Path) -> Dataset:
+    notes = [entry.note] if entry.note else []
+    if _is_typed(path):
+        table = mark_gaps(read_typed(path), entry.missing).reset_index(drop=True)
+    else:
+        fields = read_fields(path, entry)
+        table = type_columns(fields.table, entry.missing)
+        if entry.separator is None:
+            notes.append(f"separator guessed: {fields.separator!r}")
+        if not (fields.has_names or entry.columns):
+            notes.append("no header: columns are named by their position")
+        if fields.n_blank:
+            notes.append(f"{fields.n_blank} blank records left out")
+    dropped = {**entry.drop, **entry.leaks}
+    for name in dropped:
+        check_column(name, table.columns, path, "every column to drop")
+    table, row_notes = _drop_rows_without_target(table, entry, path)
+    features = table.drop(columns=[entry.target, *dropped])
+    if not features.shape[1]:
+        raise DataFormatError(f"{path} must have a column besides the target and those dropped.")
+    task, task_notes = _settle_task(table[entry.target], entry)
+    notes += row_notes + task_notes + note_near_numbers(table.drop(columns=list(dropped)))
+    if task == "classification":
+        target = _read_classes(table[entry.target], entry, path)
+    else:
+        target, target_notes = _read_numbers(table[entry.target], entry, path)
+        notes += target_notes
+    return _assemble(features, target, entry, task, "clean", dropped, notes)
+
+
+def _assemble(
+    features: pd.DataFrame,
+    target: NDArray[Any],
+    entry: Entry,
+    task: Task,
+    recipe: Recipe,
+    dropped: dict[str, str],
+    notes: list[str],
+) -> Dataset:
+    meta = Meta(
+        id=entry.id,
+        title=entry.title,
+        target=entry.target,
+        recipe=recipe,
+        source=entry.source,
+        page=entry.page,
+        licence=entry.licence,
+        n_rows=features.shape[0],
+        n_features=features.shape[1],
+        dropped=dropped,
+        notes=notes,
+        classes=tuple(np.unique(target).tolist()) if task == "classification" else (),
+    )
+    return Dataset(X=features, y=target, task=task, meta=meta)
+
+
+def _drop_rows_without_target(
+    table: pd.DataFrame, entry: Entry, path: Path, markers: tuple[str, ...] = ()
+) -> tuple[pd.DataFrame, list[str]]:
+    check_column(entry.target, table.columns, path, "target")
+    target = table[entry.target]
+    present = target.notna() & ~target.isin(["", *markers])
+    n_absent = int((~present).sum())
+    if n_absent == len(table):
+        raise DataFormatError(
+            f"{path} must have targets, but column {entry.target!r} has only gaps."
+        )
+    if not n_absent:
+        return table, []
+    note = f"{n_absent} of {len(table)} rows left out: they have no {entry.target!r}"
+    return table[present].reset_index(drop=True), [note]
+
+
+def _settle_task(target: "pd.Series[Any]", entry: Entry) -> tuple[Task, list[str]]:
+    """The task of the entry, else a guess from the target; notes on the guess."""
+    if entry.task is not None:
+        return entry.task, []
+    task, reason = guess_task(target)
+    note = f"task guessed: {task}, {reason}"
+    if task == "classification" and is_number(target):
+        note += "; if they are a quantity, state task='regression'"
+    return task, [note]
+
+
+def _read_classes(target: "pd.Series[Any]", entry: Entry, path: Path) -> NDArray[Any]:
+    """Class labels; with `binary`, that class and the rest."""
+    labels = np.asarray(target.tolist())
+    if entry.binary is None:
+        return labels
+    names = labels.astype(str)
+    if entry.binary not in names:
+        raise DataFormatError(
+            f"binary must be a class in column {entry.target!r} of {path}, got {entry.binary!r}."
+            f"{suggest(entry.binary, np.unique(names).tolist())}"
+        )
+    return np.where(names == entry.binary, entry.binary, f"not {entry.binary}")
+
+
+def _read_numbers(
+    target: "pd.Series[Any]", entry: Entry, path: Path
+) -> tuple[NDArray[np.float64], list[str]]:
+    """The target as numbers, transformed as the entry says; notes on the transform."""
+    numbers = pd.to_numeric(target.astype(object), errors="coerce")
+    if numbers.isna().any():
+        example = target[numbers.isna()].iloc[0]
+        raise DataFormatError(
+            f"the target {entry.target!r} of {path} must be numbers in regression, got "
+            f"{example!r}. Name it in missing if it marks a gap, or set task='classification'."
+        )
+    values = numbers.to_numpy(dtype=float)
+    if entry.transform == "none":
+        return values, []
+    lowest = 0.0 if entry.transform == "log" else -1.0
+    if values.min() <= lowest:
+        raise DataFormatError(
+            f"the target {entry.target!r} of {path} must be above {lowest:g} for "
+            f"transform='{entry.transform}', got {values.min():g}. Leave out the transform."
+        )
+    inside = entry.target if entry.transform == "log" else f"1 + {entry.target}"
+    return transform_target(values, entry), [f"the target is log({inside})"]
+
+
+def _is_typed(path: Path) -> bool:
+    return path.suffix.lower() in READERS
+
+
+def _as_tuple(names: str | Iterable[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(str(name) for name in names)

@@ -1,0 +1,130 @@
+"""Our methods: the flagship's presets, and the published variants of MLR with the settings of the
+paper and of the released code; three fits serve the nine variants of each."""
+
+import copy
+from functools import partial
+from typing import Any, Literal
+
+from muddle_bench.methods.method import Method, Request
+
+Source = Literal["paper", "released"]
+Preset = Literal["fast", "default", "best"]
+
+SETTINGS: dict[Source, tuple[str, str]] = {  # family and origin
+    "released": ("MLR", "settings of the authors' released code"),
+    "paper": ("MLR-paper", "settings of the paper's text"),
+}
+
+PRESETS: dict[Preset, tuple[str, str]] = {  # name and title
+    "default": ("muddle", "weighted pool of cross-fitted MLR nets"),
+    "fast": ("muddle-fast", "the same with two configurations in half the steps"),
+    "best": ("muddle-best", "the same with more rounds of cross-fitting"),
+}
+
+
+def make_flagship(request: Request, preset: Preset) -> Any:
+    """The flagship; it takes torch's number of threads, which the worker process sets."""
+<<<<<<< .merge_file_8hy3Uf
+    from muddle import MuddleClassifier, MuddleRegressor
+
+    kind = MuddleRegressor if request.task == "regression" else MuddleClassifier
+    return kind(preset=preset, random_state=request.seed, device=request.device)
+
+
+def make_ensemble(request: Request, settings: Source) -> Any:
+    """Ten nets each of depth 1 and 2, which serve seven methods."""
+    from muddle import EnsMLRClassifier, EnsMLRRegressor
+
+    kind = EnsMLRRegressor if request.task == "regression" else EnsMLRClassifier
+    return kind.preset(
+        "ens-mlr", settings=settings, random_state=request.seed, device=request.device
+    )
+
+
+def make_single(request: Request, settings: Source, depth: int) -> Any:
+    from muddle import MLRClassifier, MLRRegressor
+=======
+    kind = _find_class("Muddle", request)
+    return kind(preset=preset, random_state=request.seed, device=request.device)
+
+
+def make_mlr(request: Request, settings: Source, prefix: str, preset: str) -> Any:
+    """An estimator of MLR; "ens-mlr" has ten nets each of depth 1 and 2, for seven methods."""
+    kind = _find_class(prefix, request)
+    return kind.preset(preset, settings=settings, random_state=request.seed, device=request.device)
+
+
+def _find_class(prefix: str, request: Request) -> Any:
+    import muddle
+>>>>>>> .merge_file_57irwp
+
+    kind = "Regressor" if request.task == "regression" else "Classifier"
+    return getattr(muddle, prefix + kind)
+
+
+def first_of_depth(model: Any, depth: int) -> Any:
+    """The first net of that depth."""
+    return model.subset(_positions(model, depth)[:1])
+
+
+def all_of_depth(model: Any, depth: int) -> Any:
+    return model.subset(_positions(model, depth))
+
+
+def choose(model: Any, select: str) -> Any:
+    """The same nets with another choice among them."""
+    return copy.copy(model).set_params(select=select)
+
+
+def _positions(model: Any, depth: int) -> list[int]:
+    board = model.leaderboard_
+    positions: list[int] = board.loc[board["depth"] == depth, "net"].tolist()
+    if not positions:
+        raise ValueError(
+            f"no net of depth {depth} reached a finite loss, so there is none to predict with."
+        )
+    return positions
+
+
+def _methods(settings: Source) -> list[Method]:
+    family, source = SETTINGS[settings]
+    make = partial(make_mlr, settings=settings, prefix="EnsMLR", preset="ens-mlr")
+    answers = {
+        "mlr-1": (partial(first_of_depth, depth=1), "one net of one hidden layer"),
+        "mlr-2": (partial(first_of_depth, depth=2), "one net of two hidden layers"),
+        "bag-mlr-1": (partial(all_of_depth, depth=1), "mean of ten nets of one hidden layer"),
+        "bag-mlr-2": (partial(all_of_depth, depth=2), "mean of ten nets of two hidden layers"),
+        "ens-mlr": (None, "mean of ten nets each of one and two hidden layers"),
+        "best-mlr": (partial(choose, select="best"), "of these twenty the best in validation"),
+        "top5-mlr": (partial(choose, select="top"), "mean of the five best in validation"),
+    }
+    shared = [
+        Method(
+            f"{name}-{settings}",
+            family,
+            make,
+            title=f"{title}; {source}",
+            input="table",
+            fit_name=f"ens-mlr-{settings}",
+            answer=answer,
+        )
+        for name, (answer, title) in answers.items()
+    ]
+    deep = [
+        Method(
+            f"mlr-{depth}-{settings}",
+            family,
+            partial(make_mlr, settings=settings, prefix="MLR", preset=f"mlr-{depth}"),
+            title=f"one net of {depth} hidden layers; {source}",
+            input="table",
+        )
+        for depth in (3, 4)
+    ]
+    return shared + deep
+
+
+FLAGSHIP = [
+    Method(name, "Flagship", partial(make_flagship, preset=preset), title=title, input="table")
+    for preset, (name, title) in PRESETS.items()
+]
+OUR_METHODS = FLAGSHIP + [method for settings in SETTINGS for method in _methods(settings)]

@@ -1,0 +1,299 @@
+"""Estimators around packages that scikit-learn's conventions do not fit: frames with categories
+for the boosting packages and pytabkit, MARS by R's earth, fastai's tabular net."""
+
+import importlib
+import random
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from muddle.errors import MissingPackageError
+from muddle_bench.methods.method import Request
+
+GAP = "<gap>"  # the level of a gap, for a model that wants text without gaps
+NUMBERS = np.dtype("<f8")  # as R reads them
+EARTH = Path(__file__).with_name("earth.R")
+TARGET = "target"
+
+
+def wrap(model: Any, request: Request, **options: Any) -> "CategoricalFrame":
+    """The model behind a CategoricalFrame with these options."""
+    kind = CategoricalFrame if request.task == "regression" else CategoricalFrameClassifier
+    return kind(model, categorical=request.categorical, **options)
+
+
+class CategoricalFrame(BaseEstimator):
+    """Passes a table to a model that encodes categories itself; numbers keep their gaps.
+
+    Parameters
+    ----------
+    model : estimator
+        Takes a pandas frame.
+    categorical : tuple of str, default=()
+        Columns of levels, besides all columns that hold neither numbers nor dates.
+    style : {"category", "text"}, default="category"
+        "category": pandas categories, in which levels that `fit` has not seen are gaps; "text":
+        text with a level for gaps, and the columns named in `cat_features`, as for CatBoost.
+    max_levels : int or None, default=None
+        Number of levels to keep per column, the most frequent; the others are gaps. None: all.
+    fill_gaps : bool, default=False
+        Fill gaps of numbers with the median, and add a 0/1 column for gaps if `fit` has any.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        categorical: tuple[str, ...] = (),
+        style: Literal["category", "text"] = "category",
+        max_levels: int | None = None,
+        fill_gaps: bool = False,
+    ) -> None:
+        self.model = model
+        self.categorical = categorical
+        self.style = style
+        self.max_levels = max_levels
+        self.fill_gaps = fill_gaps
+
+    def fit(self, X: Any, y: Any) -> Self:
+        columns = _read_columns(X)
+        is_text = [one.name in self.categorical or not _holds_numbers(one) for one in columns]
+        self.levels_ = {
+            place: _learn_levels(columns[place], self.max_levels)
+            for place in np.flatnonzero(is_text).tolist()
+        }
+        self.medians_ = {
+            place: _learn_median(columns[place])
+            for place in (np.flatnonzero(np.invert(is_text)).tolist() if self.fill_gaps else ())
+        }
+        self.marked_ = [place for place in self.medians_ if columns[place].isna().any()]
+        names = [_name(place) for place in self.levels_]
+        extra = {"cat_features": names} if self.style == "text" else {}
+        self.model_ = clone(self.model).fit(self._encode(columns), np.asarray(y), **extra)
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        # CatBoost gives classes as one column where there are more than two.
+        return np.asarray(self.model_.predict(self._encode(_read_columns(X)))).reshape(-1)
+
+    def _encode(self, columns: list[Any]) -> pd.DataFrame:
+        # New names: LightGBM and XGBoost refuse some characters.
+        encoded = {
+            _name(place): self._encode_column(place, one) for place, one in enumerate(columns)
+        }
+        marks = {
+            f"{_name(place)}_gap": columns[place].isna().astype(float) for place in self.marked_
+        }
+        return pd.DataFrame(encoded | marks)
+
+    def _encode_column(self, place: int, column: Any) -> Any:
+        if place not in self.levels_:
+            numbers = _to_numbers(column)
+            return numbers.fillna(self.medians_[place]) if self.fill_gaps else numbers
+        texts = _to_texts(column)
+        if self.style == "text":
+            return texts.fillna(GAP)
+        known = texts.where(texts.isin(self.levels_[place]))
+        return known.astype(pd.CategoricalDtype(self.levels_[place]))
+
+
+class CategoricalFrameClassifier(CategoricalFrame):
+    """A CategoricalFrame for classifiers with probabilities."""
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        return np.asarray(self.model_.predict_proba(self._encode(_read_columns(X))), np.float64)
+
+
+def _read_columns(X: Any) -> list[Any]:
+    frame = X if isinstance(X, pd.DataFrame) else pd.DataFrame(np.asarray(X))
+    return [frame.iloc[:, place] for place in range(frame.shape[1])]
+
+
+def _name(place: int) -> str:
+    return f"x{place}"
+
+
+def _holds_numbers(column: Any) -> bool:
+    types = pd.api.types
+    return bool(types.is_numeric_dtype(column) or types.is_datetime64_any_dtype(column))
+
+
+def _to_numbers(column: Any) -> Any:
+    if pd.api.types.is_datetime64_any_dtype(column):
+        return (column - pd.Timestamp(0, tz=column.dt.tz)) / pd.Timedelta(days=1)
+    return column.astype(np.float64)
+
+
+def _learn_median(column: Any) -> float:
+    """Median of a column; 0 if it has only gaps."""
+    numbers = _to_numbers(column).dropna()
+    return float(numbers.median()) if len(numbers) > 0 else 0.0
+
+
+def _to_texts(column: Any) -> Any:
+    return column.astype(object).map(str, na_action="ignore")
+
+
+def _learn_levels(column: Any, max_levels: int | None) -> list[str]:
+    """The most frequent levels of a column, sorted."""
+    counts = _to_texts(column).value_counts().sort_index()
+    kept = counts.sort_values(ascending=False, kind="stable").index[:max_levels]
+    return sorted(kept)
+
+
+class EarthRegressor(RegressorMixin, BaseEstimator):
+    """Multivariate adaptive regression splines with the defaults of earth(x, y).
+
+    Every call starts a new R process; the fitted model is kept as the bytes of R's file.
+    """
+
+    def fit(self, X: Any, y: Any) -> Self:
+        X, y = validate_data(self, X, y, y_numeric=True, dtype=NUMBERS)
+        with TemporaryDirectory(prefix="muddle-earth-") as name:
+            folder = Path(name)
+            _write(folder / "y", y)
+            _run_r("fit", folder, X)
+            self.model_ = (folder / "model.rds").read_bytes()
+        return self
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=NUMBERS)
+        with TemporaryDirectory(prefix="muddle-earth-") as name:
+            folder = Path(name)
+            (folder / "model.rds").write_bytes(self.model_)
+            _run_r("predict", folder, X)
+            return np.fromfile(folder / "predicted", NUMBERS).astype(np.float64)
+
+
+def _write(path: Path, numbers: NDArray[Any]) -> None:
+    path.write_bytes(np.ascontiguousarray(numbers, NUMBERS).tobytes())
+
+
+def _run_r(command: str, folder: Path, X: NDArray[Any]) -> None:
+    if shutil.which("Rscript") is None:
+        raise MissingPackageError(
+            "MARS needs R, and there is no Rscript on the path. Install R and in it "
+            "install.packages('earth')."
+        )
+    _write(folder / "x", X)
+    line = ["Rscript", str(EARTH), command, str(folder), *map(str, X.shape)]
+    answer = subprocess.run(line, capture_output=True, text=True, errors="replace")
+    if answer.returncode != 0:
+        message = " ".join(answer.stderr.split()) or f"exit code {answer.returncode}, no message"
+        raise RuntimeError(f"R's earth could not {command}: {message}")
+
+
+class FastaiNet(BaseEstimator):
+    """Two hidden layers with batch normalisation; one cycle of learning rates, no early stop.
+
+    fastai draws from the global generators of Python, NumPy and torch; a fit seeds and restores
+    them.
+    """
+
+    def __init__(self, *, n_epochs: int = 200, batch_size: int = 64, random_state: int = 0) -> None:
+        self.n_epochs = n_epochs
+        self.batch_size = batch_size
+        self.random_state = random_state
+
+    def _train(self, X: NDArray[Any], targets: NDArray[Any], block: str, **options: Any) -> None:
+        import torch
+        from fastai.data import block as blocks
+        from fastai.data.transforms import RandomSplitter
+        from fastai.tabular.core import TabularPandas
+        from fastai.tabular.learner import tabular_learner
+
+        # Importing them gives every learner no_bar and fit_one_cycle.
+        for module in ("progress", "schedule"):
+            importlib.import_module(f"fastai.callback.{module}")
+        names = [f"x{place}" for place in range(X.shape[1])]
+        frame = pd.DataFrame(X, columns=names).assign(**{TARGET: targets})
+        with _seeded(self.random_state):
+            splits = RandomSplitter(valid_pct=0.2)(range(len(frame)))
+            table = TabularPandas(
+                frame,
+                procs=[],
+                cat_names=[],
+                cont_names=names,
+                y_names=TARGET,
+                y_block=getattr(blocks, block)(**options),
+                splits=splits,
+            )
+            # fastai leaves out the last, incomplete batch, which may be the only one.
+            batch_size = min(self.batch_size, len(splits[0]))
+            loaders = table.dataloaders(bs=batch_size, device=torch.device("cpu"))
+            learner = tabular_learner(loaders)
+            with learner.no_bar(), learner.no_logging():
+                learner.fit_one_cycle(self.n_epochs)
+        self.net_ = learner.model.eval()
+
+    def _output(self, X: Any) -> Any:
+        import torch
+
+        check_is_fitted(self)
+        numbers = torch.from_numpy(validate_data(self, X, reset=False, dtype=np.float32))
+        no_levels = torch.empty(len(numbers), 0, dtype=torch.long)
+        with torch.inference_mode():
+            return self.net_(no_levels, numbers).double()
+
+
+class FastaiRegressor(RegressorMixin, FastaiNet):
+    """The net for numbers, with the mean square as its loss."""
+
+    def fit(self, X: Any, y: Any) -> Self:
+        X, y = validate_data(self, X, y, y_numeric=True, dtype=np.float32)
+        self._train(X, y.astype(np.float32), "RegressionBlock")
+        return self
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        values: NDArray[np.float64] = self._output(X)[:, 0].numpy()
+        return values
+
+
+class FastaiClassifier(ClassifierMixin, FastaiNet):
+    """The net for classes, with the cross-entropy as its loss."""
+
+    def fit(self, X: Any, y: Any) -> Self:
+        X, y = validate_data(self, X, y, dtype=np.float32)
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        # All classes are named, as fastai's training rows may lack one.
+        self._train(X, codes, "CategoryBlock", vocab=list(range(len(self.classes_))))
+        return self
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        shares: NDArray[np.float64] = self._output(X).softmax(dim=1).numpy()
+        return shares
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        # PAPER: the authors cut the raw outputs at 0, hence accuracies below the baseline's.
+        labels: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        return labels
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seed the global generators, and restore them afterwards."""
+    import torch
+
+    python, numpy = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng():
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.manual_seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)

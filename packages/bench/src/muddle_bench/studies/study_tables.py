@@ -1,0 +1,349 @@
+"""The tables of the studies, one CSV file each: written from records beside the published numbers,
+read and checked. Needs no torch."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import pandas as pd
+
+from muddle.errors import DataFormatError
+from muddle_bench.ranking.results_table import check_columns, read_texts, to_numbers
+from muddle_bench.run.records import Damage, Record, Store, write_whole
+from muddle_bench.studies.points import STUDIES, Point, Study
+
+MEASURED = ("score", "bag", "score_val", "best_iteration", "ridge_init")
+COLUMNS = (
+    *("study", "dataset", "task", "value", "is_default", "n_splits", "n_nets"),
+    *(name for measured in MEASURED for name in (measured, f"{measured}_se")),
+    *("seconds", "warning"),
+    *(f"{measured}_published" for measured in MEASURED),
+    *("difference", "hardware", "commit"),
+)
+TEXTS = ["study", "dataset", "task", "value", "is_default", "warning", "hardware", "commit"]
+NUMBERS = [column for column in COLUMNS if column not in TEXTS]
+WITH_BAGS = "ablation"  # the study whose bags are printed too: it has one more column
+BAG_DIFFERENCE = "bag_difference"
+DIGITS, PRINTED_DIGITS = 6, 12  # significant digits; printed numbers keep all of theirs
+SCORE_LABELS = {"regression": "R²", "classification": "AUC"}
+POOLED = "mean"  # instead of a data set, if the paper printed a mean over data sets
+RECORD = "training_record"  # not a study: the history of one net
+RECORD_NUMBERS = ["iteration", "validation_score", "penalty"]
+
+Records = Mapping[tuple[str, str, str], Sequence[Record]]  # by task, data set, method
+Row = dict[str, str]
+
+
+@cache
+def published_rows() -> dict[tuple[str, str, str], dict[str, float]]:
+    """The numbers that the paper prints of its studies, by study, data set and value.
+
+    The ablation is printed as a mean over data sets. The value of the penalty that the authors'
+    search found is `heuristic`, and that of the largest batch `n`."""
+    table = pd.read_csv(Path(__file__).with_name("published_studies.csv"), dtype=str)
+    rows = table.set_index(["study", "dataset", "value"])
+    return {key: row.dropna().astype(float).to_dict() for key, row in rows.iterrows()}
+
+
+# From records to tables
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over splits and its standard error; None if unknown."""
+
+    mean: float | None = None
+    error: float | None = None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Means over the splits of a point."""
+
+    n_splits: int
+    n_nets: int
+    measured: dict[str, Estimate]
+    seconds: float | None
+    warnings: tuple[str, ...]
+    hardware: tuple[str, ...]
+    commits: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Written:
+    """The tables that were written, and what is missing in them."""
+
+    paths: list[Path]
+    n_missing: dict[str, int]  # points without a score, by study
+    damaged: list[Damage]
+
+
+def write_tables(
+    store: Store,
+    out: str | Path,
+    studies: Iterable[str] | None = None,
+    *,
+    commit: str = "",
+    recipe: str = "published",
+) -> Written:
+    """Write one CSV file per study that has a record.
+
+    commit: of the code, for records that do not know theirs."""
+    contents = store.scan()
+    records = sort_records(
+        record for record in contents.records.values() if record.recipe == recipe
+    )
+    paths, n_missing = [], {}
+    for name in STUDIES if studies is None else studies:
+        rows = make_rows(STUDIES[name], records, commit)
+        if any(row["n_splits"] != "0" or row["warning"] for row in rows):
+            paths.append(Path(out).expanduser() / f"{name}.csv")
+            with write_whole(paths[-1]) as file:
+                text = pd.DataFrame(rows).to_csv(index=False, lineterminator="\n")
+                file.write(text.encode())
+            n_missing[name] = sum(row["n_splits"] == "0" for row in rows)
+    return Written(paths, n_missing, contents.damaged)
+
+
+def sort_records(records: Iterable[Record]) -> Records:
+    """Records by point, sorted by split."""
+    found: dict[tuple[str, str, str], list[Record]] = {}
+    for record in sorted(records, key=lambda record: record.cell):
+        found.setdefault((record.task, record.dataset, record.method), []).append(record)
+    return found
+
+
+def make_rows(study: Study, records: Records, commit: str = "") -> list[Row]:
+    """A row per point of a study, measured or not. The ablation has rows of means over data sets
+    too: the paper prints nothing else of it."""
+    summaries = [
+        summarise(records.get((point.task, point.dataset, point.variant.name), ()), point.task)
+        for point in study.points
+    ]
+    pairs = list(zip(study.points, summaries, strict=True))
+    if study.name == WITH_BAGS:
+        for value in dict.fromkeys(point.value for point in study.points):
+            own = [(point, summary) for point, summary in pairs if point.value == value]
+            pooled = pool({point.dataset: summary for point, summary in own})
+            pairs.append((replace(own[0][0], dataset=POOLED), pooled))
+    return [make_row(point, summary, commit) for point, summary in pairs]
+
+
+def summarise(records: Sequence[Record], task: str) -> Summary:
+    """Means over splits."""
+    done = [record for record in records if record.status == "ok"]
+    details = [read_details(record) for record in done]
+    values: dict[str, list[Any]] = {
+        "score": [one["net_score"] for one in details],
+        "bag": [record.r2 if task == "regression" else record.auc for record in done],
+        "score_val": [one.get("validation_score") for one in details],
+        "best_iteration": [one.get("best_iteration") for one in details],
+        "ridge_init": [one.get("first_penalty") for one in details],
+    }
+    return Summary(
+        n_splits=len(done),
+        n_nets=sum(one["n_nets"] for one in details),
+        measured={name: estimate(found) for name, found in values.items()},
+        seconds=estimate(record.fit_seconds for record in done).mean,
+        warnings=tuple(list_warnings(records, details)),
+        hardware=distinct(map(describe_hardware, done, details)),
+        commits=distinct(one["commit"] for one in details),
+    )
+
+
+def read_details(record: Record) -> dict[str, Any]:
+    try:
+        details = json.loads(record.details)
+        assert {"net_score", "n_nets", "commit"} <= set(details)
+    except (ValueError, TypeError, AssertionError):
+        raise DataFormatError(
+            f"the record of {record.cell} must have the details of a study, got "
+            f"{record.details!r:.60}. Run its cell again: remove its file, then `muddle study`."
+        ) from None
+    return dict(details)
+
+
+def estimate(values: Iterable[float | None]) -> Estimate:
+    known = [value for value in values if value is not None]
+    if not known:
+        return Estimate()
+    error = stdev(known) / math.sqrt(len(known)) if len(known) > 1 else None
+    return Estimate(fmean(known), error)
+
+
+def list_warnings(records: Sequence[Record], details: Sequence[Mapping[str, Any]]) -> Iterable[str]:
+    """Troubles of the nets and splits of a point. details: of the records that have scores."""
+    failed = [record for record in records if record.status != "ok"]
+    n_prints = len({record.fingerprint for record in records if record.status == "ok"})
+    if n_prints > 1:
+        yield f"records of {n_prints} configurations: run them again with --retry stale"
+    n_nets = sum(one["n_nets"] for one in details)
+    for text, name in (
+        ("diverged", "n_diverged"),
+        ("without one finite iteration, counted by the training rows' mean", "n_lost"),
+        ("penalty raised, as a Gram matrix could not be factored", "n_raised"),
+    ):
+        n_affected = sum(one[name] for one in details)
+        if n_affected:
+            yield f"{text}: {n_affected} of {n_nets} nets"
+    if failed:
+        splits = f"{len(failed)} split{'s' if len(failed) > 1 else ''}"
+        yield f"{splits} {failed[0].status}: {failed[0].reason}"
+
+
+def describe_hardware(record: Record, details: Mapping[str, Any]) -> str:
+    """The machine, and the precision of its products if that is not float32."""
+    precision = details.get("precision", "float32")
+    return record.machine if precision == "float32" else f"{record.machine}, {precision} precision"
+
+
+def distinct(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(text for text in texts if text))
+
+
+def pool(by_dataset: Mapping[str, Summary]) -> Summary:
+    """Means over data sets; None if a data set has none."""
+    summaries = list(by_dataset.values())
+    warnings = [f"{name}: {text}" for name, one in by_dataset.items() for text in one.warnings]
+    return Summary(
+        n_splits=min(summary.n_splits for summary in summaries),
+        n_nets=sum(summary.n_nets for summary in summaries),
+        measured={
+            name: pool_estimates([summary.measured[name] for summary in summaries])
+            for name in MEASURED
+        },
+        seconds=_mean_of([summary.seconds for summary in summaries]),
+        warnings=tuple(warnings),
+        hardware=distinct(text for summary in summaries for text in summary.hardware),
+        commits=distinct(text for summary in summaries for text in summary.commits),
+    )
+
+
+def pool_estimates(estimates: Sequence[Estimate]) -> Estimate:
+    """The mean of independent means, for given data sets and random splits."""
+    mean = _mean_of([one.mean for one in estimates])
+    errors = [one.error for one in estimates if one.error is not None]
+    if mean is None or len(errors) < len(estimates):
+        return Estimate(mean)
+    return Estimate(mean, math.hypot(*errors) / len(errors))
+
+
+def _mean_of(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known and len(known) == len(values) else None
+
+
+def make_row(point: Point, summary: Summary, commit: str) -> Row:
+    printed = published_rows().get((point.study, point.dataset, point.value), {})
+    row = {
+        "study": point.study,
+        "dataset": point.dataset,
+        "task": point.task,
+        "value": point.value,
+        "is_default": "yes" if point.is_default else "no",
+        "n_splits": str(summary.n_splits),
+        "n_nets": str(summary.n_nets),
+        "seconds": to_text(summary.seconds),
+        "warning": "; ".join(summary.warnings),
+        "hardware": "; ".join(summary.hardware),
+        "commit": "; ".join(summary.commits) or (commit if summary.n_splits else ""),
+    }
+    for name, one in summary.measured.items():
+        row |= {name: to_text(one.mean), f"{name}_se": to_text(one.error)}
+        row[f"{name}_published"] = to_text(printed.get(name), PRINTED_DIGITS)
+    row["difference"] = subtract(row["score"], row["score_published"])
+    columns = list(COLUMNS)
+    if point.study == WITH_BAGS:
+        columns.insert(columns.index("difference") + 1, BAG_DIFFERENCE)
+        row[BAG_DIFFERENCE] = subtract(row["bag"], row["bag_published"])
+    return {name: row[name] for name in columns}
+
+
+def subtract(measured: str, published: str) -> str:
+    return to_text(float(measured) - float(published)) if measured and published else ""
+
+
+def to_text(value: float | None, digits: int = DIGITS) -> str:
+    return "" if value is None else f"{value:.{digits}g}"
+
+
+# Reading
+
+
+def read_study(folder: str | Path, name: str) -> pd.DataFrame | None:
+    """The rows of one study in the order of its file, or None if there are none yet."""
+    path = Path(folder) / f"{name}.csv"
+    table = _read(path, TEXTS, NUMBERS)
+    if table is None:
+        return None
+    for column, known in (("study", [name]), ("task", SCORE_LABELS), ("is_default", ["no", "yes"])):
+        wrong = ~table[column].isin(known)
+        refuse(wrong, table, column, path, f"{' or '.join(sorted(known))} in the column {column}")
+    for column in ("score_se", "bag_se"):
+        must = f"standard errors of 0 or more in the column {column}"
+        refuse(table[column] < 0, table, column, path, must)
+    repeated = table.duplicated(["dataset", "value"])
+    if repeated.any():
+        row = table[repeated].iloc[0]
+        raise DataFormatError(
+            f"{path.name} must have one row for each data set and value, and has several for "
+            f"{row['dataset']} and {row['value']}. Write it again from the records."
+        )
+    return table[[column for column in [*TEXTS, *NUMBERS, BAG_DIFFERENCE] if column in table]]
+
+
+def read_record(folder: str | Path) -> pd.DataFrame | None:
+    """The history of one net, with the data set's name in each row, or None if there is none."""
+    path = Path(folder) / f"{RECORD}.csv"
+    table = _read(path, ["dataset"], RECORD_NUMBERS)
+    if table is None:
+        return None
+    if table["iteration"].isna().any() or not table["iteration"].is_monotonic_increasing:
+        raise DataFormatError(f"{path.name} must have its iterations in order, without gaps.")
+    return table
+
+
+def check_folder(folder: str | Path) -> Path:
+    found = Path(folder)
+    if not found.is_dir():
+        raise FileNotFoundError(
+            f"there is no folder {str(folder)!r} with tables of studies. `muddle study` runs the "
+            "studies and writes it."
+        )
+    return found
+
+
+def _read(path: Path, texts: list[str], numbers: list[str]) -> pd.DataFrame | None:
+    """A table with these columns, or None if the file is missing or has no rows."""
+    if not path.exists() or not path.stat().st_size:
+        return None
+    table = read_texts(path)
+    if table.empty:
+        return None
+    check_columns(table, [*texts, *numbers], path.name)
+    for column in numbers + [column for column in [BAG_DIFFERENCE] if column in table]:
+        table[column] = to_numbers(table[column], path.name)
+    return table
+
+
+def refuse(wrong: pd.Series, table: pd.DataFrame, column: str, path: Path, must: str) -> None:
+    """Raise an error for the first wrong cell of a column."""
+    if wrong.any():
+        line = int(wrong.to_numpy().argmax())
+        value = table[column].iloc[line]
+        found = repr(value) if isinstance(value, str) else f"{value:g}"
+        raise DataFormatError(f"{path.name} must have {must}, got {found} in line {line + 2}.")
+
+
+def to_number(value: str) -> float:
+    """A study's value as a number; NaN for words such as heuristic, and for steps."""
+    try:
+        number = float(value)
+    except ValueError:
+        return math.nan
+    return number if math.isfinite(number) else math.nan

@@ -1,0 +1,306 @@
+"""The numbers of a study in words: is the default good, what differs, what is published.
+
+All numbers come from the table. A difference is "clear" if it is larger than two standard errors;
+scores of one data set share their splits, so this is cautious. Needs no torch.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from muddle.page.html import count, format_number, format_seconds, format_signed
+from muddle_bench.studies.points import Study
+from muddle_bench.studies.study_tables import POOLED, SCORE_LABELS, to_number
+
+CLEAR = 2.0  # standard errors
+MOST_WARNINGS = 8
+FEW = 6  # up to this number of steps, all are listed
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+DEFAULT = "default"
+
+
+def describe_study(table: pd.DataFrame, study: Study) -> list[str]:
+    """Paragraphs below a figure: the question of the study, then its results."""
+    measured = table[table["dataset"] != POOLED]
+    texts = [study.about, describe_default(measured), *describe_means(measured)]
+    if study.scale == "steps":
+        texts += [describe_bags(measured), *describe_order(table)]
+    return [
+        text for text in (*texts, describe_published(table), describe_seconds(measured)) if text
+    ]
+
+
+# Defaults
+
+
+def describe_default(table: pd.DataFrame) -> str:
+    """Is a value clearly better than the default, and on which data sets?"""
+    compared = compare_default(table)
+    if compared.empty:
+        return "The default was not measured, or there is nothing to compare it with."
+    n_datasets = compared["dataset"].nunique()
+    best = compared.loc[compared.groupby("dataset", sort=False)["difference"].idxmax()]
+    n_best = int((best["difference"] <= 0).sum())
+    better = best[best["clear"] & (best["difference"] > 0)]
+    n_near = n_datasets - n_best - len(better)
+    text = (
+        f"The default has the best score on {n_best} of {count(n_datasets, 'data set')}; on "
+        f"{n_near} more, no value is better by more than two standard errors."
+    )
+    if compared["error"].isna().all():
+        return text + " With one split there are no standard errors, so this is not evidence yet."
+    if better.empty:
+        return text + " Nothing speaks against the default."
+    shown = [
+        f"{row.value} on {row.dataset} "
+        f"({format_number(row.score)} against {format_number(row.default)})"
+        for row in better.itertuples()
+    ]
+    return f"{text} Clearly better: {list_some(shown)}. {describe_candidate(compared)}"
+
+
+def describe_candidate(compared: pd.DataFrame) -> str:
+    """The value that could replace the default, if there is one: it is better in the mean, and
+    clearly worse on no data set."""
+    clear = compared[compared["clear"]]
+    gains = clear[clear["difference"] > 0].groupby("value")["dataset"].nunique()
+    harms = clear[clear["difference"] < 0].groupby("value")["dataset"].nunique()
+    harmless = gains[~gains.index.isin(harms.index)]
+    if harmless.empty:
+        return (
+            "Each of these values is clearly worse than the default on another data set, so there "
+            "is no reason to change the default."
+        )
+    by_value = compared.groupby("value")
+    means, n_datasets = by_value["difference"].mean(), by_value["dataset"].nunique()
+    errors = by_value["error"].agg(lambda values: math.hypot(*values)) / n_datasets
+    # With many data sets, a value is clearly better on one of them by chance.
+    better = [name for name in harmless.index if means[name] > CLEAR * errors[name]]
+    if not better:
+        return (
+            "None of these values is clearly better than the default in the mean over data sets "
+            "without being clearly worse on one, so there is no reason to change the default."
+        )
+    value = max(better, key=lambda name: means[name])
+    return (
+        f"{value} is clearly better than the default on {harmless[value]} of "
+        f"{count(n_datasets[value], 'data set')}, clearly worse on none, and better by "
+        f"{format_number(means[value])} ± {format_number(errors[value])} in the mean: it is a "
+        "candidate for the default."
+    )
+
+
+def compare_default(table: pd.DataFrame) -> pd.DataFrame:
+    """Every other value compared with the default on its data set: dataset, value, score, default,
+    difference, its standard error, and whether the difference is clear."""
+    rows = []
+    for dataset, part in table[np.isfinite(table["score"])].groupby("dataset", sort=False):
+        chosen = part[part["is_default"] == "yes"]
+        if len(chosen) != 1:
+            continue
+        default, default_se = chosen[["score", "score_se"]].iloc[0]
+        for row in part[part["is_default"] == "no"].itertuples():
+            error = math.hypot(row.score_se, default_se)
+            difference = row.score - default
+            clear = abs(difference) > CLEAR * error  # never, if the error is NaN
+            rows.append((dataset, row.value, row.score, default, difference, error, clear))
+    names = ["dataset", "value", "score", "default", "difference", "error", "clear"]
+    return pd.DataFrame(rows, columns=names).astype({"clear": bool})
+
+
+# Means over data sets
+
+
+def describe_means(table: pd.DataFrame) -> list[str]:
+    """Per task: the mean score of each value, if there are several data sets."""
+    texts = []
+    for task, part in table.groupby("task", sort=False):
+        means, n_datasets = average_values(part), part["dataset"].nunique()
+        if n_datasets < 2 or len(means) < 2:
+            continue
+        shown = "; ".join(
+            f"{format_value(value)}: {format_number(mean)}" for value, mean in means.items()
+        )
+        texts.append(
+            f"Mean test {SCORE_LABELS[task]} over {n_datasets} data sets, for values measured on "
+            f"all of them: {shown}. The highest is {format_value(means.idxmax())}."
+        )
+    return texts
+
+
+def average_values(table: pd.DataFrame) -> pd.Series:
+    """Mean score over all data sets of each value that every data set has, in the order of the
+    table; the default counts as one value even if it differs between data sets."""
+    defaults = table.loc[table["is_default"] == "yes", "value"].unique()
+    name = f"{DEFAULT} {defaults[0]}" if len(defaults) == 1 else DEFAULT
+    named = table["value"].where(table["is_default"] == "no", name)
+    wide = table.assign(value=named).pivot(index="value", columns="dataset", values="score")
+    means = wide.loc[list(dict.fromkeys(named))].mean(axis=1, skipna=False)
+    return means[np.isfinite(means)]
+
+
+# Steps of an ablation
+
+
+def describe_bags(table: pd.DataFrame) -> str:
+    """The gain of a bag over its single nets per step; of many steps, the least and the most."""
+    gains = (table["bag"] - table["score"]).groupby(table["value"], sort=False).mean().dropna()
+    if gains.empty:
+        return ""
+    if len(gains) > FEW:
+        gains = gains[[gains.idxmin(), gains.idxmax()]]
+    shown = [f"{format_signed(gain)} ({value})" for value, gain in gains.items()]
+    between = f"between {' and '.join(shown)}" if len(shown) == 2 else "; ".join(shown)
+    return f"Gain of a bag over its single nets, mean over data sets: {between}."
+
+
+def describe_order(table: pd.DataFrame) -> list[str]:
+    """Are the steps in the published order? One sentence per data set and kind of score."""
+    texts = []
+    kinds = {"Single nets": "score", "Bags": "bag"}
+    for dataset, part in table.groupby("dataset", sort=False):
+        for kind, column in kinds.items():
+            both = part.dropna(subset=[column, f"{column}_published"])
+            if len(both) < 2:
+                continue
+            swapped = find_swapped(both, column)
+            where = f"{kind}, {'mean over data sets' if dataset == POOLED else dataset}"
+            texts.append(
+                f"{where}: the order of the steps is not the published one: {list_some(swapped)}."
+                if swapped
+                else f"{where}: the order of the steps is the published one."
+            )
+    return texts
+
+
+def find_swapped(part: pd.DataFrame, column: str) -> list[str]:
+    """Pairs of steps whose difference has the opposite sign of the published one."""
+    rows = part.to_dict("records")
+    swapped = []
+    for place, first in enumerate(rows):
+        for second in rows[place + 1 :]:
+            here = second[column] - first[column]
+            printed = second[f"{column}_published"] - first[f"{column}_published"]
+            if here * printed < 0:
+                error = math.hypot(first[f"{column}_se"], second[f"{column}_se"])
+                doubt = "" if abs(here) > CLEAR * error else ", within two standard errors"
+                swapped.append(
+                    f"{second['value']} minus {first['value']} is {format_signed(here)}{doubt}, "
+                    f"published {format_signed(printed)}"
+                )
+    return swapped
+
+
+# Published numbers, time, conditions
+
+
+def describe_published(table: pd.DataFrame) -> str:
+    both = table.dropna(subset=["difference"])
+    if both.empty:
+        return "The paper has no numbers of this study."
+    largest = both.loc[both["difference"].abs().idxmax()]
+    return (
+        f"{len(both)} of {count(len(table), 'row')} have a published value. The median absolute "
+        f"difference is {format_number(both['difference'].abs().median())}, the largest difference "
+        f"{format_signed(largest['difference'])} ({largest['dataset']} at {largest['value']}: "
+        f"{format_number(largest['score'])}, "
+        f"published {format_number(largest['score_published'])})."
+    )
+
+
+def describe_seconds(table: pd.DataFrame) -> str:
+    known = table.dropna(subset=["seconds"])
+    if known.empty or known["hardware"].nunique() > 1:
+        return ""  # times of different machines cannot be compared
+    low, high = known.loc[known["seconds"].idxmin()], known.loc[known["seconds"].idxmax()]
+    usual = known.loc[known["is_default"] == "yes", "seconds"]
+    text = (
+        f"A split takes between {format_seconds(low['seconds'])} s ({low['dataset']} at "
+        f"{low['value']}) and {format_seconds(high['seconds'])} s ({high['dataset']} at "
+        f"{high['value']})"
+    )
+    default = f", in the median {format_seconds(usual.median())} s with the default"
+    return f"{text}{default if len(usual) else ''}."
+
+
+def describe_conditions(table: pd.DataFrame) -> str:
+    """Splits, nets and machine, for the caption of a figure."""
+    done = table[table["score"].notna() & (table["dataset"] != POOLED)]
+    n_splits, n_nets = (describe_range(done[f"n_{noun}s"], noun) for noun in ("split", "net"))
+    texts = [f"{n_splits} with {n_nets} in all for each point"]
+    for word, column in (("on", "hardware"), ("commit", "commit")):
+        names = [name for name in done[column].unique() if name]
+        texts += [f"{word} {' and '.join(names)}"] if names else []
+    n_empty = int(table["score"].isna().sum())
+    missing = f" No score yet: {n_empty} of {count(len(table), 'row')}." if n_empty else ""
+    return f"{', '.join(texts)}.{missing}"
+
+
+def describe_off_scale(table: pd.DataFrame, floor: float) -> str:
+    """Scores of the marks that a figure draws at its lower edge."""
+    shown = [
+        f"{row.dataset} at {row.value}: {kind} {format_number(value)}"
+        for row in table.itertuples()
+        for kind, value in (("here", row.score), ("published", row.score_published))
+        if value < floor
+    ]
+    return (
+        f"Below {format_number(floor, 1)}, drawn at the edge: {'; '.join(shown)}." if shown else ""
+    )
+
+
+def describe_warnings(table: pd.DataFrame) -> list[str]:
+    rows = table[table["warning"] != ""]
+    texts = [f"{row.dataset} at {row.value}: {row.warning}" for row in rows.itertuples()]
+    more = len(texts) - MOST_WARNINGS
+    return texts[:MOST_WARNINGS] + ([f"{more} more, in the table"] if more > 0 else [])
+
+
+def describe_record(history: pd.DataFrame) -> list[str]:
+    """The training record of one net in words; columns iteration, validation_score, penalty."""
+    scored = history.dropna(subset=["validation_score"])
+    about = (
+        "The ridge penalty and the validation score of one net during training. The iteration "
+        "with the best validation score predicts."
+    )
+    if scored.empty:
+        return [about, "No iteration has a validation score."]
+    best = scored.loc[scored["validation_score"].idxmax()]
+    first, last = history.iloc[0], history.iloc[-1]
+    return [
+        about,
+        f"The best validation score is {format_number(best['validation_score'])} at iteration "
+        f"{best['iteration']:.0f} of {last['iteration']:.0f}; the score starts at "
+        f"{format_number(first['validation_score'])} and ends at "
+        f"{format_number(last['validation_score'])}. The "
+        f"penalty starts at {first['penalty']:.4g}, is {best['penalty']:.4g} at the best iteration "
+        f"and ends at {last['penalty']:.4g}.",
+    ]
+
+
+# Numbers as words
+
+
+def format_value(value: str) -> str:
+    """A value as text; large and small powers of ten as 10³ or 10⁻³."""
+    number = to_number(value)
+    if not number > 0:
+        return value
+    power = math.log10(number)
+    if abs(power) >= 3 and power == round(power):
+        return f"10{f'{power:.0f}'.translate(SUPERSCRIPTS)}"
+    return f"{number:g}" if number < 1e5 else f"{number:.0f}"
+
+
+def describe_range(values: pd.Series, noun: str) -> str:
+    if values.dropna().empty:
+        return f"no {noun}"
+    low, high = int(values.min()), int(values.max())
+    return count(low, noun) if low == high else f"{low} to {high} {noun}s"
+
+
+def list_some(texts: Sequence[str], most: int = 4) -> str:
+    more = f"; and {len(texts) - most} more" if len(texts) > most else ""
+    return "; ".join(texts[:most]) + more

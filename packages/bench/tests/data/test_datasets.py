@@ -1,0 +1,420 @@
+"""load_dataset and load_table: what they return, what they note, and what they refuse."""
+
+import gzip
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from muddle.errors import DataFormatError, MissingDataError
+from muddle_bench import Dataset, list_datasets, load_dataset, load_table
+from muddle_bench.data.catalogue import built_in
+from muddle_bench.errors import UnknownDatasetError
+
+CSV = "id,size,colour,price\n1,10,red,1.5\n4,40,red,\n2,?,blue,2.5\n3,30,?,3.5\n"
+
+
+@pytest.fixture
+def csv_file(tmp_path):
+    path = tmp_path / "prices.csv"
+    path.write_text(CSV)
+    return path
+
+
+def load_text(folder, text, target="y", **options):
+    path = folder / "table.csv"
+    path.write_text(text)
+    return load_table(path, target, **options)
+
+
+def test_a_csv_becomes_typed_columns_with_gaps(csv_file):
+    data = load_table(csv_file, "price", drop=["id"])
+    assert list(data.X) == ["size", "colour"]
+    np.testing.assert_array_equal(data.X["size"], [10, np.nan, 30])
+    assert data.X["colour"].tolist()[:2] == ["red", "blue"]
+    assert data.X["colour"].isna().tolist() == [False, False, True]
+    assert data.X.index.tolist() == [0, 1, 2]
+    assert data.y.tolist() == [1.5, 2.5, 3.5]
+    assert data.task == "regression"
+    assert data.meta.dropped == {"id": "on request"}
+    assert "1 of 4 rows left out: they have no 'price'" in data.meta.notes
+    assert "task guessed: regression, as the target has 3 values" in data.meta.notes
+    assert (data.meta.n_rows, data.meta.n_features, data.meta.classes) == (3, 2, ())
+
+
+def test_the_representation_is_one_line(csv_file):
+    text = repr(load_table(csv_file, "price"))
+    assert text == "<Dataset 'prices.csv': regression, 3 rows, 3 features, clean>"
+
+
+def test_other_formats_give_the_same_table(tmp_path, csv_file):
+    expected = load_table(csv_file, "price")
+    zipped, tabbed, divided = (tmp_path / name for name in ("p.csv.gz", "p.tsv", "p.txt"))
+    zipped.write_bytes(gzip.compress(CSV.encode()))
+    tabbed.write_text(CSV.replace(",", "\t"))
+    divided.write_text(CSV.replace(",", ";").replace("\n", "\r\n"))
+    for path in (zipped, tabbed, divided):
+        pd.testing.assert_frame_equal(load_table(path, "price").X, expected.X)
+    assert "separator guessed: ';'" in load_table(divided, "price").meta.notes
+    stated = load_table(divided, "price", separator=";")
+    assert not any("separator" in note for note in stated.meta.notes)
+
+
+def test_parquet_and_feather_give_the_same_table(tmp_path, csv_file):
+    pytest.importorskip("pyarrow")
+    expected = load_table(csv_file, "price")
+    table = pd.read_csv(csv_file, na_values={"size": ["?"]})
+    table.to_parquet(tmp_path / "p.parquet")
+    table.to_feather(tmp_path / "p.feather")
+    for name in ("p.parquet", "p.feather"):
+        data = load_table(tmp_path / name, "price")
+        pd.testing.assert_frame_equal(data.X, expected.X)
+        np.testing.assert_array_equal(data.y, expected.y)
+
+
+def test_an_index_that_was_saved_is_no_part_of_the_table(tmp_path):
+    pytest.importorskip("pyarrow")
+    table = pd.DataFrame({"x": [1, 2], "y": [2.5, 3.5]}, index=pd.Index([9, 8], name="row"))
+    table.to_parquet(tmp_path / "p.parquet")
+    data = load_table(tmp_path / "p.parquet", "y")
+    assert list(data.X) == ["x"]
+    assert data.X.index.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("values", "task"),
+    [
+        (["a", "b"], "classification"),
+        (["1", "2"], "classification"),
+        (["1.0", "2.0"], "classification"),
+        (["1", "2.5"], "regression"),
+        (list(map(str, range(20))), "classification"),
+        (list(map(str, range(21))), "regression"),
+    ],
+)
+def test_the_task_is_guessed_from_the_target_and_said(tmp_path, values, task):
+    data = load_text(tmp_path, "x,y\n" + "".join(f"1,{value}\n" for value in values))
+    assert data.task == task
+    assert any(note.startswith(f"task guessed: {task}") for note in data.meta.notes)
+
+
+def test_a_stated_task_is_taken(tmp_path):
+    data = load_text(tmp_path, "x,y\n1,1\n2,2\n", task="regression")
+    assert data.task == "regression"
+    assert data.y.dtype == float
+    assert not any("task guessed" in note for note in data.meta.notes)
+
+
+def test_classes_keep_their_names(tmp_path):
+    words = load_text(tmp_path, "x,y\n1,yes\n2,no\n3,yes\n")
+    assert words.y.tolist() == ["yes", "no", "yes"]
+    assert words.meta.classes == ("no", "yes")
+    numbers = load_text(tmp_path, "x,y\n1,3\n2,1\n")
+    assert numbers.y.dtype.kind == "i"
+    assert numbers.meta.classes == (1, 3)
+
+
+def test_a_file_without_a_header_is_read_by_position(tmp_path):
+    data = load_text(tmp_path, "1.5,a,7\n2.5,b,8\n", target=0)
+    assert list(data.X) == ["1", "2"]
+    assert data.y.tolist() == [1.5, 2.5]
+    assert "no header: columns are named by their position" in data.meta.notes
+    named = load_text(tmp_path, "x,2019\n1,2.5\n2,3.5\n", target=2019)  # a name, not a position
+    assert named.y.tolist() == [2.5, 3.5]
+
+
+def test_markers_and_columns_to_drop_may_be_a_single_word(tmp_path):
+    data = load_text(tmp_path, "id,x,y\n1,NA,1.5\n2,4,2.5\n", missing="NA", drop="id")
+    assert data.X["x"].isna().tolist() == [True, False]
+    assert data.meta.dropped.keys() == {"id"}
+
+
+def test_a_marker_that_was_not_named_is_noted(tmp_path):
+    data = load_text(tmp_path, "x,y\n1,1.5\nNA,2.5\n3,3.5\n")
+    assert any("'x' is text because of 'NA'" in note for note in data.meta.notes)
+    data = load_text(tmp_path, "x,y\n1,1.5\n2,NA\n3,3.5\n")
+    assert data.task == "classification"
+    assert any("'y' is text because of 'NA'" in note for note in data.meta.notes)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("a,price\n1,2\n", {"target": "prize"}, r"column of .*, got 'prize'. Did you mean 'price'"),
+        ("a,b,y\n1,2,3\n", {"drop": "c"}, "every column to drop must be a column of"),
+        ("a,y\n1,\n2,?\n", {}, "must have targets, but column 'y' has only gaps"),
+        ("a,y\n1,x\n2,3\n", {"task": "regression"}, "must be numbers in regression, got 'x'"),
+        ("a,y\n1,2\n", {"drop": "a"}, "must have a column besides the target"),
+        ("a;y\n1;2\n", {"separator": ","}, "separator=';' would find 2 columns"),
+        ("a,y\n1,2,3\n", {}, "got 3 in line 2"),
+        ("", {}, "it is empty"),
+        ("a,y\n", {}, "must hold rows below its header"),
+        ("a,y\n1,2\n", {"encoding": "utf-99"}, "encoding must be one that Python knows"),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_refused_with_the_reason(tmp_path, text, options, message):
+    with pytest.raises(DataFormatError, match=message):
+        load_text(tmp_path, text, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"task": "regresion"}, "got task='regresion'. Did you mean 'regression'"),
+        ({"separator": ", "}, "separator must be one character"),
+        ({"separator": "\n"}, "separator must be one character"),
+    ],
+)
+def test_wrong_arguments_are_refused(csv_file, options, message):
+    with pytest.raises(ValueError, match=message):
+        load_table(csv_file, "price", **options)
+
+
+def test_a_file_that_is_not_there_gets_a_suggestion(csv_file):
+    with pytest.raises(MissingDataError, match=r"no file .*Did you mean 'prices.csv'"):
+        load_table(csv_file.with_name("price.csv"), "price")
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        load_table(csv_file.parent / "nowhere" / "price.csv", "price")
+    with pytest.raises(DataFormatError, match="a file is needed, got the folder"):
+        load_table(csv_file.parent, "price")
+
+
+def own_table(folder, text, content="x,y\n1,2.5\n2,3.5\n", name="mine.csv"):
+    (folder / "raw").mkdir()
+    (folder / "raw" / name).write_text(content)
+    (folder / "catalogue.toml").write_text(f'[mine]\nfile = "{name}"\ntarget = "y"\n{text}')
+    return folder
+
+
+def test_a_table_of_an_own_catalogue_is_loaded_by_name(tmp_path):
+    home = own_table(tmp_path, 'title = "Mine"\n')
+    data = load_dataset("mine", data_home=home)
+    assert isinstance(data, Dataset)
+    assert data.y.tolist() == [2.5, 3.5]
+    assert data.meta.title == "Mine"
+
+
+def test_the_data_folder_can_come_from_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("MUDDLE_DATA", str(own_table(tmp_path, "")))
+    assert load_dataset("mine").meta.id == "mine"
+    assert "mine" in list_datasets()["id"].tolist()
+
+
+def test_an_own_parquet_file_is_loaded_by_name(tmp_path):
+    pytest.importorskip("pyarrow")
+    home = own_table(tmp_path, "", name="mine.parquet")
+    pd.DataFrame({"x": [1, 2], "y": [2.5, 3.5]}).to_parquet(home / "raw" / "mine.parquet")
+    assert load_dataset("mine", data_home=home).y.tolist() == [2.5, 3.5]
+
+
+def test_an_own_target_can_be_transformed(tmp_path):
+    data = load_dataset("mine", data_home=own_table(tmp_path, 'transform = "log"\n'))
+    np.testing.assert_allclose(data.y, np.log([2.5, 3.5]))
+    assert "the target is log(y)" in data.meta.notes
+
+
+@pytest.mark.parametrize(("transform", "value"), [("log", 0), ("log1p", -1)])
+def test_a_target_without_a_logarithm_is_refused(tmp_path, transform, value):
+    home = own_table(tmp_path, f'transform = "{transform}"\n', f"x,y\n1,{value}\n2,3.5\n")
+    with pytest.raises(DataFormatError, match=f"must be above {value} .*got {value}"):
+        load_dataset("mine", data_home=home)
+
+
+def test_one_class_can_be_set_against_the_rest(tmp_path):
+    home = own_table(tmp_path, 'binary = "a"\n', "x,y\n1,a\n2,b\n3,c\n")
+    assert load_dataset("mine", data_home=home).y.tolist() == ["a", "not a", "not a"]
+    (home / "raw" / "mine.csv").write_text("x,y\n1,A\n2,b\n")
+    with pytest.raises(
+        DataFormatError, match=r"binary must be a class .*got 'a'\. Did you mean 'A'"
+    ):
+        load_dataset("mine", data_home=home)
+
+
+def test_a_class_that_is_a_number_can_be_set_against_the_rest(tmp_path):
+    home = own_table(tmp_path, 'binary = "1"\n', "x,y\n1,1\n2,2\n3,3\n")
+    assert load_dataset("mine", data_home=home).y.tolist() == ["1", "not 1", "not 1"]
+
+
+def test_dates_are_no_target(tmp_path):
+    pytest.importorskip("pyarrow")
+    table = pd.DataFrame({"x": [1, 2], "y": pd.to_datetime(["2020-01-01", "2020-01-02"])})
+    table.to_parquet(tmp_path / "dates.parquet")
+    with pytest.raises(DataFormatError, match="got dates in column 'y'"):
+        load_table(tmp_path / "dates.parquet", "y")
+    with pytest.raises(DataFormatError, match="must be numbers in regression"):
+        load_table(tmp_path / "dates.parquet", "y", task="regression")
+
+
+def test_leaks_are_dropped_with_their_reason(tmp_path):
+    home = own_table(tmp_path, 'leaks = { No = "row number" }\n', "No,x,y\n1,5,2.5\n2,6,3.5\n")
+    data = load_dataset("mine", data_home=home)
+    assert list(data.X) == ["x"]
+    assert data.meta.dropped == {"No": "row number"}
+
+
+def test_the_published_recipe_is_for_the_paper_only(tmp_path):
+    home = own_table(tmp_path, "")
+    with pytest.raises(ValueError, match=r"for the data sets of the paper, got 'mine'.*'clean'"):
+        load_dataset("mine", "published", data_home=home)
+
+
+def test_unknown_recipes_and_names_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"got recipe='publishd'\. Did you mean 'published'"):
+        load_dataset("servo", "publishd", data_home=tmp_path)
+    with pytest.raises(UnknownDatasetError, match="Did you mean 'servo'"):
+        load_dataset("servos", data_home=tmp_path)
+
+
+def test_a_table_to_be_fetched_by_hand_says_where_and_whereto(tmp_path):
+    with pytest.raises(MissingDataError) as caught:
+        load_dataset("insurance", data_home=tmp_path)
+    assert "https://www.kaggle.com/datasets/mirichoi0218/insurance" in str(caught.value)
+    assert str(tmp_path / "raw" / "insurance" / "insurance.csv") in str(caught.value)
+
+
+def test_the_list_says_what_is_there(tmp_path):
+    table = list_datasets(own_table(tmp_path, "")).set_index("id")
+    assert list(table) == ["title", "task", "n", "d", "present", "source"]
+    assert table.index.tolist() == [*built_in(), "mine"]
+    assert table.loc["mine", "present"]
+    assert not table.loc["servo", "present"]
+    assert (table.loc["servo", "n"], table.loc["servo", "d"]) == (168, 24)
+    assert pd.isna(table.loc["mine", "n"])
+
+
+# Rows and raw feature columns of the clean recipe, by hand from the descriptions of the download.
+CLEAN = {
+    "concrete-slump-test-1": (103, 7),
+    "concrete-slump-test-2": (103, 7),
+    "concrete-slump-test-3": (103, 7),
+    "servo": (167, 4),
+    "computer-hardware": (209, 7),
+    "yacht-hydrodynamics": (308, 6),
+    "qsar-aquatic-toxicity": (546, 8),
+    "qsar-bioconcentration-classes": (779, 9),
+    "qsar-fish-toxicity": (908, 6),
+    "insurance": (1338, 6),
+    "communities-and-crime": (1994, 122),
+    "abalone": (4177, 8),
+    "squark-automotive-clv": (8099, 21),
+    "seoul-bike-sharing-demand": (8760, 12),
+    "electrical-grid-stability-simulated-stab": (10000, 12),
+    "blr-real-estate-prices": (13320, 8),
+    "cervical-cancer-behavior-risk": (72, 19),
+    "post-operative-patient": (90, 8),
+    "breast-cancer-coimbra": (116, 9),
+    "heart-failure-clinical-records": (299, 11),
+    "ionosphere": (351, 34),
+    "congressional-voting-records": (435, 16),
+    "cylinder-bands": (540, 37),
+    "credit-approval": (690, 15),
+    "tic-tac-toe-endgame": (958, 9),
+    "qsar-biodegradation": (1055, 41),
+    "chess-king-rook-vs-king-pawn": (3196, 36),
+    "mushroom": (8124, 22),
+    "electrical-grid-stability-simulated-stabf": (10000, 12),
+    "magic-gamma-telescope": (19020, 10),
+    "adult": (32561, 14),
+    "internet-firewall-data": (65532, 11),
+    "beijing-pm25": (41757, 11),
+}
+
+
+@pytest.mark.parametrize("name", built_in())
+def test_the_clean_recipe_holds_the_real_rows_and_columns(name, data_folder):
+    entry, (data, _) = built_in()[name], load_clean(name, data_folder)
+    assert data.X.shape == CLEAN[name]
+    assert data.task == entry.task
+    assert data.meta.dropped == {**entry.drop, **entry.leaks}
+    assert not {*data.X} & {entry.target, *entry.drop, *entry.leaks}
+    assert not data.X.isin(["?"]).any(axis=None) or name == "congressional-voting-records"
+    if data.task == "classification":
+        assert len(data.meta.classes) == 2
+    else:
+        assert data.y.dtype == float
+        assert np.isfinite(data.y).all()
+
+
+@cache
+def load_clean(name, data_folder):
+    data = load_dataset(name, data_home=data_folder)
+    return data, " ".join(data.meta.notes)
+
+
+def test_numbers_and_words_of_the_raw_files_keep_their_kind(data_folder):
+    adult, _ = load_clean("adult", data_folder)
+    assert adult.X["age"].dtype.kind == "i"
+    assert adult.X["workclass"].iloc[0] == "State-gov"  # no blank in front
+    assert adult.X["workclass"].isna().sum() == 1836
+    assert adult.meta.classes == ("<=50K", ">50K")
+    credit, _ = load_clean("credit-approval", data_folder)
+    assert credit.X["A2"].dtype == float  # numbers, once "?" is a gap
+    assert credit.X["A2"].isna().sum() == 12
+
+
+def test_a_blank_behind_a_class_makes_no_new_class(data_folder):
+    data, notes = load_clean("post-operative-patient", data_folder)
+    assert data.meta.classes == ("A", "not A")
+    assert (data.y == "A").sum() == 64
+    assert "against the rest" in notes
+
+
+def test_the_firewall_keeps_the_question_of_the_paper(data_folder):
+    data, notes = load_clean("internet-firewall-data", data_folder)
+    assert (data.y == "allow").sum() == 37640
+    assert data.meta.classes == ("allow", "not allow")
+    assert "4 classes binary" in notes
+
+
+def test_blank_records_and_rows_without_a_target_are_left_out_and_counted(data_folder):
+    assert "1035 blank records left out" in load_clean("squark-automotive-clv", data_folder)[1]
+    notes = load_clean("beijing-pm25", data_folder)[1]
+    assert "2067 of 43824 rows left out: they have no 'pm2.5'" in notes
+
+
+def test_targets_are_on_the_scale_of_the_paper_but_for_seoul(data_folder):
+    data, notes = load_clean("insurance", data_folder)
+    assert data.y[0] == pytest.approx(np.log(16884.924))
+    assert "the target is log(charges)" in notes
+    data, notes = load_clean("communities-and-crime", data_folder)
+    assert data.y[0] == pytest.approx(np.log(1.2))
+    data, notes = load_clean("seoul-bike-sharing-demand", data_folder)
+    assert data.y[0] == 254
+    assert "plain count" in notes
+
+
+def test_the_official_file_with_its_broken_record_gives_the_same_table(tmp_path, data_folder):
+    lines = (data_folder / "raw" / "cylinder-bands" / "bands.data").read_text().split("\n")
+    at = next(i for i, line in enumerate(lines) if line.startswith("19930421,x799"))
+    fields = lines[at].split(",")
+    lines[at : at + 1] = [",".join(fields[:17]) + ",", ",".join(fields[17:])]
+    target = tmp_path / "raw" / "cylinder-bands" / "bands.data"
+    target.parent.mkdir(parents=True)
+    target.write_text("\n".join(lines))
+    for recipe in ("clean", "published"):
+        official, joined = (
+            load_dataset("cylinder-bands", recipe, home) for home in (tmp_path, data_folder)
+        )
+        pd.testing.assert_frame_equal(official.X, joined.X)
+        np.testing.assert_array_equal(official.y, joined.y)
+
+
+def test_the_official_fish_file_without_a_header_gives_the_same_table(tmp_path, data_folder):
+    name = Path("raw") / "qsar-fish-toxicity" / "qsar_fish_toxicity.csv"
+    target = tmp_path / name
+    target.parent.mkdir(parents=True)
+    target.write_text((data_folder / name).read_text().split("\n", 1)[1])
+    official, copy = (
+        load_dataset("qsar-fish-toxicity", data_home=home) for home in (tmp_path, data_folder)
+    )
+    pd.testing.assert_frame_equal(official.X, copy.X)
+    np.testing.assert_array_equal(official.y, copy.y)
+
+
+def test_a_data_set_can_be_taken_apart(tmp_path):
+    path = tmp_path / "tiny.csv"
+    path.write_text("a,y\n1,0.5\n2,1.5\n")
+    X, y, task, meta = load_table(path, "y")
+    assert (X["a"].tolist(), y.tolist(), task, meta.n_rows) == ([1, 2], [0.5, 1.5], "regression", 2)
