@@ -180,7 +180,7 @@ def test_muddle_works_without_muddle_bench_and_names_it_where_it_is_needed(built
     install(environment, built, "muddle")  # finds the wheel of the runtime beside it
     assert float(run(environment / "python", "-c", LEARN, cwd=tmp_path)) < 1e-6
     command = environment / "muddle"
-    predict = ("predict", "model.muddle", "rows.csv", "--runtime", "numpy", "-o", "out.csv")
+    predict = ("predict", "model.muddle", "rows.csv", "-o", "out.csv")
     run(command, *predict, cwd=tmp_path)
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 1 + 40
     assert "pip install muddle-bench" in run(command, "datasets", cwd=tmp_path, fails=True)
