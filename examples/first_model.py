@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Lesson 1: a first model
 #
-# Fit a table, ask how good the model is and how sure, see what it looked at, and keep it.
-# Runs top to bottom in well under a minute, on data that ships with scikit-learn; writes
-# `first_model.muddle` and `first_model.html` into the present folder.
+# Fit a table, measure how good and how certain the model is, see which columns matter, and save it.
+# Runs from top to bottom in well under a minute, on data that ships with scikit-learn; writes
+# `first_model.muddle` and `first_model.html` into the current folder.
 
 # %%
 import numpy as np
@@ -18,8 +18,8 @@ from muddle import MuddleRegressor
 # %% [markdown]
 # ## The table
 #
-# 442 people, ten columns, and a number that says how far their diabetes got within a year. A
-# quarter of the rows is put aside and not looked at until the end.
+# 442 people, ten columns, and a number for how far their diabetes progressed within a year. A
+# quarter of the rows is set aside for the end.
 
 # %%
 X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
@@ -39,43 +39,43 @@ print(model.leaderboard_[["configuration", "iteration", "score", "weight"]])
 # %% [markdown]
 # ## How good?
 #
-# Two answers: out of fold, which costs no rows, and on the rows put aside. How much either would
-# change with other rows is found by drawing rows again and again (the bootstrap).
+# Two scores: out of fold, which costs no rows, and on the rows set aside. Drawing rows again and
+# again (the bootstrap) tells how much either would change with other rows.
 
 # %%
 rng = np.random.default_rng(0)
 
 
-def score_rows(target: pd.Series, said: np.ndarray) -> str:
+def score_rows(target: pd.Series, predicted: np.ndarray) -> str:
     """R² and its standard error, by 500 draws of the rows."""
     target = target.to_numpy()
     draws = rng.integers(0, len(target), (500, len(target)))
-    error = np.std([r2_score(target[rows], said[rows]) for rows in draws])
-    return f"{r2_score(target, said):.2f} ± {error:.2f}"
+    error = np.std([r2_score(target[rows], predicted[rows]) for rows in draws])
+    return f"{r2_score(target, predicted):.2f} ± {error:.2f}"
 
 
 print("R² out of fold:     ", score_rows(y_train, model.out_of_fold_))
 print("R² on the test rows:", score_rows(y_test, model.predict(X_test)))
 
 # %% [markdown]
-# The two differ, and a hundred test rows cannot say which is nearer: one split of a small table
-# is a lottery. (With `random_state=0` linear regression and forests do worse, too, than with 1 to
-# 5.) More splits tell more: lesson 2. In any case about half of the variance is not in these ten
-# columns, so the next question matters more.
+# The two differ, and a hundred test rows cannot tell which is nearer to the truth: one split of a
+# small table is a lottery. (With `random_state=0`, linear regression and forests also score lower
+# than with 1 to 5.) More splits tell more: lesson 2. In any case these ten columns leave about half
+# of the variance unexplained, so the next question matters more.
 #
-# ## How sure?
+# ## How certain?
 #
-# A 90 % interval should hold nine of ten new rows. It is wider where errors were larger.
+# A 90 % interval should contain nine of ten new targets. It is wider where errors were larger.
 
 # %%
 low, high = model.predict_interval(X_test, coverage=0.9).T
-held = np.mean((low <= y_test) & (y_test <= high))
+inside = np.mean((low <= y_test) & (y_test <= high))
 widths = high - low
-print(f"{held:.0%} of the test rows are inside")
+print(f"{inside:.0%} of the test rows are inside")
 print(f"the narrowest interval is {widths.min():.0f} wide, the widest {widths.max():.0f}")
 
 # %% [markdown]
-# ## What did it look at?
+# ## Which columns matter?
 #
 # Importance: how much the out-of-fold error rises, in units of the target's variance, when the
 # column is shuffled. Small negative numbers are noise around 0.
@@ -86,7 +86,7 @@ for column, importance in sorted(by_column.items(), key=lambda item: -item[1]):
     print(f"{column:5} {importance:6.3f}")
 
 # %% [markdown]
-# ## For people who read pictures
+# ## A report
 #
 # One HTML page: the table, the pool, errors, intervals, importances, and warnings about the table.
 
@@ -94,12 +94,12 @@ for column, importance in sorted(by_column.items(), key=lambda item: -item[1]):
 print(model.report("first_model.html", X_train, y_train, title="Diabetes after a year"))
 
 # %% [markdown]
-# ## Keep it
+# ## Save it
 #
-# One file, without code and without the training rows. The model that comes back says the same.
+# One file, without code and without the training rows. The loaded model gives the same predictions.
 
 # %%
 path = model.save("first_model.muddle")
-again = muddle.load(path)
+again = muddle.load_model(path)
 difference = np.abs(again.predict(X_test) - model.predict(X_test)).max()
 print(f"{path}: {path.stat().st_size / 1e6:.1f} MB; largest difference {difference:.1e}")

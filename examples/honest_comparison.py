@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Lesson 2: an honest comparison
 #
-# Is it better than gradient boosting *on this table*? The same folds for both, more than one score,
-# and a look at where the probabilities are wrong. No network; runs in under a minute.
+# Is muddle better than gradient boosting *on this table*? The same folds for both, more than one
+# score, and a look at wrong probabilities. No network; runs in under a minute.
 
 # %%
 import numpy as np
@@ -19,10 +19,10 @@ from muddle.scores import expected_calibration_error
 # ## Rules
 #
 # 1. The same folds for all, fixed before anything is fitted.
-# 2. Nothing is tuned for one and not for the other. Here: defaults, and muddle's fast preset.
+# 2. Neither is tuned more than the other. Here: defaults, and muddle's fast preset.
 # 3. Everything that learns from rows, the preprocessing too, is fitted within a fold. Both models
-#    do that by themselves, as it is part of their `fit`.
-# 4. What is reported was decided on before looking.
+#    do that in `fit`.
+# 4. The scores were chosen before looking at any.
 
 # %%
 models = {
@@ -32,7 +32,7 @@ models = {
 X, y = load_breast_cancer(return_X_y=True)
 X, y = X[:300], y[:300]  # few rows: that is the question here
 folds = StratifiedKFold(3, shuffle=True, random_state=0)
-said = {
+predicted = {
     name: cross_val_predict(model, X, y, cv=folds, method="predict_proba")
     for name, model in models.items()
 }
@@ -40,11 +40,11 @@ said = {
 # %% [markdown]
 # ## Three scores, three questions
 #
-# AUC: are rows in the right *order*? Log-loss: are the *probabilities* good, and how badly do sure
-# answers err? Calibration error: of those with 70 %, do 70 % come true?
+# AUC: are rows in the right *order*? Log-loss: are the *probabilities* good, with a high price for
+# wrong certainty? Calibration error: of the rows with a probability of 70 %, are 70 % positive?
 
 # %%
-for name, p in said.items():
+for name, p in predicted.items():
     print(
         f"{name:9} AUC {roc_auc_score(y, p[:, 1]):.3f}  log-loss {log_loss(y, p):.3f}"
         f"  calibration error {expected_calibration_error(p, y):.3f}"
@@ -52,19 +52,20 @@ for name, p in said.items():
 
 # %% [markdown]
 # Often the order is about the same, and the probabilities are not: boosting without early stopping
-# gets too sure of itself. How sure, and how often right:
+# becomes overconfident. How often is a model more than 99 % certain, and how often is it
+# right then?
 
 # %%
-for name, p in said.items():
+for name, p in predicted.items():
     sure = p.max(axis=1) > 0.99
     right = (p.argmax(axis=1) == y)[sure].mean()
-    print(f"{name:9} {sure.mean():.0%} of the answers are more than 99 % sure; right: {right:.1%}")
+    print(f"{name:9} {sure.mean():.0%} of the rows with more than 99 %; right: {right:.1%}")
 
 # %% [markdown]
 # ## A table with text and gaps
 #
-# Made up, so that the truth is known: homes with areas that are missing at times, a kind, and 30
-# streets. Boosting wants its categories declared; muddle finds out by itself.
+# Made up, so that the truth is known: homes with an area that is sometimes missing, a kind, and one
+# of 30 streets. Boosting needs its categories declared; muddle detects them.
 
 # %%
 rng = np.random.default_rng(0)
@@ -93,16 +94,16 @@ for name, values in scores.items():
     print(f"{name:9} R² {values.mean():.3f}, by fold {values.round(3)}")
 
 # %% [markdown]
-# The best that anybody could do, knowing the rule by which the prices were made; the rest is noise:
+# The best possible score, with the rule that made the prices; the rest is noise:
 
 # %%
 best = homes["area"].fillna(90) + 30 * (homes["kind"] == "loft") + location
 print(f"the rule  R² {r2_score(price, best):.3f}")
 
 # %% [markdown]
-# ## And now?
+# ## Conclusions
 #
-# Three folds of one table tell which model to take for *this* table, roughly. For a difference of
-# 0.01 repeat with other folds; if it changes sign, there is none. Measured on 32 tables, muddle
+# Three folds tell roughly which model to take for *this* table. Repeat a difference of 0.01 with
+# other folds; if it changes sign, there is none. Measured on 32 tables, muddle
 # wins four of five splits in R² against CatBoost, and about half in AUC on tables that its settings
-# were not chosen on: docs/results.md has every one, the lost ones too.
+# were not chosen on: docs/results.md has every table, the lost ones too.

@@ -2,8 +2,8 @@
 # # Lesson 3: to production
 #
 # A model leaves the notebook: saved as one file, loaded where there is no torch, exported for other
-# languages, and watched for rows that are not what they were. Needs the extra `onnx`, and
-# onnxruntime to run what it writes. Writes `wine.muddle` and `wine.onnx` into the present folder.
+# languages, and watched for rows that differ from the training rows. Needs the extra `onnx`, and
+# onnxruntime to run the graph. Writes `wine.muddle` and `wine.onnx` into the current folder.
 
 # %%
 import subprocess
@@ -16,6 +16,7 @@ from sklearn.datasets import load_wine
 from sklearn.model_selection import train_test_split
 
 import muddle
+import muddle_runtime
 from muddle import MuddleClassifier
 from muddle.errors import ModelFileError
 from muddle.page.drift import find_drift
@@ -23,7 +24,7 @@ from muddle.page.drift import find_drift
 # %% [markdown]
 # ## The model
 #
-# Three growers of wine, told apart by chemistry. Labels are text, as they would be in a database.
+# Three growers of wine, recognised by chemistry. Labels are text, as they would be in a database.
 
 # %%
 X, y = load_wine(return_X_y=True, as_frame=True)
@@ -35,8 +36,8 @@ print(f"accuracy {model.score(X_test, y_test):.3f}")
 # %% [markdown]
 # ## One file
 #
-# Weights and text: no pickle, so a file from elsewhere cannot run code. What is wrong with it is an
-# error that can be caught.
+# Weights and text: no pickle, so a file from elsewhere cannot run code. A damaged file is an error
+# that can be caught.
 
 # %%
 path = model.save("wine.muddle")
@@ -44,21 +45,22 @@ print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
 with open("broken.muddle", "wb") as file:
     file.write(path.read_bytes()[:1000])
 try:
-    muddle.load("broken.muddle")
+    muddle.load_model("broken.muddle")
 except ModelFileError as error:
     print("refused:", error)
 
 # %% [markdown]
 # ## Without torch
 #
-# `runtime="numpy"` answers with numpy alone. In a fresh process, to see what is imported:
+# The package `muddle-runtime` predicts with numpy and safetensors only. In a fresh process, to see
+# what is imported:
 
 # %%
 service = """
 import json, sys
-import muddle
-model = muddle.load("wine.muddle", runtime="numpy")
-row = json.loads(sys.stdin.read())  # what a request would hold
+import muddle_runtime
+model = muddle_runtime.load_model("wine.muddle")
+row = json.loads(sys.stdin.read())  # the body of a request
 label = model.predict([row])[0]
 heavy = {"torch", "pandas", "sklearn", "scipy"} & set(sys.modules)
 print(label, "imported besides numpy:", heavy or "nothing heavy")
@@ -67,17 +69,17 @@ request = X_test.iloc[0].to_json()
 answer = subprocess.run(
     [sys.executable, "-c", service], input=request, capture_output=True, text=True, check=True
 )
-print(answer.stdout.strip(), "| was:", y_test[0])
+print(answer.stdout.strip(), "| true class:", y_test[0])
 
 # %%
-light = muddle.load(path, runtime="numpy")
+light = muddle_runtime.load_model(path)
 difference = np.abs(light.predict_proba(X_test) - model.predict_proba(X_test)).max()
-print(f"largest difference between torch and numpy: {difference:.1e}")
+print(f"largest difference to the estimator: {difference:.1e}")
 
 # %% [markdown]
 # ## For other languages
 #
-# ONNX, preprocessing included: one input per column, named as the column.
+# ONNX, preprocessing included: one input per column, with the column's name.
 
 # %%
 model.to_onnx("wine.onnx")
@@ -88,13 +90,13 @@ inputs = {
 }
 labels, probabilities = session.run(["label", "probabilities"], inputs)
 difference = np.abs(probabilities - model.predict_proba(X_test)).max()
-print(f"largest difference between torch and ONNX: {difference:.1e}")
+print(f"largest difference of the ONNX graph: {difference:.1e}")
 print("same labels:", bool(np.all(labels == model.predict(X_test))))
 
 # %% [markdown]
-# ## Rows that are not what they were
+# ## New rows that differ
 #
-# A single odd row is predicted, and said in a warning; a service logs it.
+# An odd row is predicted, with a warning; a service logs it.
 
 # %%
 odd = X_test.head(3).copy()
@@ -106,11 +108,11 @@ print(*(str(warning.message) for warning in caught), sep="\n")
 
 # %% [markdown]
 # Slow change does not show in single rows. The file keeps a summary of the training table (no rows
-# of it), against which a batch of new rows is held:
+# of it), to compare a batch of new rows with:
 
 # %%
 later = X_test.assign(alcohol=X_test["alcohol"] + 2.0)  # another year, or another instrument
-restored = muddle.load(path)
+restored = muddle.load_model(path)
 for finding in find_drift(restored.table_summary_, later):
     print(f"{finding.severity}: {finding.text}")
 print("as before:", find_drift(restored.table_summary_, X_test) or "nothing found")
@@ -119,4 +121,4 @@ print("as before:", find_drift(restored.table_summary_, X_test) or "nothing foun
 # The same from a shell:
 #
 #     muddle info wine.muddle
-#     muddle predict wine.muddle new.csv -o said.csv --proba --runtime numpy
+#     muddle predict wine.muddle new.csv -o predictions.csv --proba

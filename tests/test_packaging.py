@@ -165,9 +165,7 @@ def test_a_source_distribution_has_sources_readme_and_licence(name, built):
 
 
 def test_the_runtime_alone_predicts_text_dates_and_gaps(built, tmp_path):
-    needed = [
-        path for path in INSTALLED.iterdir() if re.match(r"(numpy|safetensors)\b", path.name)
-    ]
+    needed = [path for path in INSTALLED.iterdir() if re.match(r"(numpy|safetensors)\b", path.name)]
     environment = make_environment(tmp_path, needed)
     install(environment, built, "runtime")
     files = (FIXTURE, FIXTURE.with_suffix(".json"))
