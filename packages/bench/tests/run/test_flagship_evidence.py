@@ -11,7 +11,7 @@ from sklearn.linear_model import Ridge
 
 from muddle_bench.methods.method import Method
 from muddle_bench.run.cells import Job, Settings
-from muddle_bench.run.problems import prepare
+from muddle_bench.run.splits import prepare
 
 ROOT = Path(__file__).resolve().parents[4]
 
