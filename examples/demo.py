@@ -1,6 +1,6 @@
 """The flagship and one MLR net beside scikit-learn's own models, on data that ships with it.
 
-Three-fold cross-validation with the same folds for every model, default parameters everywhere.
+Two-fold cross-validation with the same folds for every model, default parameters everywhere.
 Prints a table and writes demo.png: the comparison, and what the flagship says about itself.
 """
 
@@ -34,7 +34,7 @@ from muddle import MLRClassifier, MLRRegressor, MuddleClassifier, MuddleRegresso
 from muddle.page.plots import GREY, SKY, VERMILLION
 
 PICTURE = Path("demo.png")
-N_FOLDS = 3
+N_FOLDS = 2
 FLAGSHIP = "muddle"
 REGRESSORS = {
     FLAGSHIP: MuddleRegressor(random_state=0),

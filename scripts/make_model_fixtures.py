@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from muddle import EnsMLRClassifier, MuddleClassifier, MuddleRegressor
+from muddle import EnsMLRClassifier, MuddleClassifier, MuddleRegressor, load_model
 from muddle.estimators import pool
 from muddle_runtime.file import FORMAT, Dtype
 
@@ -91,7 +91,7 @@ def main(folder: Path) -> None:
     for name, model in models.items():
         dtype: Dtype = "float16" if name == "classifier" else "float32"
         path = model.save(folder / f"format{FORMAT}_{name}.muddle", dtype=dtype)
-        record = {"rows": to_json(rows), "answers": answer(load(path), rows)}
+        record = {"rows": to_json(rows), "answers": answer(load_model(path), rows)}
         path.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n")
         print(f"{path}: {path.stat().st_size:,} bytes")
 

@@ -24,29 +24,21 @@ PRESETS: dict[Preset, tuple[str, str]] = {  # name and title
 
 def make_flagship(request: Request, preset: Preset) -> Any:
     """The flagship; it takes torch's number of threads, which the worker process sets."""
-    from muddle import MuddleClassifier, MuddleRegressor
-
-    kind = MuddleRegressor if request.task == "regression" else MuddleClassifier
+    kind = _find_class("Muddle", request)
     return kind(preset=preset, random_state=request.seed, device=request.device)
 
 
-def make_ensemble(request: Request, settings: Source) -> Any:
-    """Ten nets each of depth 1 and 2, which serve seven methods."""
-    from muddle import EnsMLRClassifier, EnsMLRRegressor
-
-    kind = EnsMLRRegressor if request.task == "regression" else EnsMLRClassifier
-    return kind.preset(
-        "ens-mlr", settings=settings, random_state=request.seed, device=request.device
-    )
+def make_mlr(request: Request, settings: Source, prefix: str, preset: str) -> Any:
+    """An estimator of MLR; "ens-mlr" has ten nets each of depth 1 and 2, for seven methods."""
+    kind = _find_class(prefix, request)
+    return kind.preset(preset, settings=settings, random_state=request.seed, device=request.device)
 
 
-def make_single(request: Request, settings: Source, depth: int) -> Any:
-    from muddle import MLRClassifier, MLRRegressor
+def _find_class(prefix: str, request: Request) -> Any:
+    import muddle
 
-    kind = MLRRegressor if request.task == "regression" else MLRClassifier
-    return kind.preset(
-        f"mlr-{depth}", settings=settings, random_state=request.seed, device=request.device
-    )
+    kind = "Regressor" if request.task == "regression" else "Classifier"
+    return getattr(muddle, prefix + kind)
 
 
 def first_of_depth(model: Any, depth: int) -> Any:
@@ -75,7 +67,7 @@ def _positions(model: Any, depth: int) -> list[int]:
 
 def _methods(settings: Source) -> list[Method]:
     family, source = SETTINGS[settings]
-    make = partial(make_ensemble, settings=settings)
+    make = partial(make_mlr, settings=settings, prefix="EnsMLR", preset="ens-mlr")
     answers = {
         "mlr-1": (partial(first_of_depth, depth=1), "one net of one hidden layer"),
         "mlr-2": (partial(first_of_depth, depth=2), "one net of two hidden layers"),
@@ -101,7 +93,7 @@ def _methods(settings: Source) -> list[Method]:
         Method(
             f"mlr-{depth}-{settings}",
             family,
-            partial(make_single, settings=settings, depth=depth),
+            partial(make_mlr, settings=settings, prefix="MLR", preset=f"mlr-{depth}"),
             title=f"one net of {depth} hidden layers; {source}",
             input="table",
         )

@@ -48,7 +48,6 @@ from muddle.tables.read import (
     type_chunk,
     type_column,
 )
-from muddle.tables.target import MIN_ROWS
 from muddle_runtime.whole_file import check_place
 
 if TYPE_CHECKING:
@@ -230,6 +229,8 @@ def _read_target(
         target = chunk.frame[columns.target]
     if chunk.lines is not None:
         target = type_column(target, columns.missing, keep_codes=True)
+    from muddle.tables.target import MIN_ROWS
+
     if len(target) < MIN_ROWS:
         raise DataFormatError(
             f"{table.title} must have at least {MIN_ROWS} rows with a target, got {len(target)}."

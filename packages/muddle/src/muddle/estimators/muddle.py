@@ -233,12 +233,12 @@ class Flagship(Estimator):
         return self._frame("leaderboard")
 
     @property
-    def feature_importances_(self) -> FloatArray | None:
+    def feature_importances_(self) -> Any:
         """Rise of the out-of-fold error when a column is shuffled, mean over repeats."""
         return self._fitted().training.importances
 
     @property
-    def feature_importances_std_(self) -> FloatArray | None:
+    def feature_importances_std_(self) -> Any:
         """Deviation of the importances over repeats."""
         return self._fitted().training.importances_std
 
