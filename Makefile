@@ -18,10 +18,11 @@ $(READY): packages/runtime/pyproject.toml packages/muddle/pyproject.toml package
 demo: $(READY) ## compare muddle with scikit-learn's models on built-in data; writes demo.png
 	$(BIN)/python examples/demo.py
 
-check: $(READY) ## ruff, format check, mypy
+check: $(READY) ## ruff, format check, mypy, direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --config pyproject.toml --no-cache
 
 fix: $(READY) ## let ruff repair what it can
 	$(BIN)/ruff check --fix .
@@ -54,20 +55,14 @@ report: $(READY) ## report.html from the benchmark's records in results/
 docs: $(READY) ## the documentation as a site, in site/; every broken link is an error
 	$(BIN)/mkdocs build --strict
 
-package: $(READY) ## sdist and wheel, in dist/
-	$(BIN)/python -m build --no-isolation
+package: $(READY) ## sdists and wheels of the three packages, in dist/
+	for package in runtime muddle bench; do $(BIN)/python -m build --no-isolation --outdir dist packages/$$package || exit 1; done
 
 install-peers: $(READY) ## into .venv, the packages the benchmark compares with (CatBoost, XGBoost, ...)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt $(PACKAGES) --editable 'packages/bench[peers]' --requirement requirements-dev.txt 'ray>=2.9'
 
-replicate: $(READY) ## MLR-1 and MLR-2 beside the published R² on the three study data sets
-	$(BIN)/python scripts/replicate_depth.py
-
-replicate-ensembles: $(READY) ## Bag-, Ens-, Best- and Top5-MLR beside the published tables (for a GPU)
-	$(BIN)/python scripts/replicate_ensembles.py
-
 clean: ## remove .venv and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis demo.png report.html report_tables site dist
 
-.PHONY: help install install-peers demo check fix test test-slow bench smoke report docs package replicate replicate-ensembles clean
+.PHONY: help install install-peers demo check fix test test-slow bench smoke report docs package clean
 .DEFAULT_GOAL := help

@@ -35,7 +35,7 @@ from muddle_bench.data.download import find_data_home as data_home
 from muddle_bench.data.download import locate
 from muddle_bench.methods.method import Method, Request
 from muddle_bench.methods.registry import METHODS, missing_package
-from muddle_bench.run.problems import split_rows, text_columns
+from muddle_bench.run.splits import split_rows, text_columns
 
 PRESETS = {"fast": "muddle-fast", "default": "muddle", "best": "muddle-best"}
 PEER = "realmlp-5"

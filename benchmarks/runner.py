@@ -31,8 +31,8 @@ from muddle_bench.methods.registry import find_method
 from muddle_bench.ranking import rank_families, rank_methods, read_table
 from muddle_bench.report import write_report
 from muddle_bench.run.cells import build_cells
-from muddle_bench.run.problems import encode, split_rows
 from muddle_bench.run.records import COLUMNS, Store
+from muddle_bench.run.splits import encode, split_rows
 from muddle_bench.run.sweep import run_benchmark
 
 METHOD, DATASET = "ridge", "hills"

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from muddle import EnsMLRClassifier, MuddleClassifier, MuddleRegressor
+from muddle import EnsMLRClassifier, MuddleClassifier, MuddleRegressor, load_model
 from muddle.estimators import pool
 from muddle_runtime.file import FORMAT, Dtype
 

@@ -13,8 +13,8 @@ from sklearn.metrics import r2_score, roc_auc_score
 from muddle import BagMLRClassifier, BagMLRRegressor
 from muddle.errors import DataFormatError, DivergenceError
 from muddle_bench.data import load_dataset as load
-from muddle_bench.run.problems import Problem, split_rows
 from muddle_bench.run.records import Record, Store
+from muddle_bench.run.splits import Problem, split_rows
 from muddle_bench.studies import running, study_nets
 from muddle_bench.studies.points import NO_PENALTY, STEPS, Variant, vary
 from muddle_bench.studies.running import KnownSplits, build_cells, run_points

@@ -23,7 +23,7 @@ def draw(n_rows=200, seed=0):
 
 def measure(fitted, members, member_weights=(1.0,), *, columns=COLUMNS, weights=None, seed=0):
     matrix, labels, _ = fitted
-    training = TrainingSet(matrix, 2, labels, labels[:, 0], weights)
+    training = TrainingSet(matrix, 2, labels, labels[:, 0], weights, np.arange(len(labels)))
     pool = Pool(training, members, np.asarray(member_weights), [])
     return measure_importances(pool, columns, CPU, seed)
 

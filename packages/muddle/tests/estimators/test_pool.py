@@ -185,7 +185,7 @@ def draw_rows(n_rows=60, signal=1.0, n_labels=1, weights=None):
     matrix = rng.normal(size=(n_rows, 3))
     labels = signal * matrix[:, :n_labels] + 0.3 * rng.normal(size=(n_rows, n_labels))
     labels = (labels - labels.mean(axis=0)) / labels.std(axis=0)
-    return TrainingSet(matrix, 3, labels, labels.mean(axis=1), weights)
+    return TrainingSet(matrix, 3, labels, labels.mean(axis=1), weights, np.arange(n_rows))
 
 
 class Watcher:

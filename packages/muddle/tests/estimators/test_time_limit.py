@@ -339,9 +339,9 @@ def test_a_machine_that_slows_down_stops_the_training_that_was_planned(
     clock = SimpleNamespace(perf_counter=lambda: float(next(ticks)), time=lambda: 0.0)
     monkeypatch.setattr(stopping, "time", clock)
     monkeypatch.setattr(pool, "measure_pace", lambda *_: Pace(start=0.0, step=1e-12))
-    model, said = fit_quietly(MuddleRegressor, *numbers, time_limit=12.0)
+    model, texts = fit_quietly(MuddleRegressor, *numbers, time_limit=12.0)
     assert model.leaderboard_["iteration"].max() < plan_of_regression()[1]
-    assert len(said) == 1
+    assert len(texts) == 1
     assert np.isfinite(model.out_of_fold_).all()
 
 

@@ -24,26 +24,6 @@ PRESETS: dict[Preset, tuple[str, str]] = {  # name and title
 
 def make_flagship(request: Request, preset: Preset) -> Any:
     """The flagship; it takes torch's number of threads, which the worker process sets."""
-<<<<<<< .merge_file_8hy3Uf
-    from muddle import MuddleClassifier, MuddleRegressor
-
-    kind = MuddleRegressor if request.task == "regression" else MuddleClassifier
-    return kind(preset=preset, random_state=request.seed, device=request.device)
-
-
-def make_ensemble(request: Request, settings: Source) -> Any:
-    """Ten nets each of depth 1 and 2, which serve seven methods."""
-    from muddle import EnsMLRClassifier, EnsMLRRegressor
-
-    kind = EnsMLRRegressor if request.task == "regression" else EnsMLRClassifier
-    return kind.preset(
-        "ens-mlr", settings=settings, random_state=request.seed, device=request.device
-    )
-
-
-def make_single(request: Request, settings: Source, depth: int) -> Any:
-    from muddle import MLRClassifier, MLRRegressor
-=======
     kind = _find_class("Muddle", request)
     return kind(preset=preset, random_state=request.seed, device=request.device)
 
@@ -56,7 +36,6 @@ def make_mlr(request: Request, settings: Source, prefix: str, preset: str) -> An
 
 def _find_class(prefix: str, request: Request) -> Any:
     import muddle
->>>>>>> .merge_file_57irwp
 
     kind = "Regressor" if request.task == "regression" else "Classifier"
     return getattr(muddle, prefix + kind)

@@ -19,8 +19,8 @@ from muddle_bench.run.environment import (
     describe_versions,
     packages_of,
 )
-from muddle_bench.run.problems import Problem, prepare
 from muddle_bench.run.records import Record, Status, now, shorten
+from muddle_bench.run.splits import Problem, prepare
 
 # Errors of the data and not of the method; the cell is tried again in the next run.
 DATA_ERRORS = (ChecksumError, DataFormatError, DownloadError, MissingDataError, MissingPackageError)

@@ -19,8 +19,8 @@ from muddle_bench.run.execution import explain_error as explain
 from muddle_bench.run.execution import finish as end
 from muddle_bench.run.execution import finish_unprepared as end_unprepared
 from muddle_bench.run.execution import predict_and_score as answer
-from muddle_bench.run.problems import Problem, prepare, split_rows
 from muddle_bench.run.records import Cell, Record, Store, write_whole
+from muddle_bench.run.splits import Problem, prepare, split_rows
 from muddle_bench.run.sweep import Summary, run_benchmark
 from muddle_bench.run.workers import JobResult as Answer
 from muddle_bench.run.workers import freeze_imports

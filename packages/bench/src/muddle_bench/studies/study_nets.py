@@ -46,7 +46,7 @@ from muddle.training.jobs import fix_score as choose_score_of
 from muddle.training.stopping import Deadline
 from muddle.training.trainer import History, TrainResult
 from muddle_bench.run.environment import find_commit
-from muddle_bench.run.problems import Problem
+from muddle_bench.run.splits import Problem
 from muddle_runtime.labels import to_probabilities
 
 Floats = NDArray[np.float64]

@@ -96,23 +96,24 @@ class _Net:
 
     held_out: Positions  # (h,) positions among the n rows
     seen: Tensor  # (n, V)
-    sums: Tensor  # (1, h, H) of the first layer, before its activation
-    own: StackedMLP  # of one net
+    sums: Tensor  # (h, H) of the first layer, before its activation
+    own: StackedMLP  # one net: weights (in, out), biases (1, out), scale (V, 1)
     head: Tensor  # (H, C)
 
     def predict(self, changed: Positions, shuffle: Positions) -> FloatArray:
         """Outputs for the rows held out, with the features at `changed` shuffled. -> (h, C)"""
-        own, layer = self.own, self.sums
+        own, activate = self.own, ACTIVATIONS[self.own.activation]
+        sums = self.sums
         if len(changed):
-            weight = own.weights[0][0, changed]
+            weight = own.weights[0][changed]
             if own.scale is not None:
-                weight = weight * own.scale[0, changed]
+                weight = weight * own.scale[changed]
             seen = self.seen[:, changed]
-            layer = layer + (seen[shuffle[self.held_out]] - seen[self.held_out]) @ weight
-        layer = ACTIVATIONS[own.activation](layer)
-        if len(own.weights) > 1:
-            layer = StackedMLP(own.weights[1:], own.biases[1:], own.activation).hidden(layer)
-        return (layer[0] @ self.head).cpu().numpy().astype(np.float64)
+            sums = sums + (seen[shuffle[self.held_out]] - seen[self.held_out]) @ weight
+        layer = activate(sums)
+        for weight, bias in zip(own.weights[1:], own.biases[1:], strict=True):
+            layer = activate(layer @ weight + bias)
+        return (layer @ self.head).cpu().numpy().astype(np.float64)
 
 
 class _Predictor:
@@ -166,4 +167,4 @@ def _list_nets(
 
 def _take_net(nets: StackedMLP, net: int, device: torch.device) -> StackedMLP:
     """One net in float32; on the CPU not a copy, as first layers of wide tables are large."""
-    return nets.map(lambda tensor: tensor[net : net + 1].to(device, torch.float32))
+    return nets.map(lambda tensor: tensor[net].to(device, torch.float32))

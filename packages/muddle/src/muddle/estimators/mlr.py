@@ -84,27 +84,6 @@ class NetParameters:
     verbose: bool = False
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
-class RegressionParameters(NetParameters):
-    dither: float = DITHER
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class ClassificationParameters(NetParameters):
-    criterion: Criterion = "logistic"
-    dither: float = DEFAULT.dither
-    ties: Ties = DEFAULT.ties
-    class_weight: Any = None
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class EnsembleParameters:
-    n_nets: int = 10
-    select: Select = "all"
-    top_k: int = 5
-    n_jobs: int | None = None
-
-
 class MLR(Estimator, NetParameters):
     """K nets of one or several depths, trained as one batch; those selected predict their mean."""
 
@@ -127,9 +106,14 @@ class MLR(Estimator, NetParameters):
     @classmethod
     def _from_preset(cls, name: str, settings: Source, **values: Any) -> Self:
         """An unfitted estimator with published settings of a single net, and other parameters."""
-        config = preset_config(name, settings, cls._preset_task)
+        # PAPER: classifiers train the logistic loss; the published rows of ensembles were made with
+        # the squared one.
+        squared = settings == "released" and not issubclass(cls, SingleNet)
+        config = preset_config(name, settings, "regression" if squared else cls._preset_task)
         known = cls._get_param_names()
         shared = {f.name: getattr(config, f.name) for f in fields(config) if f.name in known}
+        if squared and "criterion" in known:
+            shared["criterion"] = "squared"
         return cls(**shared | values)
 
     def _configs(self) -> list[TrainConfig]:
@@ -279,8 +263,14 @@ class SingleNet(MLR):
         return int(self._fitted().training.values["n_recoveries"])
 
 
-class Ensemble(MLR, EnsembleParameters):
+@dataclass(kw_only=True, eq=False, repr=False)
+class Ensemble(MLR):
     """Several nets, and what they tell about themselves."""
+
+    n_nets: int = 10
+    select: Select = "all"
+    top_k: int = 5
+    n_jobs: int | None = None
 
     @property
     def validation_scores_(self) -> FloatArray:
@@ -398,8 +388,11 @@ class DepthEnsemble(Ensemble):
         return cls._from_preset("mlr-1", settings, **by_depth | chosen | overrides)
 
 
-class RegressionMLR(RegressorMixin, MLR, RegressionParameters):
+@dataclass(kw_only=True, eq=False, repr=False)
+class RegressionMLR(RegressorMixin, MLR):
     """Numbers to predict."""
+
+    dither: float = DITHER
 
     _preset_task: ClassVar[Task] = "regression"
 
@@ -427,23 +420,19 @@ class RegressionMLR(RegressorMixin, MLR, RegressionParameters):
         return tags
 
 
-class ClassificationMLR(ClassifierMixin, MLR, ClassificationParameters):
+@dataclass(kw_only=True, eq=False, repr=False)
+class ClassificationMLR(ClassifierMixin, MLR):
     """Classes to predict."""
+
+    criterion: Criterion = "logistic"
+    dither: float = DEFAULT.dither
+    ties: Ties = DEFAULT.ties
+    class_weight: Any = None
 
     _preset_task: ClassVar[Task] = "classification"
 
     def _task(self) -> Task:
         return "regression" if self.criterion == "squared" else "classification"
-
-    @classmethod
-    def _from_preset(cls, name: str, settings: Source, **values: Any) -> Self:
-        if settings != "released" or issubclass(cls, SingleNet):
-            return super()._from_preset(name, settings, **values)
-        # PAPER: the logistic loss; the published rows of ensembles were made with the other one.
-        config = preset_config(name, settings, "regression")
-        known = cls._get_param_names()
-        shared = {f.name: getattr(config, f.name) for f in fields(config) if f.name in known}
-        return cls(**shared | {"criterion": "squared"} | values)
 
     def _configs(self) -> list[TrainConfig]:
         check_choice("criterion", self.criterion, get_args(Criterion))
@@ -632,9 +621,7 @@ time_limit, preprocessor, device, random_state, verbose
         The labels seen in `fit`, sorted.
     temperature_ : float
         Divisor of the scores in `predict_proba`.
-    model_, preprocessor_, penalty_, best_iteration_, n_iter_, validation_score_, history_, \
-n_recoveries_, table_summary_, fit_seconds_, n_features_in_, feature_names_in_
-        As in :class:`MLRRegressor`; the validation score is the area under the ROC curve.
+    And those of :class:`MLRRegressor`; the validation score is the area under the ROC curve.
 
     Examples
     --------
@@ -705,8 +692,7 @@ preprocessor, device
         Adam steps of the net that took most.
     validation_metric_ : str
         Name of the validation score.
-    preprocessor_, table_summary_, fit_seconds_, n_features_in_, feature_names_in_
-        As in :class:`MLRRegressor`.
+    And those of :class:`MLRRegressor` that are not of one net.
 
     Examples
     --------
@@ -746,13 +732,9 @@ max_loss, class_weight, preprocessor, device
 
     Attributes
     ----------
-    classes_ : numpy.ndarray
-        The labels seen in `fit`, sorted.
-    temperature_ : numpy.ndarray
-        Divisor of each net's scores in `predict_proba`.
-    model_, validation_scores_, estimator_weights_, leaderboard_, history_, n_iter_, \
-validation_metric_, preprocessor_, table_summary_, fit_seconds_, n_features_in_, feature_names_in_
-        As in :class:`BagMLRRegressor`.
+    classes_, temperature_ : numpy.ndarray
+        The labels seen in `fit`, sorted; the divisor of each net's scores in `predict_proba`.
+    And those of :class:`BagMLRRegressor`.
 
     Examples
     --------
@@ -790,11 +772,7 @@ learning_rate, max_iter, patience, batch_size, validation_fraction, head, precis
 preprocessor, device
         As in :class:`MLRRegressor`.
 
-    Attributes
-    ----------
-    model_, validation_scores_, estimator_weights_, leaderboard_, history_, n_iter_, \
-validation_metric_, preprocessor_, table_summary_, fit_seconds_, n_features_in_, feature_names_in_
-        As in :class:`BagMLRRegressor`; nets are counted depth by depth.
+    Attributes as in :class:`BagMLRRegressor`; nets are counted depth by depth.
 
     Examples
     --------
@@ -828,12 +806,7 @@ learning_rate, max_iter, patience, batch_size, validation_fraction, head, precis
 max_loss, class_weight, preprocessor, device
         As in :class:`MLRClassifier`.
 
-    Attributes
-    ----------
-    classes_, temperature_, model_, validation_scores_, estimator_weights_, leaderboard_, \
-history_, n_iter_, validation_metric_, preprocessor_, table_summary_, fit_seconds_, \
-n_features_in_, feature_names_in_
-        As in :class:`BagMLRClassifier`; nets are counted depth by depth.
+    Attributes as in :class:`BagMLRClassifier`; nets are counted depth by depth.
 
     Examples
     --------

@@ -76,16 +76,10 @@ class _Fit:
     importances: tuple[FloatArray, FloatArray]  # mean and deviation
     deadline: Deadline
 
-    @property
-    def rows(self) -> NDArray[np.int64]:
-        """Positions of the pool's rows among those of the problem."""
-        rows = self.pool.training.rows
-        return np.arange(len(self.problem.labels)) if rows is None else rows
-
     def scatter(self, values: FloatArray) -> FloatArray:
         """Values of the pool's rows among all rows, nan where time left a row out."""
         everywhere = np.full((len(self.problem.labels), *values.shape[1:]), np.nan)
-        everywhere[self.rows] = values
+        everywhere[self.pool.training.rows] = values
         return everywhere
 
 
@@ -124,8 +118,15 @@ class Flagship(Estimator):
         if given is None:
             given = TablePreprocessor(scaling="robust+clip")
         preprocessor, matrix = fit_features(given, problem)
-        n_numbers = preprocessor.plan_.n_numbers
-        training = TrainingSet(matrix, n_numbers, problem.labels, strata, problem.weights, normal)
+        training = TrainingSet(
+            matrix,
+            preprocessor.plan_.n_numbers,
+            problem.labels,
+            strata,
+            problem.weights,
+            np.arange(len(matrix)),
+            normal,
+        )
         plan = make_plan(self._task, self.preset, len(matrix), skewed=normal is not None)
         seeds = np.random.RandomState(check_random_state(self.random_state).randint(MAX_SEED))
         effort = None
@@ -373,7 +374,7 @@ class MuddleRegressor(RegressorMixin, Flagship):
             rows,
             resolve_device(self.device),
         )
-        given = fit.rows[rows]
+        given = training.rows[rows]
         spread *= problem.scale.deviation
         return model, OutOfFold(given, problem.target[given], weights, spread)
 
@@ -495,9 +496,10 @@ table_summary_, fit_seconds_, n_features_in_, feature_names_in_
             criterion="logistic",
         )
         fit = self._fit_pool(problem, problem.codes.astype(np.float64), None, deadline)
-        scores, weights = fit.pool.out_of_fold, fit.pool.training.weights
-        details = OutOfFold(fit.rows, problem.codes[fit.rows], weights)
-        calibration = fit_calibration(scores, details.target, weights)
+        scores, training = fit.pool.out_of_fold, fit.pool.training
+        codes = problem.codes[training.rows]
+        details = OutOfFold(training.rows, codes, training.weights)
+        calibration = fit_calibration(scores, codes, training.weights)
         probabilities, target = calibration.apply(scores), problem.describe_target()
         return self._finish(fit, probabilities, details, target, calibration=calibration)
 

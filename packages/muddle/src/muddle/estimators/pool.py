@@ -167,8 +167,8 @@ class TrainingSet:
     labels: FloatArray  # (N, C): standardised numbers, or ±1 per class
     strata: FloatArray  # (N,) numbers or class codes that folds are balanced by
     weights: FloatArray | None  # (N,), mean 1
+    rows: NDArray[np.int64]  # (N,) positions among the rows of `fit`
     normal: NormalScores | None = None  # for a target with a long tail
-    rows: NDArray[np.int64] | None = None  # positions among the rows of `fit`; None: all of them
 
     def take(self, rows: NDArray[np.int64]) -> "TrainingSet":
         weights = None if self.weights is None else self.weights[rows]
@@ -178,7 +178,7 @@ class TrainingSet:
             labels=self.labels[rows],
             strata=self.strata[rows],
             weights=None if weights is None else weights / weights.mean(),
-            rows=rows,
+            rows=self.rows[rows],
         )
 
     def choose_labels(self, candidate: Candidate) -> tuple[FloatArray, NormalScores | None]:

@@ -13,8 +13,8 @@ from sklearn.model_selection import train_test_split
 from muddle.tables import TablePreprocessor
 from muddle_bench import load_dataset
 from muddle_bench.run.cells import Settings, group_cells
-from muddle_bench.run.problems import hash_rows, prepare, split_rows, text_columns
 from muddle_bench.run.records import Cell
+from muddle_bench.run.splits import hash_rows, prepare, split_rows, text_columns
 
 
 def make_job(tables, dataset, task, recipe="clean", split=0):
