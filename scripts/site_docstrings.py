@@ -1,7 +1,7 @@
-"""Docstrings as the site's reference reads them; mkdocs.yml names this file.
+"""Docstrings for the site's reference; mkdocs.yml names this file.
 
-They are written as scikit-learn's are. The site's reader takes the first of `{"a", "b"}` for the
-default, whatever is said behind it, and does not know Sphinx's roles.
+Docstrings follow scikit-learn's conventions. The site's parser takes the first of `{"a", "b"}` for
+the default, whatever default follows, and does not know Sphinx's roles.
 """
 
 import re

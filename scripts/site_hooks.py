@@ -1,8 +1,7 @@
-"""What the documentation site needs besides docs/: files of the repository that pages link to.
+"""Copy files of the repository that pages link to, which the documentation site needs besides docs/.
 
-On GitHub a page may link to ../results/flagship.txt; on the site there is nothing outside docs/.
-So results, examples and the texts at the root are brought along under `repository/`, and links
-are led there.
+In the repository a page may link to ../results/flagship.txt; the site has nothing outside docs/.
+So results, examples and the texts at the root are copied to `repository/`, and links are rewritten.
 """
 
 import re
@@ -21,11 +20,11 @@ LINK = re.compile(r"\]\((?P<target>[^)#:\s]+)(?P<anchor>#[^)\s]*)?\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """What pages link to joins the site, but not its menu."""
-    brought = [ROOT / name for name in TEXTS]
+    """Add the files that pages link to, but not to the menu."""
+    copied = [ROOT / name for name in TEXTS]
     for folder in FOLDERS:
-        brought += sorted(path for path in (ROOT / folder).rglob("*") if path.is_file())
-    for path in brought:
+        copied += sorted(path for path in (ROOT / folder).rglob("*") if path.is_file())
+    for path in copied:
         files.append(
             File.generated(
                 config,
@@ -38,13 +37,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links as they stand in the repository become links between files of the site."""
+    """Turn links between files of the repository into links between files of the site."""
     source = PurePosixPath(page.file.src_uri)
     home = source.relative_to(PLACE) if source.parts[0] == PLACE else PurePosixPath("docs") / source
-    return LINK.sub(lambda link: _lead(link, home, source), markdown)
+    return LINK.sub(lambda link: _rewrite(link, home, source), markdown)
 
 
-def _lead(link: re.Match[str], home: PurePosixPath, source: PurePosixPath) -> str:
+def _rewrite(link: re.Match[str], home: PurePosixPath, source: PurePosixPath) -> str:
     """home: where the page lies in the repository; source: where it lies on the site."""
     target = _resolve(home.parent / link["target"])
     inside = target.parts[:1] == ("docs",)

@@ -1,6 +1,6 @@
 """Every Python block of the pages runs, in order, as a reader would run it.
 
-A block that cannot is marked on the page: `<!-- no-run: the reason -->` on the line before it.
+A block that cannot run is marked on the page: `<!-- no-run: the reason -->` on the line before it.
 """
 
 import re
@@ -20,8 +20,10 @@ PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
 BLOCK = re.compile(
     r"(?:<!-- no-run: (?P<reason>[^\n]+) -->\n\s*)?```python\n(?P<code>.*?)```", flags=re.DOTALL
 )
-# What a page says that a line prints: a shape, or how many cells of a benchmark are done.
+# Output that a page shows beside a line: a shape, or how many cells of a benchmark are done.
 SHOWN = re.compile(r"print\(.*\)  # (\([\d, ]+\)(?: \([\d, ]+\))*|\d+ ok)$", flags=re.MULTILINE)
+# Output that a page shows in a block of its own: what became of each column of a table.
+DESCRIBED = re.compile(r"```text\n( +holds .*?)```", flags=re.DOTALL)
 MOST_UNRUN = 3
 
 
@@ -53,7 +55,7 @@ def write_records(folder):
     kept.to_csv(folder / "results" / "benchmark.csv.gz", index=False)
 
 
-# Files that a page takes for granted, and pages on the paper's data.
+# Files that a page assumes, and pages that load the paper's data.
 PREPARE = {"datasets.md": write_houses, "ranking.md": write_records, "report.md": write_records}
 NEEDS_DATA = {"benchmark.md", "datasets.md"}
 
@@ -76,6 +78,7 @@ def test_blocks_of_a_page_run_and_print_what_stands_beside_them(
     if page in PREPARE:
         PREPARE[page](reader)
     namespace = {"__name__": "page"}
+    output = []
     for reason, code in find_blocks(page):
         if reason is not None:
             continue
@@ -83,6 +86,9 @@ def test_blocks_of_a_page_run_and_print_what_stands_beside_them(
         printed = capsys.readouterr().out.splitlines()
         for shown in SHOWN.findall(code):
             assert shown in printed
+        output += [line.rstrip() for line in printed]
+    for table in DESCRIBED.findall((DOCS / page).read_text(encoding="utf-8")):
+        assert set(table.splitlines()) <= set(output)
 
 
 def test_pages_have_blocks_and_few_are_not_run():
@@ -92,7 +98,7 @@ def test_pages_have_blocks_and_few_are_not_run():
 
 
 def test_no_python_hides_in_blocks_of_text():
-    """What reads like a program is marked as one, so that it is run."""
+    """A block that reads like a program is marked as Python, so that it is run."""
     for page in PAGES:
         text = (DOCS / page).read_text(encoding="utf-8")
         for block in re.findall(r"```text\n(.*?)```", text, flags=re.DOTALL):

@@ -1,4 +1,4 @@
-"""Commands on the pages: every command and option exists, and those that are quick run."""
+"""Commands on the pages: every command and option exists, and quick ones run."""
 
 import re
 import shlex
@@ -19,15 +19,23 @@ from muddle.cli.app import make_app
 from muddle.estimators import pool
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / "README.md", ROOT / "CONTRIBUTING.md"),
+    *sorted((ROOT / "packages").glob("*/README.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 NAMES = [path.relative_to(ROOT).as_posix() for path in PAGES]
-# Two seconds at most, and nothing but the package itself is needed.
+# Two seconds at most; they need nothing but the packages.
 QUICK = {"muddle --version", "muddle methods", "muddle datasets", "muddle study list"}
 # Whole sessions with a model: pages whose commands are run one after the other.
 SESSIONS = ["docs/index.md", "docs/guides/production.md"]
-EXTRAS = set(
-    tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-)
+EXTRAS = {
+    project["name"]: set(project.get("optional-dependencies", {}))
+    for project in (
+        tomllib.loads(path.read_text(encoding="utf-8"))["project"]
+        for path in (ROOT / "packages").glob("*/pyproject.toml")
+    )
+}
 
 
 def find_commands(name):
@@ -47,7 +55,7 @@ def split_line(line):
         if set(word) <= set("|;&<>"):
             if call[:1] == ["muddle"]:
                 yield call
-            # What follows < or > is a file, no command.
+            # The word after < or > is a file, not a command.
             call = ["file"] if set(word) <= set("<>") else []
         elif not (call == [] and ("=" in word or word == "$")):
             call.append(word)
@@ -138,13 +146,15 @@ def test_sessions_with_a_model_run_from_fit_to_predict(name, tmp_path, monkeypat
     assert len(pd.read_csv(out)) == 10
 
 
-def test_extras_to_install_exist():
-    named = set()
+def test_packages_and_extras_to_install_exist():
+    named = {name: set() for name in EXTRAS}
     for path in PAGES:
         text = path.read_text(encoding="utf-8")
-        for extras in re.findall(r"(?:muddle|'\.)\[([a-z,]+)\]", text):
-            named |= set(extras.split(","))
-    assert {"plot", "cli", "report", "onnx"} <= named <= EXTRAS
+        for name, extras in re.findall(r"\b(muddle(?:-\w+)?)\[([a-z,]+)\]", text):
+            named[name] |= set(extras.split(","))
+        assert set(re.findall(r"pip install '?(muddle[\w-]*)", text)) <= set(EXTRAS), path
+    assert {"plot", "cli", "report", "onnx", "dask"} <= named["muddle"] <= EXTRAS["muddle"]
+    assert {"peers"} <= named["muddle-bench"] <= EXTRAS["muddle-bench"]
 
 
 def test_make_targets_on_the_pages_exist():

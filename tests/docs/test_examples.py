@@ -1,4 +1,4 @@
-"""The lessons run from top to bottom, and say what they promise."""
+"""The lessons run from top to bottom, and print what they promise."""
 
 import runpy
 from dataclasses import replace
@@ -14,7 +14,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 @pytest.fixture
 def run_lesson(tmp_path, monkeypatch, capsys):
-    """A lesson in an empty folder, with nets small enough to wait for -> what it printed."""
+    """Runs a lesson in an empty folder with small nets, and returns its output."""
     monkeypatch.setattr(pool, "BASE", replace(pool.BASE, width=32, max_iter=30))
     monkeypatch.chdir(tmp_path)
 
@@ -40,9 +40,9 @@ def test_the_second_lesson_compares_on_equal_folds(run_lesson):
     assert printed.count("by fold") == 2
 
 
-def test_the_third_lesson_answers_alike_everywhere_and_sees_the_drift(run_lesson):
+def test_the_third_lesson_predicts_alike_everywhere_and_finds_the_drift(run_lesson):
     pytest.importorskip("onnx", reason="needs onnx, of the extra onnx")
-    pytest.importorskip("onnxruntime", reason="needs onnxruntime, of the extra dev")
+    pytest.importorskip("onnxruntime", reason="needs onnxruntime, of requirements-dev.txt")
     printed = run_lesson("to_production.py")
     assert "refused: " in printed
     assert "nothing heavy" in printed

@@ -1,4 +1,5 @@
-"""The site builds without a warning, and links of texts that are read on GitHub lead somewhere."""
+"""The site builds without a warning; links between texts of the repository have targets; the walks
+through the code that the architecture describes are those that the code takes."""
 
 import html
 import json
@@ -8,7 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+import muddle
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -35,8 +39,8 @@ def list_anchors(path):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    pytest.importorskip("mkdocs", reason="needs mkdocs, of the extra docs")
-    pytest.importorskip("mkdocstrings", reason="needs mkdocstrings, of the extra docs")
+    pytest.importorskip("mkdocs", reason="needs mkdocs, of requirements-dev.txt")
+    pytest.importorskip("mkdocstrings", reason="needs mkdocstrings, of requirements-dev.txt")
     folder = tmp_path_factory.mktemp("site")
     built = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
@@ -57,8 +61,6 @@ def test_the_site_builds_strictly_with_every_page(site):
 
 
 def test_the_reference_has_the_docstrings_of_all_public_names(site):
-    import muddle
-
     pages = [path.read_text(encoding="utf-8") for path in (site / "api").rglob("*.html")]
     text = "\n".join(pages)
     for name in set(muddle.__all__) - {"__version__"}:
@@ -66,14 +68,14 @@ def test_the_reference_has_the_docstrings_of_all_public_names(site):
         assert re.search(rf'id="muddle\.[\w.]+\.{name}"', text), name
     for method in ("predict_interval", "save", "to_onnx", "report"):
         assert re.search(rf'id="muddle\.[\w.]+\.{method}"', text), method
+    for name in ("muddle_bench.data.datasets.load_dataset", "muddle_runtime.fitted.FittedModel"):
+        assert f'id="{name}"' in text, name
 
 
 @pytest.mark.parametrize(
     ("page", "name"), [("flagship", "MuddleRegressor"), ("single", "MLRRegressor")]
 )
 def test_defaults_in_the_reference_are_those_of_the_constructors(site, page, name):
-    import muddle
-
     text = (site / "api" / page / "index.html").read_text(encoding="utf-8")
     described = re.split(rf'<h2 id="[\w.]+\.{name}"', text)[1]
     section = described.split("<table>")[1].split("</table>")[0]
@@ -94,7 +96,7 @@ def test_files_outside_the_pages_come_along(site):
         assert (site / "repository/results" / name).read_bytes() == original.read_bytes()
 
 
-def test_pages_ask_nobody_else_for_anything(site):
+def test_pages_load_nothing_from_other_servers(site):
     for path in site.rglob("*.html"):
         text = path.read_text(encoding="utf-8")
         found = re.findall(r'<(?:script|img|iframe)[^>]*\bsrc="(https?:[^"]+)"', text)
@@ -120,10 +122,54 @@ def test_figures_of_how_it_works_are_all_shown_and_small():
     assert sum(path.stat().st_size for path in figures) < 200_000
 
 
-def test_every_package_and_module_beside_them_stands_in_the_architecture():
-    tree = (DOCS / "architecture.md").read_text(encoding="utf-8").split("```")[1]
-    for path in (ROOT / "src" / "muddle").iterdir():
-        if path.suffix == ".py" and not path.name.startswith("__"):
-            assert path.name in tree
-        elif (path / "__init__.py").is_file():
-            assert f"── {path.name}/ " in tree, path.name
+TEXT = (DOCS / "architecture.md").read_text(encoding="utf-8")
+PACKAGES = [next((ROOT / "packages" / name / "src").iterdir()) for name in ("runtime", "muddle")]
+
+
+def test_the_tree_of_the_architecture_names_every_module_in_40_lines():
+    tree = TEXT.split("```")[1]
+    assert len(tree.splitlines()) <= 40
+    for package in PACKAGES:
+        for path in package.rglob("*.py"):
+            if not path.name.startswith("__"):
+                assert re.search(rf"\b{path.stem}\b", tree), path
+    for path in (ROOT / "packages" / "bench" / "src" / "muddle_bench").iterdir():
+        if (path / "__init__.py").is_file():
+            assert f"── {path.name}/" in tree, path.name
+
+
+def find_files(call):
+    """Our files whose functions the call runs, as the architecture names them."""
+    found = set()
+
+    def note(frame, event, _):
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and path.is_relative_to(ROOT / "packages"):
+            package, *rest = path.relative_to(ROOT / "packages").parts[2:]
+            found.add("/".join(rest if package == "muddle" else (package, *rest)))
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(before)
+    return found
+
+
+@pytest.mark.parametrize("name", ["MLRRegressor", "MuddleRegressor"])
+def test_walks_of_the_architecture_are_those_of_the_code(name):
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    options = {"width": 8, "max_iter": 3} if name == "MLRRegressor" else {"preset": "fast"}
+    model = getattr(muddle, name)(random_state=0, **options)
+    if name == "MuddleRegressor":
+        model.fit(X, X[:, 0])
+    else:
+        walk = set(re.findall(r"`([\w/]+\.py)`", re.split(r"\n## ", TEXT)[1]))
+        method = set(re.findall(r"\*\*`(core/\w+\.py)`\*\*", TEXT))
+        beside = {"muddle_runtime/parameters.py", "tables/summarise.py"}
+        assert len(method) == 6
+        named = {path for path in walk if "/" in path} - beside
+        assert len(named) <= 24
+        assert find_files(lambda: model.fit(X, X[:, 0])) - beside <= named
+    assert len(find_files(lambda: model.predict(X[:2]))) <= 7
