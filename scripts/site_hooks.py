@@ -1,4 +1,4 @@
-"""Copy files of the repository that pages link to, which the documentation site needs besides docs/.
+"""Copy the files of the repository that pages link to; the site needs them besides docs/.
 
 In the repository a page may link to ../results/flagship.txt; the site has nothing outside docs/.
 So results, examples and the texts at the root are copied to `repository/`, and links are rewritten.
