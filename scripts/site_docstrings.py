@@ -10,6 +10,8 @@ from typing import Any
 import griffe
 
 CHOICES = re.compile(r"^(?P<name>\s*[\w, ]+ : )\{(?P<choices>[^}]+)\}", flags=re.MULTILINE)
+# A sentence behind the parameters, which would be taken for one more of them.
+ATTRIBUTES = re.compile(r"^(?=Attributes as in )", flags=re.MULTILINE)
 ROLE = re.compile(r":\w+:`(?P<text>[^`]+)`")
 
 
@@ -24,4 +26,5 @@ class PlainDocstrings(griffe.Extension):
 def simplify(text: str) -> str:
     """`kind : {"a", "b"}, default="b"` -> `kind : "a" | "b", default="b"`"""
     text = CHOICES.sub(lambda found: found["name"] + found["choices"].replace(", ", " | "), text)
+    text = ATTRIBUTES.sub("Notes\n-----\n", text)
     return ROLE.sub(r"`\g<text>`", text)
