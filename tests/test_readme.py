@@ -50,7 +50,7 @@ def test_the_pool_on_the_page_is_the_pool():
     ]
 
 
-def test_rounds_and_steps_on_the_page_are_those_of_the_pool():
+def test_rounds_on_the_page_are_those_of_the_pool():
     text = " ".join(FLAGSHIP.split())
     found = re.search(r"[Uu]p to (\d+) rows .*? second .*? below (\d+) .*?third", text)
     assert found is not None
@@ -62,26 +62,6 @@ def test_rounds_and_steps_on_the_page_are_those_of_the_pool():
     assert pool.make_plan("regression", "default", 10).n_rounds == pool.MOST_ROUNDS == 3
     assert "the two configurations" in text
     assert pool.MOST_FURTHER == 2
-    fast = pool.make_plan("regression", "fast", 50)
-    assert fast.n_rounds == 1
-    assert [candidate.config.steps for candidate in fast.candidates] == [100, 100]
-
-
-@pytest.mark.parametrize(
-    ("n_rows", "batch_size", "steps", "rate"),
-    [
-        (50, 256, 200, 1e-3),
-        (1280, 256, 200, 1.024e-3),  # 1024 of them train
-        (5120, 1024, 504, 4.096e-3),
-        (1_000_000, 2048, 1500, 1e-2),
-    ],
-)
-def test_batches_steps_and_rates_grow_with_the_table(n_rows, batch_size, steps, rate):
-    first, *_ = pool.make_plan("classification", "default", n_rows).candidates
-    assert (first.config.batch_size, first.config.steps) == (batch_size, steps)
-    assert first.config.rate == pytest.approx(rate)
-    (numbers, *_) = pool.make_plan("regression", "default", n_rows).candidates
-    assert (numbers.config.batch_size, numbers.config.rate) == (batch_size, 1e-2)
 
 
 @pytest.mark.parametrize("page", ["method.md", "architecture.md"])
