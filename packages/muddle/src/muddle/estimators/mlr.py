@@ -757,6 +757,7 @@ class EnsMLRRegressor(RegressionMLR, DepthEnsemble):
 
     `n_nets` nets of each depth are trained as one batch per depth. select="all" is the paper's
     Ens-MLR, "best" its Best-MLR, "top" its Top5-MLR; one fitted model predicts as any of them.
+    Attributes as in :class:`BagMLRRegressor`; nets are counted depth by depth.
 
     Parameters
     ----------
@@ -771,8 +772,6 @@ class EnsMLRRegressor(RegressionMLR, DepthEnsemble):
 learning_rate, max_iter, patience, batch_size, validation_fraction, head, precision, max_loss, \
 preprocessor, device
         As in :class:`MLRRegressor`.
-
-    Attributes as in :class:`BagMLRRegressor`; nets are counted depth by depth.
 
     Examples
     --------
@@ -793,7 +792,8 @@ preprocessor, device
 class EnsMLRClassifier(ClassificationMLR, DepthEnsemble):
     """MLR nets of several depths for classification: Ens-MLR, Best-MLR and Top5-MLR in one.
 
-    As :class:`EnsMLRRegressor`, with the mean of the nets' probabilities.
+    As :class:`EnsMLRRegressor`, with the mean of the nets' probabilities. Attributes as in
+    :class:`BagMLRClassifier`; nets are counted depth by depth.
 
     Parameters
     ----------
@@ -805,8 +805,6 @@ class EnsMLRClassifier(ClassificationMLR, DepthEnsemble):
 learning_rate, max_iter, patience, batch_size, validation_fraction, head, precision, ties, \
 max_loss, class_weight, preprocessor, device
         As in :class:`MLRClassifier`.
-
-    Attributes as in :class:`BagMLRClassifier`; nets are counted depth by depth.
 
     Examples
     --------
