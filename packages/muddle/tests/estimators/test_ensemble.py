@@ -236,9 +236,8 @@ def test_fitted_attributes(fitted):
     model = fitted.model
     members = [member.representation.n_nets for member in model.model_.members]
     assert members == [6 // fitted.n_depths] * fitted.n_depths
-    assert list(model.leaderboard_) == (
-        "net depth validation_score best_iteration n_iterations penalty n_recoveries weight".split()
-    )
+    columns = ["net", "depth", "validation_score", "best_iteration", "n_iterations", "penalty"]
+    assert list(model.leaderboard_) == [*columns, "n_recoveries", "weight"]
     assert model.leaderboard_["net"].tolist() == list(range(6))
     assert (model.leaderboard_["validation_score"] == model.validation_scores_).all()
     assert model.history_.index.names == ["net", "iteration"]

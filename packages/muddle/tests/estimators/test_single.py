@@ -180,7 +180,7 @@ def test_history_and_fitted_attributes(numbers):
     X, y = numbers
     model = MLRRegressor(**QUICK).fit(X, y)
     history = model.history_
-    assert list(history) == "loss permutation_term validation_score penalty seconds".split()
+    assert list(history) == ["loss", "permutation_term", "validation_score", "penalty", "seconds"]
     assert len(history) == 21
     assert model.n_iter_ == 20
     best = history.validation_score.idxmax()
