@@ -155,13 +155,11 @@ def test_a_class_of_one_row_is_learnt_with_a_warning():
 BAD_PARAMETERS = [
     (MLRRegressor, {"width": 0}, ValueError, "width must be at least 1, got width=0"),
     (MLRRegressor, {"validation_fraction": 20}, ValueError, "Did you mean 0.2"),
-    (MLRRegressor, {"n_permutations": 10**6}, ValueError, "n_permutations must be at most 4096"),
     (MLRRegressor, {"loss": "mean_squared"}, ValueError, "Did you mean 'mean_square'"),
     (MLRRegressor, {"penalty": "grid1"}, ValueError, "'grid12', 'grid11' or a number above 0"),
     (MLRRegressor, {"head": "linear"}, ValueError, "one of 'all', 'train', 'batch', got head="),
     (MLRClassifier, {"dither": 0.03}, ValueError, "dither must be 0 with the logistic loss"),
     (BagMLRRegressor, {"select": "tpo"}, ValueError, "Did you mean 'top'?"),
-    (BagMLRRegressor, {"n_nets": 0}, ValueError, "n_nets must be at least 1, got n_nets=0"),
     (BagMLRRegressor, {"n_nets": 2.5}, TypeError, "n_nets must be a whole number"),
     (BagMLRRegressor, {"top_k": 0}, ValueError, "top_k must be at least 1, got top_k=0"),
     (
@@ -176,13 +174,9 @@ BAD_PARAMETERS = [
     (EnsMLRRegressor, {"depths": (1, 2.0)}, TypeError, "depths must be a whole number"),
     (EnsMLRRegressor, {"depths": (0, 1)}, ValueError, "depths must be at least 1"),
     (EnsMLRRegressor, {"depths": 2}, TypeError, "such as (1, 2), got depths=2"),
-    (EnsMLRRegressor, {"depths": "12"}, TypeError, "such as (1, 2), got depths='12'"),
-    (BagMLRRegressor, {"depth": 0}, ValueError, "depth must be at least 1"),
     (BagMLRRegressor, {"n_jobs": 0}, ValueError, "n_jobs must not be 0. Use None or 1"),
     (BagMLRRegressor, {"n_jobs": "all"}, TypeError, "n_jobs must be a whole number"),
     (BagMLRClassifier, {"criterion": "square"}, ValueError, "Did you mean 'squared'?"),
-    (BagMLRRegressor, {"patience": 0}, ValueError, "patience must be at least 1"),
-    (BagMLRRegressor, {"precision": "half"}, ValueError, "precision must be one of"),
 ]
 
 

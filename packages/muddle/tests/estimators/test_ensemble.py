@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,11 +9,10 @@ import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
-from sklearn.datasets import load_breast_cancer, load_diabetes
-from sklearn.metrics import r2_score, roc_auc_score
+from sklearn.datasets import load_diabetes
+from sklearn.metrics import r2_score
 from sklearn.model_selection import train_test_split
 
-import muddle.estimators.mlr
 from muddle import (
     BagMLRClassifier,
     BagMLRRegressor,
@@ -95,30 +93,6 @@ def test_an_ensemble_is_one_bag_after_another(numbers):
     assert [len(m.representation.weights) for m in together.model_.members] == [1, 3, 4]
 
 
-def test_each_depth_has_its_own_learning_rate_and_iterations():
-    configs = EnsMLRRegressor(depths=(1, 2, 3))._configs()
-    assert [config.rate for config in configs] == [1e-2, 1e-3, 10**-3.5]
-    assert [config.steps for config in configs] == [200, 200, 400]
-
-
-def test_nets_differ_in_split_start_and_prediction(numbers, monkeypatch):
-    X, y = numbers
-    given = []
-    train = muddle.estimators.mlr.train_in_parallel
-
-    def spy(jobs, **options):
-        given.extend(jobs)
-        return train(jobs, **options)
-
-    monkeypatch.setattr("muddle.estimators.mlr.train_in_parallel", spy)
-    bag = BagMLRRegressor(**QUICK, n_nets=3).fit(X, y)
-    (job,) = given
-    assert len({tuple(rows) for rows in job.data.validation_rows.tolist()}) == 3
-    assert len(set(bag.model_.members[0].representation.weights[0][:, 0, 0].tolist())) == 3
-    assert len(set(bag.validation_scores_)) == 3
-    assert len(np.unique(bag.predict_nets(X)[:, 0])) == 3
-
-
 # --- which nets predict
 
 
@@ -174,15 +148,6 @@ def test_only_the_selected_nets_are_computed(fitted, monkeypatch):
     for select in ("best", "top", "all"):
         model.predict(fitted.X, select=select)
     assert computed == [1, 3, 6]
-
-
-def test_the_class_is_that_of_the_mean_probability_not_of_the_votes(classes):
-    X, y = classes
-    model = BagMLRClassifier(**QUICK, n_nets=3).fit(X, y)
-    # One net is certain, two have hardly an opinion.
-    model.model_ = replace(model.model_, temperatures=np.array([1e-2, 1e2, 1e2]))
-    certain = model.predict_nets(X)[0]
-    assert (model.predict(X) == model.classes_[certain.argmax(axis=1)]).all()
 
 
 # --- subsets
@@ -253,6 +218,8 @@ def test_fitted_attributes(fitted):
     if not is_regression(fitted.make):
         assert model.temperature_.shape == (6,)
         assert model.classes_.tolist() == ["ash", "birch", "cedar"]
+    configs = fitted.make()._configs()  # each depth has its own learning rate
+    assert [config.rate for config in configs] == [1e-3, 1e-2, 1e-3][-fitted.n_depths :]
     for name in ("leaderboard_", "estimator_weights_", "history_", "n_features_in_"):
         assert not hasattr(fitted.make(), name)
 
@@ -280,32 +247,6 @@ def test_shapes_of_several_outputs(numbers):
     column = BagMLRRegressor(**QUICK, n_nets=2).fit(X, y[:, None])
     assert column.predict(X).shape == (80, 1)
     assert column.predict_nets(X).shape == (2, 80, 1)
-
-
-def test_two_classes_have_two_columns_of_probabilities(classes):
-    X, y = classes
-    model = BagMLRClassifier(**QUICK, n_nets=2).fit(X, y == "ash")
-    assert model.predict_nets(X).shape == (2, 90, 2)
-    assert model.predict(X).dtype == bool
-    assert ((model.predict_proba(X)[:, 1] > 0.5) == model.predict(X)).all()
-
-
-def test_a_row_of_weight_zero_is_as_good_as_absent(fitted):
-    X, y, model = fitted.X, fitted.y, clone(fitted.model)
-    weights = np.random.default_rng(0).random(80) + 0.5
-    weights[::4] = 0
-    kept = weights > 0
-    weighted = clone(model).fit(X, y, sample_weight=weights)
-    absent = clone(model).fit(X[kept], y[kept], sample_weight=weights[kept])
-    assert (getattr(weighted, fitted.call)(X) == getattr(absent, fitted.call)(X)).all()
-
-
-def test_many_rows_are_predicted_as_few(fitted):
-    predict = getattr(fitted.model, fitted.call)
-    together = predict(pd.concat([fitted.X] * 60))  # 4800 rows: more than one block
-    tolerance = 1e-6 * (np.std(fitted.y) if is_regression(fitted.make) else 1)
-    close(together[:80], together[-80:], atol=tolerance)
-    close(together[:80], predict(fitted.X), atol=tolerance)
 
 
 def test_an_ensemble_is_better_than_its_nets_on_real_data():
@@ -384,19 +325,6 @@ def test_the_squared_criterion_is_regression_on_zero_one_labels(classes):
     scaled = (2 * output - 1) / model.temperature_[:, None, None]
     expected = np.exp(scaled) / np.exp(scaled).sum(axis=2, keepdims=True)
     close(model.predict_nets(X), expected, atol=1e-6)
-
-
-@pytest.mark.parametrize(("make", "few"), [(MLRClassifier, {}), (BagMLRClassifier, {"n_nets": 3})])
-def test_the_squared_criterion_separates_two_classes(make, few):
-    X, y = load_breast_cancer(return_X_y=True)
-    X, X_test, y, y_test = train_test_split(X, y, random_state=0, stratify=y)
-    model = make(**QUICK, **few, criterion="squared").fit(X, y)
-    probabilities = model.predict_proba(X_test)
-    assert roc_auc_score(y_test, probabilities[:, 1]) > 0.97
-    assert (model.classes_[probabilities.argmax(axis=1)] == model.predict(X_test)).all()
-    if make is MLRClassifier:
-        scores = model.decision_function(X_test)
-        assert ((scores > 0) == (model.predict(X_test) == 1)).all()
 
 
 @needs_cuda

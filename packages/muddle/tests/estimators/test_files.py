@@ -18,7 +18,7 @@ from sklearn.exceptions import NotFittedError
 import muddle
 from muddle.errors import DeviceError, ModelFileError
 from muddle.estimators import pool
-from muddle_runtime.file import ESTIMATORS, KEY, store_model
+from muddle_runtime.file import KEY, store_model
 
 SMALL = {"width": 8, "max_iter": 3, "random_state": 0}
 REGRESSORS = [
@@ -175,13 +175,6 @@ def test_classes_keep_their_type(labels, tmp_path):
     assert_same_predictions(model, again, TABLE[["size"]])
 
 
-def test_several_targets_and_weights(tmp_path):
-    targets = np.column_stack([PRICE, TABLE["size"]])
-    model = muddle.BagMLRRegressor(n_nets=2, **SMALL)
-    model.fit(TABLE, targets, sample_weight=np.linspace(0.0, 2.0, 60))
-    assert_same_predictions(model, round_trip(model, tmp_path), NEW_ROWS)
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -285,12 +278,6 @@ def test_the_path_is_returned_and_an_old_file_replaced(net, tmp_path, monkeypatc
     assert os.listdir() == ["model.muddle"]
 
 
-def test_no_array_of_a_file_has_a_value_per_row(fitted):
-    arrays = store_model(fitted.model_)[1]
-    long = {name for name, array in arrays.items() if len(TABLE) in array.shape}
-    assert long <= {"conformal.0.scores"}  # sorted errors, of which intervals are made
-
-
 # --- refused, or read although it is old
 
 
@@ -357,7 +344,3 @@ def test_old_parameters_in_a_file_are_read_silently(net, tmp_path):
     assert (again.loss, again.penalty) == ("root_mean_square", "grid11")
     assert again.preprocessor.drop == ("x",)
     np.testing.assert_array_equal(again.predict(TABLE[["size"]]), net.predict(TABLE[["size"]]))
-
-
-def test_the_format_names_every_estimator():
-    assert set(ESTIMATORS) == {type(one).__name__ for one in REGRESSORS + CLASSIFIERS}

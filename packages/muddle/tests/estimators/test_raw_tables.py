@@ -94,12 +94,6 @@ def test_every_kind_of_frame_gives_the_same_model(convert, fitted):
     assert (model.predict(TABLE) == expected).all()
 
 
-def test_a_row_alone_is_predicted_as_in_the_batch(fitted):
-    together = fitted.predict(TABLE)
-    alone = [fitted.predict(TABLE.iloc[i : i + 1])[0] for i in range(5)]
-    np.testing.assert_allclose(alone, together[:5], rtol=0, atol=1e-6 * PRICE.std())
-
-
 def test_the_preprocessor_can_be_given():
     given = TablePreprocessor(drop=["sold"], max_levels=30)
     model = MLRRegressor(**QUICK, preprocessor=given).fit(TABLE, PRICE)
@@ -118,16 +112,6 @@ def test_a_complete_array_trains_the_same_as_scaled_by_hand(numbers):
     by_hand = make_pipeline(StandardScaler(), MLRRegressor(**QUICK)).fit(X, y)
     model = MLRRegressor(**QUICK).fit(X, y)
     np.testing.assert_allclose(by_hand.predict(X), model.predict(X), atol=1e-3)
-
-
-def test_a_row_of_weight_zero_is_as_good_as_absent():
-    weights = (np.arange(120) < 100).astype(float)
-    poisoned = TABLE.copy()
-    poisoned.loc[100:, "kind"] = "castle"
-    poisoned.loc[100:, "area"] = 1e9
-    model = MLRRegressor(**QUICK).fit(poisoned, PRICE, sample_weight=weights)
-    expected = MLRRegressor(**QUICK).fit(TABLE[:100], PRICE[:100])
-    assert (model.predict(TABLE[:100]) == expected.predict(TABLE[:100])).all()
 
 
 def test_new_levels_and_gaps_are_counted_in_one_warning(fitted):

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
@@ -200,7 +201,6 @@ class Estimator(BaseEstimator):
         frames: dict[str, pd.DataFrame] | None = None,
     ) -> Training:
         """The part of the model that people read."""
-        packages = {package: version(package) for package in PACKAGES}
         return Training(
             parameters=store_parameters(self),
             preprocessor=store_preprocessor(preprocessor),
@@ -208,7 +208,7 @@ class Estimator(BaseEstimator):
             frames={name: store_frame(frame) for name, frame in (frames or {}).items()},
             table=table,
             seconds=seconds,
-            versions={"muddle": runtime_version, "python": platform.python_version(), **packages},
+            versions=dict(_versions()),
             created=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         )
 
@@ -225,6 +225,13 @@ class Estimator(BaseEstimator):
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         return tags
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """Of this package, Python and the packages that fits depend on; it takes milliseconds."""
+    packages = {package: version(package) for package in PACKAGES}
+    return {"muddle": runtime_version, "python": platform.python_version(), **packages}
 
 
 def prediction_device(device: str) -> torch.device:
