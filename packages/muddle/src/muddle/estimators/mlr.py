@@ -15,7 +15,6 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags, check_random_state
-from sklearn.utils.validation import check_is_fitted
 
 from muddle.core.device import Precision, resolve_device
 from muddle.core.loss import LossName, Task
@@ -147,7 +146,7 @@ class MLR(Estimator, NetParameters):
         scores = records["validation_score"].to_numpy(np.float64)
         n_trained = self.n_nets * len(configs)
         self.model_ = FittedModel(
-            estimator=type(self).__name__,
+            estimator=self._kind(),
             table=preprocessor.plan_,
             target=problem.describe_target(),
             members=members,
@@ -272,6 +271,15 @@ class Ensemble(MLR):
     top_k: int = 5
     n_jobs: int | None = None
 
+    def _fitted(self) -> FittedModel:
+        """With `select` and `top_k` as they are now, as they may be set after the fit."""
+        model = super()._fitted()
+        selection = _selection(model)
+        if (selection.select, selection.top_k) != (self.select, self.top_k):
+            selection = replace(selection, select=self.select, top_k=self.top_k)
+            self.model_ = replace(model, selection=selection)
+        return self.model_
+
     @property
     def validation_scores_(self) -> FloatArray:
         """Score of each net on its own validation rows."""
@@ -280,7 +288,7 @@ class Ensemble(MLR):
     @property
     def estimator_weights_(self) -> FloatArray:
         """Weight of each net in the mean, by `select`."""
-        picked = _selection(self._fitted()).choose(self.select, None)
+        picked = _selection(self._fitted()).choose()
         weights = np.zeros(self.model_.n_nets)
         weights[picked] = 1 / len(picked)
         return weights
@@ -314,9 +322,9 @@ class Ensemble(MLR):
         nets : list of int, slice or boolean mask
             Positions as in `leaderboard_`.
         """
-        check_is_fitted(self)
-        chosen = _resolve_nets(nets, self.model_.n_nets)
-        training = self.model_.training
+        model = self._fitted()
+        chosen = _resolve_nets(nets, model.n_nets)
+        training = model.training
         records = restore_frame(training.frames["nets"]).iloc[chosen].reset_index(drop=True)
         history = restore_frame(training.frames["history"])
         frames = {
@@ -332,7 +340,7 @@ class Ensemble(MLR):
         values = training.values | {"n_iter": int(records["n_iterations"].max())}
         part = type(self)(**self.get_params(deep=False))
         part.model_ = replace(
-            self.model_.subset(chosen), training=replace(training, frames=frames, values=values)
+            model.subset(chosen), training=replace(training, frames=frames, values=values)
         )
         return part
 
