@@ -115,8 +115,7 @@ def test_a_row_of_weight_zero_does_not_count_in_errors_and_baseline(name, task, 
     fewer = loss.errors(residual[:, 1:], stack[:, 1:], weights[:, 1:])
     torch.testing.assert_close(all_rows, fewer)
     torch.testing.assert_close(
-        loss.baseline(stack[:, :, 0], weights),
-        loss.baseline(stack[:, 1:, 0], weights[:, 1:]),
+        loss.baseline(stack[:, :, 0], weights), loss.baseline(stack[:, 1:, 0], weights[:, 1:])
     )
 
 

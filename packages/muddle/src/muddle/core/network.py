@@ -76,14 +76,8 @@ class StackedMLP:
     @staticmethod
     def join(stacks: Sequence["StackedMLP"]) -> "StackedMLP":
         """One stack from several stacks of the same shape."""
-        first = stacks[0]
-        scales = [stack.scale for stack in stacks if stack.scale is not None]
-        return StackedMLP(
-            tuple(map(torch.cat, zip(*(stack.weights for stack in stacks), strict=True))),
-            tuple(map(torch.cat, zip(*(stack.biases for stack in stacks), strict=True))),
-            first.activation,
-            torch.cat(scales) if scales else None,
-        )
+        joined = map(torch.cat, zip(*(stack.parameters() for stack in stacks), strict=True))
+        return stacks[0].map(lambda _: next(joined))
 
 
 def draw_nets(
@@ -102,13 +96,11 @@ def draw_nets(
     scaled: with a scale of the features, ones at the start. A net draws from its own generator, so
     it starts the same whichever nets are beside it.
     """
-    sizes = [n_features] + [width] * depth
-    weights, biases = [], []
-    for fan_in, fan_out in pairwise(sizes):
-        weights.append(draw_weights(fan_in, fan_out, gain, generators, device))
-        biases.append(torch.zeros(len(generators), 1, fan_out, device=device))
-    scale = torch.ones(len(generators), n_features, 1, device=device) if scaled else None
-    return StackedMLP(tuple(weights), tuple(biases), activation, scale)
+    n_nets, sizes = len(generators), [n_features] + [width] * depth
+    weights = tuple(draw_weights(*pair, gain, generators, device) for pair in pairwise(sizes))
+    biases = tuple(torch.zeros(n_nets, 1, width, device=device) for _ in range(depth))
+    scale = torch.ones(n_nets, n_features, 1, device=device) if scaled else None
+    return StackedMLP(weights, biases, activation, scale)
 
 
 def draw_weights(

@@ -35,9 +35,9 @@ def gram_matrix(hidden: Tensor, out: Tensor | None = None) -> Tensor:
 
     hidden (K, N, H) -> (K, S, S)
     """
-    few = uses_dual(hidden.shape[-2], hidden.shape[-1])
-    left, right = (hidden, hidden.mT) if few else (hidden.mT, hidden)
-    return _lower_product(left, right, out)
+    if uses_dual(hidden.shape[-2], hidden.shape[-1]):
+        return _lower_product(hidden, hidden.mT, out)
+    return _lower_product(hidden.mT, hidden, out)
 
 
 def _lower_product(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
@@ -259,13 +259,6 @@ def ridge_gradients(
     return d_hidden, d_penalty
 
 
-def head_from_solution(hidden: Tensor, solved: Tensor) -> Tensor:
-    """Output weights (K, H, C) from the columns of a solution: A'U in the dual, W itself else."""
-    if uses_dual(hidden.shape[-2], hidden.shape[-1]):
-        return project(hidden, solved)
-    return solved
-
-
 class System(NamedTuple):
     """The ridge system of some rows: (gram + penalty I) X = right."""
 
@@ -284,24 +277,19 @@ def gather_system(
 ) -> System:
     """The ridge system of row blocks: hidden (K, B, H) and labels (K, B, C), n_rows rows in all.
 
-    Memory does not limit the rows: the primal keeps only sums, and the dual has at most H rows.
+    Memory does not limit the rows: the primal keeps only sums, and the dual, which takes its rows
+    as one block, has at most H.
     """
     gram: Tensor | None = None
     right: Tensor | None = None
     for hidden, labels in blocks:
         hidden, labels = hidden.to(dtype), labels.to(dtype)
         if uses_dual(n_rows, hidden.shape[-1]):
-            if hidden.shape[-2] != n_rows:
-                raise ValueError(
-                    f"{n_rows} rows fit the dual system only as one block, "
-                    f"got a block of {hidden.shape[-2]} rows."
-                )
             return System(gram_matrix(hidden), labels, hidden)
         block_gram, block_right = _lower_product(hidden.mT, hidden), project(hidden, labels)
         gram = block_gram if gram is None else gram.add_(block_gram)
         right = block_right if right is None else right.add_(block_right)
-    if gram is None or right is None:
-        raise ValueError("a head needs at least one block of rows, got none.")
+    assert gram is not None and right is not None
     return System(gram, right, None)
 
 

@@ -103,10 +103,7 @@ def error_score(labels: Tensor, predicted: Tensor, weights: Tensor) -> Tensor:
     return -weighted_mean((labels - predicted).square(), weights).mean(-1)
 
 
-_SCORES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
-    "r2": r2_score,
-    "auc": auc_score,
-}
+_SCORES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {"r2": r2_score, "auc": auc_score}
 
 
 def choose_score(config: TrainConfig, data: TrainingData) -> str:
