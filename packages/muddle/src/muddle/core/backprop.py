@@ -43,7 +43,7 @@ KEEPS_INPUT = ("mish",)
 
 
 class ReducedWeights:
-    """bfloat16 copies of all weights but those of the first layer, for products on the CPU."""
+    """bfloat16 copies of all weights but those of the first layer, for products on a CPU."""
 
     def __init__(self, nets: StackedMLP) -> None:
         self.copies = [torch.empty_like(w, dtype=torch.bfloat16) for w in nets.weights[1:]]
@@ -70,35 +70,33 @@ class Pass:
         backward: bool,
         reduced: ReducedWeights | None = None,
     ) -> None:
-        like = nets.biases[0]
+        like, depth = nets.biases[0], len(nets.weights)
+        shape = (nets.n_nets, n_rows, nets.width)  # of every hidden layer
         self._activate, self._multiply_slope = _SLOPES[nets.activation]
         self._setting: ProductSetting = "high" if precision == "reduced" else "highest"
         self._reduced = reduced
-        shapes = [(nets.n_nets, n_rows, weight.shape[-1]) for weight in nets.weights]
-        depth = len(shapes)
         self._entered: list[Tensor] = []
         # The first weights with the scale of the features in them.
         self._scaled = None if nets.scale is None else torch.empty_like(nets.weights[0])
         if backward:
-            self._layers = [like.new_empty(shape) for shape in shapes]
+            self._layers = [like.new_empty(shape) for _ in range(depth)]
             if nets.activation in KEEPS_INPUT:
-                self._entered = [like.new_empty(shape) for shape in shapes]
-            self._gradients = [like.new_empty(shape) for shape in shapes[-2:]]
+                self._entered = [like.new_empty(shape) for _ in range(depth)]
+            self._gradients = [like.new_empty(shape) for _ in range(min(depth, 2))]
             # The gradient of the last hidden layer, (K, N, H), which the caller writes.
             self.hidden_gradient = self._gradients[-1]
             # Gradients that `backward` fills in, in the order of the nets' parameters.
             self.gradients = [torch.empty_like(parameter) for parameter in nets.parameters()]
         else:  # every second layer can share its memory
-            pair = [like.new_empty(shape) for shape in shapes[-2:]]
+            pair = [like.new_empty(shape) for _ in range(min(depth, 2))]
             self._layers = [pair[layer % len(pair)] for layer in range(depth)]
         if reduced is not None and depth > 1:
-            half = torch.bfloat16
             kept = depth - 1 if backward else 1
-            inputs = [like.new_empty(shapes[0], dtype=half) for _ in range(kept)]
-            self._inputs = [inputs[layer % kept] for layer in range(depth - 1)]
-            self._product = like.new_empty(shapes[0], dtype=half)
+            halves = [like.new_empty(shape, dtype=torch.bfloat16) for _ in range(kept + 1)]
+            self._inputs = [halves[layer % kept] for layer in range(depth - 1)]
+            self._product = halves[-1]
             if backward:
-                self._half_gradient = like.new_empty(shapes[0], dtype=half)
+                self._half_gradient = torch.empty_like(self._product)
                 self._weight_product = torch.empty_like(reduced.copies[0])
 
     def forward(self, nets: StackedMLP, features: Tensor) -> Tensor:
@@ -124,10 +122,7 @@ class Pass:
         return layer
 
     def backward(self, nets: StackedMLP, features: Tensor) -> None:
-        """Fill in the gradients from hidden_gradient, which is overwritten.
-
-        It follows a forward of the same features.
-        """
+        """Fill in the gradients after a forward of these features. Overwrites hidden_gradient."""
         depth = len(nets.weights)
         gradient = self.hidden_gradient
         for index in reversed(range(depth)):
@@ -163,8 +158,8 @@ def _first_rows(buffer: Tensor, n_rows: int) -> Tensor:
     """The front of the memory, contiguous, for a last block that is shorter."""
     if buffer.shape[1] == n_rows:
         return buffer
-    shape = (buffer.shape[0], n_rows, buffer.shape[2])
-    return buffer.view(-1)[: shape[0] * shape[1] * shape[2]].view(shape)
+    n_nets, _, width = buffer.shape
+    return buffer.view(-1)[: n_nets * n_rows * width].view(n_nets, n_rows, width)
 
 
 def _multiply_transposed(features: Tensor, gradient: Tensor, out: Tensor) -> None:

@@ -10,13 +10,14 @@ Shapes: K nets, N rows, P permutations, C label columns (outputs or classes). A 
 (K, N, 1 + P, C): entry 0 holds the labels, entries 1 ... P the permuted labels.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits as logistic_loss
+
+from muddle.core.network import Generators
 
 Task = Literal["regression", "classification"]
 # The paper's loss, and that of the released code. They are named after what they are in regression;
@@ -34,12 +35,10 @@ class LossTerms:
         return self.fit + self.permutation
 
 
-def stack_permuted(
-    labels: Tensor, n_permutations: int, generators: Sequence[torch.Generator]
-) -> Tensor:
-    """Labels and their permutations side by side. labels (K, N, C) -> (K, N, 1 + P, C)
+def stack_permuted(labels: Tensor, n_permutations: int, generators: Generators) -> Tensor:
+    """Labels (K, N, C) and permutations of their rows as a stack (K, N, 1 + P, C).
 
-    A permutation moves whole rows of labels, so several outputs keep their dependence.
+    Whole rows are moved, so several outputs keep their dependence.
     """
     n_nets, n_rows, n_columns = labels.shape
     stack = labels.new_empty(n_nets, n_rows, 1 + n_permutations, n_columns)

@@ -11,6 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+Generators = Sequence[torch.Generator]  # one per net
 Activation = Literal["relu", "selu", "mish", "tanh"]
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
@@ -70,8 +71,7 @@ class StackedMLP:
 
     def keep(self, nets: Sequence[int]) -> "StackedMLP":
         """Only the nets with these indices."""
-        index = list(nets)
-        return self.map(lambda tensor: tensor[index])
+        return self.map(lambda tensor: tensor[list(nets)])
 
     @staticmethod
     def join(stacks: Sequence["StackedMLP"]) -> "StackedMLP":
@@ -87,14 +87,13 @@ def draw_nets(
     width: int,
     activation: Activation,
     gain: float,
-    generators: Sequence[torch.Generator],
+    generators: Generators,
     scaled: bool = False,
     device: torch.device | None = None,
 ) -> StackedMLP:
-    """One net per generator with Glorot-uniform weights and zero biases.
+    """One net per generator, so that it starts the same whichever nets are beside it.
 
-    scaled: with a scale of the features, ones at the start. A net draws from its own generator, so
-    it starts the same whichever nets are beside it.
+    Weights are Glorot-uniform, biases 0, and the scale of the features, if `scaled`, 1.
     """
     n_nets, sizes = len(generators), [n_features] + [width] * depth
     weights = tuple(draw_weights(*pair, gain, generators, device) for pair in pairwise(sizes))
@@ -104,11 +103,7 @@ def draw_nets(
 
 
 def draw_weights(
-    fan_in: int,
-    fan_out: int,
-    gain: float,
-    generators: Sequence[torch.Generator],
-    device: torch.device | None = None,
+    fan_in: int, fan_out: int, gain: float, generators: Generators, device: torch.device | None
 ) -> Tensor:
     """Weights of one layer, U(±gain·√(6/(in+out))), drawn on the CPU. -> (K, in, out)"""
     bound = gain * (6.0 / (fan_in + fan_out)) ** 0.5

@@ -30,9 +30,7 @@ def residuals_on_grid(hidden: Tensor, targets: Tensor, grid: Tensor) -> Iterator
     dual = uses_dual(hidden.shape[-2], hidden.shape[-1])
     at_once = max(1, MAX_NUMBERS // hidden[0].numel()) if hidden.is_cuda else 1
     systems = []
-    for part, columns in zip(
-        torch.split(hidden, at_once), torch.split(targets, at_once), strict=True
-    ):
+    for part, columns in zip(hidden.split(at_once), targets.split(at_once), strict=True):
         precise, right = part.double(), columns.double()
         systems.append((gram_matrix(precise), right if dual else project(precise, right)))
     for penalty in grid.tolist():

@@ -5,7 +5,7 @@ batch.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
@@ -38,13 +38,8 @@ class TrainingData:
         return self.features.shape[-1]
 
     def to(self, device: torch.device) -> "TrainingData":
-        return TrainingData(
-            self.features.to(device),
-            self.labels.to(device),
-            None if self.weights is None else self.weights.to(device),
-            self.train_rows.to(device),
-            self.validation_rows.to(device),
-        )
+        tensors = (getattr(self, field.name) for field in fields(self))
+        return TrainingData(*(None if t is None else t.to(device) for t in tensors))
 
     def keep(self, nets: Tensor) -> "TrainingData":
         """The table with only the nets at these indices."""
@@ -66,10 +61,7 @@ class TrainingData:
         return self.labels.new_ones(rows.shape) if self.weights is None else self.weights[rows]
 
     def gather_root_weights(self, rows: Tensor) -> Tensor | None:
-        """√weights, to scale both sides of the ridge system; None without weights.
-
-        rows (K, B) -> (K, B, 1)
-        """
+        """√weights, to scale both sides of the ridge system, if any. (K, B) -> (K, B, 1)"""
         return None if self.weights is None else self.weights[rows].sqrt()[..., None]
 
     def blocks(
@@ -103,9 +95,8 @@ class TrainJob:
 
     def part(self, start: int, stop: int) -> "TrainJob":
         """The job with only the nets start ... stop - 1."""
-        return replace(
-            self, data=self.data.keep(torch.arange(start, stop)), seeds=self.seeds[start:stop]
-        )
+        data = self.data.keep(torch.arange(start, stop))
+        return replace(self, data=data, seeds=self.seeds[start:stop])
 
 
 @dataclass(frozen=True)
@@ -114,15 +105,6 @@ class Batch:
     stack: Tensor  # (K, B, 1 + P, C): labels and permuted labels
     weights: Tensor  # (K, B)
     root_weights: Tensor | None  # (K, B, 1)
-
-    def keep(self, nets: Tensor) -> "Batch":
-        root = self.root_weights
-        return Batch(
-            self.features[nets],
-            self.stack[nets],
-            self.weights[nets],
-            None if root is None else root[nets],
-        )
 
 
 class Batches:
@@ -151,9 +133,7 @@ class Batches:
         self._start = 0
         self._drawn: list[NDArray[np.int64]] = []  # for later iterations, (K, B) each
         self._positions = torch.zeros(n_ahead, n_nets, self.n_rows, dtype=torch.long, device=device)
-        self._whole: Batch | None = None
-        if n_train <= batch_size:
-            self._whole = self._gather(torch.arange(n_train, device=device).expand(n_nets, -1))
+        self._whole = self._gather_all() if n_train <= batch_size else None
 
     def prepare(self, n_iterations: int, first_slot: int = 0) -> None:
         """Move the rows of the next iterations to the device, into the slots from first_slot."""
@@ -184,7 +164,7 @@ class Batches:
         if self._order is not None:
             self._order = self._order[chosen]
         if self._whole is not None:
-            self._whole = self._whole.keep(nets)
+            self._whole = self._gather_all()
 
     def _draw(self) -> NDArray[np.int64]:
         """Positions among the training rows for one iteration. (K, B)"""
@@ -195,6 +175,11 @@ class Batches:
         drawn = self._order[:, self._start : self._start + self.n_rows]
         self._start += self.n_rows
         return drawn
+
+    def _gather_all(self) -> Batch:
+        n_nets, n_train = self._data.train_rows.shape
+        every = torch.arange(n_train, device=self._data.train_rows.device)
+        return self._gather(every.expand(n_nets, -1))
 
     def _gather(self, positions: Tensor) -> Batch:
         rows = self._data.train_rows.gather(1, positions)

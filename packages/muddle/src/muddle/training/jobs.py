@@ -21,7 +21,7 @@ from muddle.core.device import available_memory, product_precision, resolve_devi
 from muddle.errors import DivergenceError, NotEnoughMemoryError, WorkerError
 from muddle.training.config import N_CYCLES
 from muddle.training.data import TrainJob
-from muddle.training.heads import MAX_NUMBERS, block_rows
+from muddle.training.outputs import MAX_NUMBERS, block_rows
 from muddle.training.stopping import Deadline, choose_score
 from muddle.training.trainer import (
     Trainer,

@@ -23,15 +23,21 @@ import torch
 from torch import Tensor
 
 from muddle.core.backprop import Pass, ReducedWeights
-from muddle.core.loss import LossTerms, loss_gradient
-from muddle.core.muddling import stack_permuted
-from muddle.core.network import StackedMLP
+from muddle.core.loss import LossTerms, MuddledLoss, loss_gradient, make_loss, stack_permuted
+from muddle.core.network import StackedMLP, draw_nets, draw_weights
 from muddle.core.ridge import factor_gram, gather_system
 from muddle.training.config import TrainConfig, rate_factors
 from muddle.training.data import Batches, Noise, TrainingData
-from muddle.training.heads import block_rows, predict_validation, solve_heads
-from muddle.training.outputs import Fit, LinearOutput, OutputLayer, RidgeOutput
-from muddle.training.start import choose_loss, first_log_penalty, start_head, start_nets
+from muddle.training.outputs import (
+    Fit,
+    LinearOutput,
+    OutputLayer,
+    RidgeOutput,
+    block_rows,
+    first_log_penalty,
+    predict_validation,
+    solve_heads,
+)
 from muddle.training.stopping import BestNets, NetStatus, Snapshot, make_scoring
 
 # Noise has a random stream of its own: it is drawn on the device, everything else on the CPU.
@@ -133,6 +139,15 @@ def count_scorer_rows(data: TrainingData, config: TrainConfig) -> int:
     return block_rows(config.width, max(data.validation_rows.shape[1], n_solved))
 
 
+def choose_loss(config: TrainConfig) -> MuddledLoss:
+    if config.head == "linear" and config.task == "classification":
+        # The residual is output minus labels, so logits must be Y* + residual. The paper's have Y*
+        # twice, which would show the labels.
+        return make_loss(config.task, "mean_square", structured_noise=False)
+    _, structured = config.noise_scales
+    return make_loss(config.task, config.loss, structured_noise=structured > 0)
+
+
 class Trainer:
     """Nets of one configuration, one per seed."""
 
@@ -154,9 +169,21 @@ class Trainer:
         self._graph: torch.cuda.CUDAGraph | None = None
         with self._on_stream():
             own = [torch.Generator().manual_seed(seed) for seed in seeds]
-            self.nets = start_nets(data.n_features, config, own, device)
+            self.nets = draw_nets(
+                data.n_features,
+                depth=config.depth,
+                width=config.width,
+                activation=config.activation,
+                gain=config.init_gain,
+                generators=own,
+                scaled=config.scale_rate > 0,
+                device=device,
+            )
             labels = data.labels[data.train_rows]
-            head = start_head(labels.shape[2], config, own, device)
+            n_labels = labels.shape[2]
+            if config.head == "linear":
+                # PAPER: its bound of the last layer prints features where hidden units are meant.
+                head = draw_weights(config.width, n_labels, config.init_gain, own, device)
             stack = stack_permuted(labels, config.n_permuted, own).to(device)
             self.data = self._all_data = data = data.to(device)
             self.loss = choose_loss(config)
@@ -172,16 +199,15 @@ class Trainer:
             self.slot = torch.zeros(1, dtype=torch.long, device=device)
             self.status = NetStatus.start(len(seeds), device)
             self.output: OutputLayer
-            if head is None:
-                log_penalty = first_log_penalty(
-                    self.nets, self.batches.at(self.slot), self.baseline, config, generators
-                )
-                self.output = RidgeOutput(log_penalty, self.loss, config, self.status)
-            else:
+            if config.head == "linear":
                 self.output = LinearOutput(head)
+            else:
+                first = self.batches.at(self.slot)
+                log_penalty = first_log_penalty(self.nets, first, self.baseline, config, generators)
+                self.output = RidgeOutput(log_penalty, self.loss, config, self.status)
             self.noise = Noise(config.noise_scales, shape, generators, self.n_ahead)
             self.places = torch.arange(len(seeds), device=device)
-            self.best = BestNets.start(self.nets, labels.shape[2])
+            self.best = BestNets.start(self.nets, n_labels)
             # Measurements of the iterations since the last look, and those before.
             self.records = torch.full((self.n_ahead, len(seeds), 4), torch.nan, device=device)
             self.seen: list[Tensor] = []
@@ -253,25 +279,24 @@ class Trainer:
 
     def _collect(self, best: BestNets, kept: Tensor, places: Tensor) -> TrainResult:
         """Result of the nets `kept` (K',) of `best`, which are the nets `places` of the job."""
-        heads = solve_heads(best, kept, self._all_data.keep(places.to(kept.device)), self.config)
+        data, status = self._all_data.keep(places.to(kept.device)), self.status
+        head, held_out_head, output, n_raises = solve_heads(best, kept, data, self.config)
         kept_places = places[kept.cpu()]
-        recorded = torch.cat(self.seen)[:, kept_places]
-        loss, permutation, score, penalty = recorded.unbind(2)
-        status = self.status
+        loss, permutation, score, penalty = torch.cat(self.seen)[:, kept_places].unbind(2)
         seconds = torch.tensor(self.seconds)[:, None].expand(-1, len(kept))
         return TrainResult(
             nets=best.nets.map(lambda tensor: tensor[kept].cpu()),
-            head=heads.head,
-            held_out_head=heads.held_out_head,
+            head=head,
+            held_out_head=held_out_head,
             penalty=best.penalty[kept].cpu(),
             score=best.score[kept].cpu(),
             score_name=self.scoring.name,
             best_iteration=best.iteration[kept].cpu(),
             n_iterations=status.n_iterations.cpu()[kept_places],
-            n_recoveries=status.n_recoveries.cpu()[kept_places] + heads.n_raises,
+            n_recoveries=status.n_recoveries.cpu()[kept_places] + n_raises,
             diverged=status.diverged.cpu()[kept_places],
             kept=kept_places.tolist(),
-            validation_output=heads.validation_output,
+            validation_output=output,
             history=History(loss, permutation, score, penalty, seconds),
         )
 
@@ -306,20 +331,14 @@ class Trainer:
 
     def _keep(self, nets: Tensor) -> None:
         """Go on with only the nets at these indices."""
-        old = [*self.nets.parameters(), *self.output.parameters()]
-        states = [self.optimizer.state[parameter] for parameter in old]
+        states = [self.optimizer.state[parameter] for parameter in self._parameters()]
         self._graph = None
         self.nets = self.nets.map(lambda tensor: tensor[nets])
         self.output.keep(nets)
         self.optimizer = self._make_optimizer()
-        for parameter, state in zip(
-            [*self.nets.parameters(), *self.output.parameters()], states, strict=True
-        ):
-            self.optimizer.state[parameter] = {
-                "step": state["step"],
-                "exp_avg": state["exp_avg"][nets],
-                "exp_avg_sq": state["exp_avg_sq"][nets],
-            }
+        for parameter, state in zip(self._parameters(), states, strict=True):
+            averages = {name: state[name][nets] for name in ("exp_avg", "exp_avg_sq")}
+            self.optimizer.state[parameter] = {"step": state["step"], **averages}
         self.noise.keep(nets)
         self.batches.keep(nets)
         self.scoring = self.scoring.keep(nets)
@@ -327,6 +346,9 @@ class Trainer:
         self.data = self.data.keep(nets)
         self.places = self.places[nets]
         self._make_buffers()
+
+    def _parameters(self) -> list[Tensor]:
+        return [*self.nets.parameters(), *self.output.parameters()]
 
     @contextlib.contextmanager
     def _on_stream(self) -> Iterator[None]:
@@ -350,22 +372,16 @@ class Trainer:
             hidden = torch.mul(hidden, batch.root_weights, out=self.weighted)
         fit = self.output.fit(hidden, batch, stack, structured, first=first)
         alive = self.status.alive[self.places]
-        healthy = alive & ~fit.failed
+        weights = batch.weights, batch.root_weights
         terms, scored, gradient = loss_gradient(
-            self.loss,
-            self.baseline,
-            fit.residual,
-            stack,
-            batch.weights,
-            batch.root_weights,
-            healthy,
+            self.loss, self.baseline, fit.residual, stack, *weights, alive & ~fit.failed
         )
         self._keep_books(terms, alive, scored, fit)
         self.slot += 1
         self.counter += 1
         if last:
             return
-        out = self.body.gradient_buffer()
+        out = self.body.hidden_gradient
         fit.backward(gradient, out)
         if batch.root_weights is not None:
             out.mul_(batch.root_weights)
@@ -406,10 +422,8 @@ class Trainer:
             predicted = predict_validation(self._forward, head, self.data, self.scorer_rows)
             score = torch.where(scored_now, self.scoring.score(predicted), torch.nan)
             tie_break = self.scoring.tie_break(predicted)
-        better = self.best.update(
-            self.places, self.counter, self.nets, fit.penalty, head, score, tie_break
-        )
-        return score, better
+        state = self.nets, fit.penalty, head, score, tie_break
+        return score, self.best.update(self.places, self.counter, *state)
 
     def _forward(self, features: Tensor) -> Tensor:
         return self.scorer.forward(self.nets, features)
@@ -447,19 +461,14 @@ class Trainer:
 
     def _make_buffers(self) -> None:
         """Allocate the memory that every iteration uses again."""
-        config, nets = self.config, self.nets
-        n_nets, n_rows = nets.n_nets, self.batches.n_rows
-        like = nets.biases[0]
-        on_cpu_reduced = config.precision == "reduced" and not like.is_cuda
+        nets, n_rows, precision = self.nets, self.batches.n_rows, self.config.precision
+        on_cpu_reduced = precision == "reduced" and self.device.type == "cpu"
         self.reduced = ReducedWeights(nets) if on_cpu_reduced else None
-        self.body = Pass(nets, n_rows, config.precision, backward=True, reduced=self.reduced)
-        self.scorer_rows = count_scorer_rows(self.data, config)
-        self.scorer = Pass(
-            nets, self.scorer_rows, config.precision, backward=False, reduced=self.reduced
-        )
-        self.weighted = (
-            None if self.data.weights is None else like.new_empty(n_nets, n_rows, config.width)
-        )
-        for parameter, gradient in zip(nets.parameters(), self.body.gradients(), strict=True):
+        self.body = Pass(nets, n_rows, precision, backward=True, reduced=self.reduced)
+        self.scorer_rows = count_scorer_rows(self.data, self.config)
+        self.scorer = Pass(nets, self.scorer_rows, precision, backward=False, reduced=self.reduced)
+        weighted = self.data.weights is not None
+        self.weighted = torch.empty_like(self.body.hidden_gradient) if weighted else None
+        for parameter, gradient in zip(nets.parameters(), self.body.gradients, strict=True):
             parameter.grad = gradient
         self.output.make_buffers(n_rows)
