@@ -30,16 +30,17 @@ def residuals_on_grid(hidden: Tensor, targets: Tensor, grid: Tensor) -> Iterator
     dual = uses_dual(hidden.shape[-2], hidden.shape[-1])
     at_once = max(1, MAX_NUMBERS // hidden[0].numel()) if hidden.is_cuda else 1
     systems = []
-    for part, columns in zip(hidden.split(at_once), targets.split(at_once), strict=True):
+    parts = zip(torch.split(hidden, at_once), torch.split(targets, at_once), strict=True)
+    for part, columns in parts:
         precise, right = part.double(), columns.double()
         systems.append((gram_matrix(precise), right if dual else project(precise, right)))
     for penalty in grid.tolist():
-        parts = []
+        solutions = []
         for gram, right in systems:
             shifted = gram.clone()
             shifted.diagonal(dim1=-2, dim2=-1).add_(penalty)
-            parts.append(solve_lower(torch.linalg.cholesky_ex(shifted).L, right))
-        solved = torch.cat(parts).to(targets.dtype)
+            solutions.append(solve_lower(torch.linalg.cholesky_ex(shifted).L, right))
+        solved = torch.cat(solutions).to(targets.dtype)
         yield solved.mul_(penalty) if dual else torch.baddbmm(targets, hidden, solved, alpha=-1)
 
 

@@ -84,11 +84,10 @@ class RidgeOutput:
 
     def make_buffers(self, n_rows: int) -> None:
         """Allocate the memory of an iteration on n_rows rows, gradients of parameters included."""
-        n_nets, width, like = len(self.log_penalty), self._config.width, self.log_penalty
-        size = n_rows if uses_dual(n_rows, width) else width
-        self._gram = like.new_empty(n_nets, size, size)
+        size, like = min(n_rows, self._config.width), self.log_penalty
+        self._gram = like.new_empty(len(like), size, size)
         # LAPACK writes columns.
-        self._lower = None if like.is_cuda else like.new_empty(n_nets, size, size).mT
+        self._lower = None if like.is_cuda else torch.empty_like(self._gram).mT
         self.log_penalty.grad = torch.zeros_like(self.log_penalty)
 
     def keep(self, nets: Tensor) -> None:
@@ -124,9 +123,9 @@ class RidgeOutput:
     def _factor(self, hidden: Tensor, *, first: bool) -> tuple[Factor, Tensor]:
         """The factor of every net, and which nets are hopeless.
 
-        At the start, a net whose Gram matrix cannot be factored gets larger penalties until it can.
-        Later it skips the iteration and tries again at the next one with a larger penalty, since
-        trying at once would mean waiting for the device.
+        A net that cannot be factored at the start gets larger penalties until it can. Later it
+        skips the iteration and gets one for the next, since trying at once would mean waiting for
+        the device.
         """
         penalty = self.log_penalty.exp()
         gram = gram_matrix(hidden, out=self._gram)
@@ -149,11 +148,8 @@ class RidgeOutput:
 
 
 class LinearOutput:
-    """Output weights of a plain feed-forward net, trained by Adam; no bias, as the ridge has none.
-
-    Without the ridge there is nothing that acts through it: no penalty, no permutations, no
-    structured noise. Methods as in RidgeOutput.
-    """
+    """Output weights of a plain feed-forward net, trained by Adam; no bias, as the ridge has none,
+    no penalty, permutations and structured noise, which act through it. Methods as RidgeOutput."""
 
     def __init__(self, head: Tensor) -> None:
         self.head = head  # (K, H, C)
@@ -251,7 +247,8 @@ def solve_heads(
         return none, none, none.new_zeros(0, n_validation, n_labels), torch.zeros(0).long()
     n_numbers = block_rows(config.width, data.n_rows) * config.width
     at_once = max(1, MAX_NUMBERS // n_numbers) if kept.is_cuda else 1
-    parts = [_solve_some(best, nets, data.keep(nets), config) for nets in kept.split(at_once)]
+    groups = torch.split(kept, at_once)
+    parts = [_solve_some(best, nets, data.keep(nets), config) for nets in groups]
     heads = tuple(map(torch.cat, zip(*parts, strict=True)))
     if not bool(heads[0].isfinite().all()):
         raise DivergenceError(

@@ -38,7 +38,7 @@ from muddle.training.outputs import (
     predict_validation,
     solve_heads,
 )
-from muddle.training.stopping import BestNets, NetStatus, Snapshot, make_scoring
+from muddle.training.stopping import BestNets, NetStatus, make_scoring
 
 # Noise has a random stream of its own: it is drawn on the device, everything else on the CPU.
 NOISE_STREAM = 0x6D7564646C65
@@ -93,9 +93,8 @@ def merge_results(parts: Sequence[TrainResult], sizes: Sequence[int]) -> TrainRe
         gaps = [c.new_full((n_rows - len(c), c.shape[1]), torch.nan) for c in columns]
         return torch.cat([torch.cat(pair) for pair in zip(columns, gaps, strict=True)], dim=1)
 
-    kept: list[int] = []
-    for part, offset in zip(parts, accumulate(sizes, initial=0), strict=False):
-        kept += [offset + net for net in part.kept]
+    starts = accumulate(sizes, initial=0)
+    kept = [start + net for part, start in zip(parts, starts, strict=False) for net in part.kept]
     tensors = {
         field.name: torch.cat([getattr(part, field.name) for part in parts])
         for field in fields(TrainResult)
@@ -113,9 +112,8 @@ def merge_results(parts: Sequence[TrainResult], sizes: Sequence[int]) -> TrainRe
 def iterations_ahead(device: torch.device, numbers_per_iteration: int) -> int:
     """How many iterations to prepare at once. It depends on one net alone: its noise is drawn in
     pieces of this length, and must not depend on the nets beside it."""
-    if device.type != "cuda":
-        return 1
-    return max(1, min(ITERATIONS_AHEAD, NUMBERS_AHEAD // numbers_per_iteration))
+    most = ITERATIONS_AHEAD if device.type == "cuda" else 1
+    return max(1, min(most, NUMBERS_AHEAD // numbers_per_iteration))
 
 
 @functools.cache
@@ -181,9 +179,11 @@ class Trainer:
             )
             labels = data.labels[data.train_rows]
             n_labels = labels.shape[2]
+            self.output: OutputLayer
             if config.head == "linear":
                 # PAPER: its bound of the last layer prints features where hidden units are meant.
                 head = draw_weights(config.width, n_labels, config.init_gain, own, device)
+                self.output = LinearOutput(head)
             stack = stack_permuted(labels, config.n_permuted, own).to(device)
             self.data = self._all_data = data = data.to(device)
             self.loss = choose_loss(config)
@@ -198,10 +198,7 @@ class Trainer:
             self.counter = torch.zeros(1, dtype=torch.long, device=device)
             self.slot = torch.zeros(1, dtype=torch.long, device=device)
             self.status = NetStatus.start(len(seeds), device)
-            self.output: OutputLayer
-            if config.head == "linear":
-                self.output = LinearOutput(head)
-            else:
+            if config.head != "linear":
                 first = self.batches.at(self.slot)
                 log_penalty = first_log_penalty(self.nets, first, self.baseline, config, generators)
                 self.output = RidgeOutput(log_penalty, self.loss, config, self.status)
@@ -211,7 +208,7 @@ class Trainer:
             # Measurements of the iterations since the last look, and those before.
             self.records = torch.full((self.n_ahead, len(seeds), 4), torch.nan, device=device)
             self.seen: list[Tensor] = []
-            self.snapshots: list[Snapshot] = []
+            self.snapshots: list[tuple[BestNets, Tensor, Tensor]] = []  # places, alive (K,)
             self.snapshot_at = config.snapshot_iterations
             # A recorded iteration takes a step after the last one too: it must not count.
             factors = [*rate_factors(config.schedule, config.steps), 0.0]
@@ -247,15 +244,13 @@ class Trainer:
         -> iterations times nets done, mean loss and mean best score of these nets
         """
         with self._on_stream():
-            alive = self.status.alive[self.places]
-            score = self.best.score[self.places].mean()
-            n_nets = len(self.places)
-            alive_now, best = alive.tolist(), float(score)
+            n_nets, alive = len(self.places), self.status.alive[self.places]
+            best = float(self.best.score[self.places].mean())
+            n_alive = int(alive.sum())
             self.seen.append(self.records[: self._n_sent].to("cpu", copy=True))
             loss = float(self.seen[-1][-1, :, 0].nanmean())
             elapsed = time.perf_counter() - self._started
             self.seconds += [elapsed / self._n_sent] * self._n_sent
-            n_alive = sum(alive_now)
             if n_alive == 0 or self.iteration > self.config.steps:
                 self.is_done = True
             # Recording the iterations anew costs more than a few nets that compute for nothing.
@@ -271,10 +266,11 @@ class Trainer:
                 return self._collect(self.best, kept, torch.arange(len(self.status.alive)))
             if self.iteration <= self.config.steps:  # time was over in the middle of a cycle
                 self._take_snapshot()
-            parts = [
-                self._collect(taken.best, taken.usable(), taken.places.cpu())
-                for taken in self.snapshots
-            ]
+            parts = []
+            for copied, places, usable in self.snapshots:
+                for tensor in (copied.penalty[:, None], *copied.nets.parameters()):
+                    usable = usable & tensor.isfinite().flatten(1).all(1)
+                parts.append(self._collect(copied, torch.nonzero(usable).flatten(), places.cpu()))
             return merge_results(parts, [0] * len(parts))  # the same nets in every part
 
     def _collect(self, best: BestNets, kept: Tensor, places: Tensor) -> TrainResult:
@@ -301,8 +297,8 @@ class Trainer:
         )
 
     def _take_snapshot(self) -> None:
-        alive, penalty = self.status.alive[self.places], self.output.penalty()
-        self.snapshots += [Snapshot.take(self.iteration, self.nets, penalty, self.places, alive)]
+        copied = BestNets.copy(self.iteration, self.nets, self.output.penalty())
+        self.snapshots.append((copied, self.places, self.status.alive[self.places]))
 
     def _run_iteration(self) -> None:
         if self.stream is None or self.iteration < 2:
@@ -394,9 +390,8 @@ class Trainer:
 
     def _keep_books(self, terms: LossTerms, alive: Tensor, scored: Tensor, fit: Fit) -> None:
         """Score, keep the best nets, write the history, and stop nets."""
-        if self.config.keep != "best":
-            score, better = torch.full_like(terms.total, torch.nan), torch.zeros_like(alive)
-        else:
+        score, better = torch.full_like(terms.total, torch.nan), torch.zeros_like(alive)
+        if self.config.keep == "best":
             score, better = self._score(scored, fit)
         measured = torch.stack([terms.total, terms.permutation, score.to(terms.total.dtype)], dim=1)
         # The loss of a net that skips the iteration comes from a unit factor, and is meaningless.
@@ -407,20 +402,20 @@ class Trainer:
         broken = fit.hopeless | ~(scored | fit.failed)
         if self.config.max_loss is not None:
             broken |= scored & (terms.fit > self.config.max_loss)
-        self.status.update(self.places, self.counter, alive, broken, better, self.config.patience)
+        patience = self.config.patience or math.inf
+        self.status.update(self.places, self.counter, broken, better, patience)
 
     def _score(self, scored: Tensor, fit: Fit) -> tuple[Tensor, Tensor]:
         """Score on the validation rows, keep the nets that improved, and return which did."""
+        head = fit.head
         if solves_head_to_score(self.data, self.config):
             # PAPER: scored with the head of all training rows; that of the batch, which is already
             # there, chooses as well (decisions/0008).
             head, solved = self._solve_training_head(fit.penalty)
-            scored_now = scored & solved
-        else:
-            head, scored_now = fit.head, scored
+            scored = scored & solved
         with torch.inference_mode():
             predicted = predict_validation(self._forward, head, self.data, self.scorer_rows)
-            score = torch.where(scored_now, self.scoring.score(predicted), torch.nan)
+            score = torch.where(scored, self.scoring.score(predicted), torch.nan)
             tie_break = self.scoring.tie_break(predicted)
         state = self.nets, fit.penalty, head, score, tie_break
         return score, self.best.update(self.places, self.counter, *state)
@@ -442,22 +437,17 @@ class Trainer:
     def _make_optimizer(self) -> torch.optim.Adam:
         # Unfused, Adam makes several passes over every weight and takes many times as long.
         config = self.config
-        scale = [] if self.nets.scale is None else [self.nets.scale]
         others = [*self.nets.weights, *self.nets.biases, *self.output.parameters()]
-        groups = [
-            {"params": parameters, "lr": config.rate * multiple, "multiple": multiple}
-            for parameters, multiple in ((others, 1.0), (scale, config.scale_rate))
-            if parameters
-        ]
+        groups = [{"params": others, "lr": config.rate, "multiple": 1.0}]
+        if self.nets.scale is not None:
+            multiple = config.scale_rate
+            rate = config.rate * multiple
+            groups.append({"params": [self.nets.scale], "lr": rate, "multiple": multiple})
         if config.schedule != "constant":  # a rate that changes must be on the device
             for group in groups:
                 group["lr"] = torch.zeros((), device=self.device)
-        return torch.optim.Adam(
-            groups,
-            betas=(0.9, config.second_moment),
-            fused=True,
-            capturable=self.device.type == "cuda",
-        )
+        betas, on_cuda = (0.9, config.second_moment), self.device.type == "cuda"
+        return torch.optim.Adam(groups, betas=betas, fused=True, capturable=on_cuda)
 
     def _make_buffers(self) -> None:
         """Allocate the memory that every iteration uses again."""
