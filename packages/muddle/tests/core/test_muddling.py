@@ -1,5 +1,4 @@
 import torch
-
 from muddle.core.muddling import draw_noise, stack_permuted
 
 
