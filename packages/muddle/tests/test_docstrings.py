@@ -1,9 +1,9 @@
 import doctest
 
 import pytest
-from muddle.shipping import Shipping
 
 import muddle
+from muddle.shipping import Shipping
 
 ESTIMATORS = ["MLRRegressor", "MLRClassifier", "MuddleRegressor", "MuddleClassifier"]
 DESCRIBED = {
