@@ -1,5 +1,6 @@
-"""Benchmarks and the script of published ensembles, each run on settings of a second."""
+"""The benchmarks, each run on settings of a second."""
 
+import functools
 import importlib.util
 import sys
 from itertools import pairwise
@@ -10,62 +11,49 @@ import pandas as pd
 import pytest
 import torch
 from sklearn.linear_model import Ridge
-from sklearn.model_selection import train_test_split
 
 from muddle.core.loss import combine, make_loss
-from muddle.core.ridge import factor_with_recovery, gram_matrix, apply_ridge as ridge_residual
-from muddle_bench.run import workers as backends, workers as children, sweep
+from muddle.core.ridge import apply_ridge, factor_with_recovery, gram_matrix
+from muddle_bench.run import sweep, workers
 
-ROOT = Path(__file__).resolve().parents[1]
-BENCHMARKS = ROOT / "benchmarks"
+BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 
 
-def load(path):
-    """A script as a module; those in benchmarks/ import each other."""
+@functools.cache
+def load(name):
+    """A benchmark as a module; they import each other."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "path", [str(BENCHMARKS), *sys.path])
-        spec = importlib.util.spec_from_file_location(path.stem, path)
+        spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
         module = importlib.util.module_from_spec(spec)
-        patch.setitem(sys.modules, path.stem, module)  # where dataclasses look for their types
+        patch.setitem(sys.modules, name, module)  # where dataclasses look for their types
         spec.loader.exec_module(module)
     return module
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def textbook():
-    return load(BENCHMARKS / "textbook.py")
-
-
-@pytest.fixture(scope="module")
-def speed():
-    return load(BENCHMARKS / "speed.py")
-
-
-@pytest.fixture(scope="module")
-def growth():
-    return load(BENCHMARKS / "growth.py")
-
-
-@pytest.fixture(scope="module")
-def soak():
-    return load(BENCHMARKS / "soak.py")
-
-
-@pytest.fixture(scope="module")
-def runner():
-    return load(BENCHMARKS / "runner.py")
+    return load("textbook")
 
 
 @pytest.fixture
-def replicate(monkeypatch):
-    module = load(ROOT / "scripts" / "replicate_ensembles.py")
-    make_model = module.make_model
-    monkeypatch.setattr(
-        module,
-        "make_model",
-        lambda *given: make_model(*given).set_params(width=16, max_iter=3),
-    )
-    return module
+def speed():
+    return load("speed")
+
+
+@pytest.fixture
+def growth():
+    return load("growth")
+
+
+@pytest.fixture
+def soak():
+    return load("soak")
+
+
+@pytest.fixture
+def runner():
+    return load("runner")
 
 
 @pytest.mark.parametrize(("n_rows", "width"), [(12, 5), (5, 12)])
@@ -75,21 +63,14 @@ def test_textbook_loss_is_the_loss_of_the_core(textbook, n_rows, width):
     labels = torch.randn(n_rows, 1, generator=generator)
     permuted = torch.stack([labels[torch.randperm(n_rows, generator=generator), 0]] * 3, dim=1)
     penalty = torch.tensor(0.7)
-    naive = textbook.mlr_loss(
-        hidden,
-        textbook.make_projector(hidden, penalty),
-        labels,
-        permuted,
-        labels.std(correction=0),
-        structured_noise=0.0,
-        dither=0.0,
-        generator=generator,
-    )
+    projector, deviation = textbook.make_projector(hidden, penalty), labels.std(correction=0)
+    options = {"structured_noise": 0.0, "dither": 0.0, "generator": generator}
+    naive = textbook.mlr_loss(hidden, projector, labels, permuted, deviation, **options)
 
-    loss = make_loss("regression", "paper", structured_noise=False)
+    loss = make_loss("regression", "root_mean_square", structured_noise=False)
     stack = torch.cat([labels, permuted], dim=1)[None, :, :, None]
     factor = factor_with_recovery(gram_matrix(hidden[None]), penalty[None])
-    residual, _ = ridge_residual(hidden[None], stack.flatten(2), penalty[None], factor)
+    residual, _ = apply_ridge(hidden[None], stack.flatten(2), factor)
     weights = torch.ones(1, n_rows)
     errors = loss.errors(residual.reshape(stack.shape), stack, weights)
     ours = combine(errors, loss.baseline(stack[:, :, 0], weights)).total
@@ -243,10 +224,11 @@ def test_soak_ends_with_status_1_when_memory_grows(soak, monkeypatch):
 @pytest.fixture
 def one_worker(monkeypatch):
     """Runs share a worker process, as starting one takes seconds."""
-    for module in (backends, sweep):
+    stop_children = workers.stop_children
+    for module in (workers, sweep):
         monkeypatch.setattr(module, "stop_children", lambda: None)
     yield
-    children.stop_children()
+    stop_children()
 
 
 def test_runner_and_loop_are_timed_on_the_same_cells(runner, one_worker, tmp_path, capsys):
@@ -275,142 +257,9 @@ def test_a_runner_with_other_scores_than_the_loop_is_not_timed(runner, tmp_path,
         runner.measure_cells(tmp_path, 2, 1)
 
 
-@pytest.fixture
-def matrices(tmp_path, numbers, classes):
-    """A folder of two matrices with its index, and published tables that know one of them."""
-    X, y = numbers
-    np.savez(tmp_path / "concrete-slump-test-slump.npz", X=X[:40], y=y[:40])
-    X, labels = classes
-    np.savez(tmp_path / "trees.npz", X=X[:60], y=(labels[:60] == "ash").astype(float))
-    index = {
-        "file": ["trees.npz", "concrete-slump-test-slump.npz"],
-        "original_index_name": ["classification7", "regression0"],
-        "n": [60, 40],
-    }
-    pd.DataFrame(index).to_csv(tmp_path / "index.csv", index=False)
-    spellings = ["MLR1_bagging", "Ensemble-MLR", "CATBOOST"]
-    published = pd.DataFrame({"method": spellings, "mean": [0.5, 0.6, 0.7], "std": 0.1})
-    published = published.assign(dataset_id="concrete-slump-test-3", metric="r2")
-    published.to_csv(tmp_path / "per_dataset_regression.csv", index=False)
-    published.iloc[:0].to_csv(tmp_path / "per_dataset_classification.csv", index=False)
-    return tmp_path
-
-
-def run_replication(replicate, folder, *more):
-    out, cells = folder / "out.csv", folder / "cells.csv"
-    where = ["--data", str(folder), "--published", str(folder), "--splits", "2", "--nets", "3"]
-    replicate.main([*where, "--out", str(out), "--cells", str(cells), *more])
-    return pd.read_csv(out), pd.read_csv(cells)
-
-
-def test_replication_compares_what_was_published(replicate, matrices, capsys):
-    table, cells = run_replication(replicate, matrices)
-    assert len(cells) == 2 * 7 + 2 * 7 * 2  # splits, methods, metrics
-    assert len(table) == 7 + 14
-    assert (table.splits == 2).all()
-    there = table.dropna(subset="published").set_index("method")
-    assert there.published.to_dict() == {"Bag-MLR1": 0.5, "Ens-MLR": 0.6}
-    assert (there.dataset_id == "concrete-slump-test-3").all()
-    scores = cells[(cells.method == "Ens-MLR") & (cells.metric == "r2")].score
-    assert there.loc["Ens-MLR"].difference == pytest.approx(scores.mean() - 0.6, abs=1e-4)
-    assert there.loc["Ens-MLR"].ours_std == pytest.approx(scores.std(ddof=0), abs=1e-4)
-    assert "over 2 published means" in capsys.readouterr().out
-
-
-def test_interrupted_replication_repeats_only_the_unfinished_fit(replicate, matrices, monkeypatch):
-    _, cells = run_replication(replicate, matrices)
-    path = matrices / "cells.csv"
-    path.write_text(path.read_text()[:-30])
-    run_cell, repeated = replicate.run_cell, []
-
-    def watch(cell, device):
-        repeated.append(cell.key)
-        return run_cell(cell, device)
-
-    monkeypatch.setattr(replicate, "run_cell", watch)
-    _, again = run_replication(replicate, matrices)
-    assert repeated == [tuple(cells[replicate.KEY].iloc[-1])]
-    columns = [*replicate.KEY, "method", "metric", "score"]
-    pd.testing.assert_frame_equal(again[columns], cells[columns])
-
-
-def test_other_settings_are_other_fits(replicate, matrices):
-    run_replication(replicate, matrices, "--datasets", "trees")
-    more = ["--settings", "paper", "--criterion", "logistic", "squared"]
-    table, cells = run_replication(replicate, matrices, "--datasets", "trees", *more)
-    assert len(cells) == 3 * 2 * 14
-    assert set(table.settings) == {"paper"}
-    assert set(table.criterion) == {"logistic", "squared"}
-
-
-def test_unknown_data_set_is_named(replicate, matrices):
-    with pytest.raises(SystemExit, match="no matrix of tree; there are"):
-        run_replication(replicate, matrices, "--datasets", "tree")
-
-
-def test_combined_nets_are_the_answers_of_the_estimator(replicate, matrices):
-    matrix = replicate.choose_matrices(
-        replicate.list_matrices(matrices), ["concrete-slump-test-3"]
-    )[0]
-    cell = replicate.Cell(matrix, "released", "squared", 4, 0)
-    X, X_test, y, _ = replicate.split_rows(cell)
-    model = replicate.make_model(cell, "cpu").fit(X, y)
-    depths = model.leaderboard_.depth.to_numpy()
-    answers = replicate.combine_nets(
-        replicate.predict_nets(model, cell, X_test), depths, model.validation_scores_
-    )
-    assert depths.tolist() == [1] * 4 + [2] * 4
-    expected = {
-        "Bag-MLR1": model.subset(depths == 1).predict(X_test),
-        "Bag-MLR2": model.subset(depths == 2).predict(X_test),
-        "Ens-MLR": model.predict(X_test),
-        "Best-MLR": model.predict(X_test, select="best"),
-        "Top5-MLR": model.predict(X_test, select="top", top_k=5),
-    }
-    assert answers.keys() == expected.keys()
-    for method, answer in answers.items():
-        np.testing.assert_allclose(answer, expected[method], rtol=1e-8, atol=1e-8)
-
-
-def test_outputs_of_squared_nets_are_cut_where_their_probabilities_are(replicate, matrices):
-    matrix = replicate.choose_matrices(replicate.list_matrices(matrices), ["trees"])[0]
-    cell = replicate.Cell(matrix, "released", "squared", 2, 0)
-    X, X_test, y, _ = replicate.split_rows(cell)
-    model = replicate.make_model(cell, "cpu").fit(X, y.astype(int))
-    outputs = replicate.predict_nets(model, cell, X_test)
-    probabilities = model.predict_nets(X_test)[:, :, 1]
-    assert outputs.shape == probabilities.shape == (4, 12)
-    np.testing.assert_array_equal(outputs > 0.5, probabilities > 0.5)
-    scaled = (2 * outputs - 1) / model.temperature_[:, None]
-    np.testing.assert_allclose(probabilities, 1 / (1 + np.exp(-scaled)), atol=1e-6)
-
-
-def test_released_split_is_not_stratified_and_scaled_on_all_rows(replicate, matrices):
-    matrix = replicate.choose_matrices(replicate.list_matrices(matrices), ["trees"])[0]
-    cell = replicate.Cell(matrix, "released", "squared", 2, 3)
-    X, X_test, y, y_test = replicate.split_rows(cell)
-    stored = np.load(matrix.path)
-    expected = train_test_split(stored["y"], train_size=0.8, random_state=3)
-    np.testing.assert_array_equal(y, expected[0])
-    np.testing.assert_array_equal(y_test, expected[1])
-    every = np.concatenate([X, X_test])
-    np.testing.assert_allclose(every.mean(axis=0), 0, atol=1e-9)
-    np.testing.assert_allclose(every.std(axis=0), 1)
-
-
-def test_smallest_matrices_are_ten_and_eleven(replicate, reference_matrices):
-    chosen = replicate.choose_matrices(replicate.list_matrices(reference_matrices), None)
-    numbers = [m for m in chosen if m.task == "regression"]
-    classes = [m for m in chosen if m.task == "classification"]
-    assert (len(numbers), max(m.n_rows for m in numbers)) == (10, 1338)
-    assert (len(classes), max(m.n_rows for m in classes)) == (11, 1056)
-    ids = {m.dataset_id for m in chosen}
-    assert {"concrete-slump-test-1", "breast-cancer-ljubljana"} <= ids
-
-
 def test_latency_is_measured_beside_catboost(tmp_path):
     pytest.importorskip("catboost")
-    latency = load(BENCHMARKS / "latency.py")
+    latency = load("latency")
     latency.main(["--quick", "--commit", "none", "--out", str(tmp_path / "latency.csv")])
     table = pd.read_csv(tmp_path / "latency.csv")
     single = table[(table.rows == 1) & (table.table == "numbers")]
@@ -423,7 +272,7 @@ def test_latency_is_measured_beside_catboost(tmp_path):
 
 
 def test_latency_leaves_out_the_first_calls():
-    latency = load(BENCHMARKS / "latency.py")
+    latency = load("latency")
     asked = []
     assert len(latency.time_calls(asked.append, 1, 3)) == 3
     assert len(asked) == latency.UNCOUNTED + 3
@@ -431,7 +280,7 @@ def test_latency_leaves_out_the_first_calls():
 
 def test_seconds_of_a_page_and_of_a_summary_are_measured(tmp_path):
     pytest.importorskip("jinja2")
-    fit_report = load(BENCHMARKS / "fit_report.py")
+    fit_report = load("fit_report")
     fit_report.main(["--quick", "--commit", "none", "--out", str(tmp_path / "times.csv")])
     table = pd.read_csv(tmp_path / "times.csv")
     assert table.what.tolist() == ["first page", "page", "summary"]

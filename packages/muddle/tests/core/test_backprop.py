@@ -15,14 +15,14 @@ def compute_by_autograd(nets, features, gradient):
 
 def compute_gradients(one, nets, features, gradient):
     one.forward(nets, features)
-    one.gradient_buffer().copy_(gradient)
+    one.hidden_gradient.copy_(gradient)
     one.backward(nets, features)
-    return [tensor.clone() for tensor in one.gradients()]
+    return one.gradients
 
 
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("activation", list(ACTIVATIONS))
-@pytest.mark.parametrize("depth", [1, 2, 3, 4])
+@pytest.mark.parametrize("depth", [1, 2, 3])
 def test_gradients_equal_autograd(activation, depth, scaled, make_nets, draw):
     nets = make_nets(depth, activation, scaled=scaled).map(torch.Tensor.double)
     for bias in nets.biases:
@@ -53,7 +53,7 @@ def test_a_second_pass_takes_no_memory_and_follows_a_changed_scale(make_nets, dr
         features = draw(3, 11, 5, seed=seed)
         hidden = one.forward(nets, features)
         torch.testing.assert_close(hidden, nets.hidden(features))
-        places.append([hidden.data_ptr(), *(g.data_ptr() for g in one.gradients())])
+        places.append([hidden.data_ptr(), *(g.data_ptr() for g in one.gradients)])
         nets.scale.mul_(0.5)
     assert places[0] == places[1]
 
@@ -63,7 +63,8 @@ def test_reduced_precision_is_near_and_not_equal(depth, make_nets, draw):
     nets = make_nets(depth, "tanh", width=64)  # ReLU could change its mind near 0
     features, gradient = draw(3, 11, 5), draw(3, 11, 64, seed=1)
     reduced = ReducedWeights(nets)
-    reduced.refresh(nets)
+    for factor in (0.0, 1.0):  # the copies follow the weights
+        reduced.refresh(nets.map(lambda tensor, factor=factor: factor * tensor))
     one = Pass(nets, 11, "reduced", backward=True, reduced=reduced)
     hidden, full = one.forward(nets, features), nets.hidden(features)
     assert not torch.equal(hidden, full)
@@ -79,12 +80,3 @@ def test_the_first_product_is_never_reduced(scaled, make_nets, draw):
     features = 1e3 + draw(3, 11, 5)  # bfloat16 has three digits
     one = Pass(nets, 11, "reduced", backward=False, reduced=ReducedWeights(nets))
     assert torch.equal(one.forward(nets, features), nets.hidden(features))
-
-
-def test_reduced_copies_follow_the_weights(make_nets):
-    nets = make_nets(2)
-    reduced = ReducedWeights(nets)
-    reduced.refresh(nets)
-    nets.weights[1].add_(1.0)
-    reduced.refresh(nets)
-    torch.testing.assert_close(reduced.copies[0].float(), nets.weights[1], rtol=1e-2, atol=1e-2)

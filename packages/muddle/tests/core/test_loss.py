@@ -9,7 +9,7 @@ import math
 import pytest
 import torch
 
-from muddle.core.loss import combine, make_loss
+from muddle.core.loss import combine, make_loss, stack_permuted
 from muddle.core.ridge import apply_ridge, factor_with_recovery, gram_matrix
 
 ONES = torch.ones(1, 4)
@@ -40,25 +40,19 @@ NUMBERS = column_stack([2, 0, 1, 1], [1, 2, 0, 1])
 NOISE = column_stack([1, 1, -1, -1], [1, 1, -1, -1])
 
 
-def test_root_mean_square_loss_by_hand():
-    loss = make_loss("regression", ROOT, structured_noise=True)
-    fit, gap = terms_of(loss, NUMBERS)
-    assert fit == pytest.approx(math.sqrt(3 / 4))
-    assert gap == pytest.approx(abs(math.sqrt(1 / 2) - math.sqrt(3 / 4)))
-    fit, gap = terms_of(loss, NUMBERS, NOISE)
-    assert fit == pytest.approx(math.sqrt(7 / 4))
-    assert gap == pytest.approx(abs(math.sqrt(1 / 2) - math.sqrt(11 / 4)))
-
-
-def test_mean_square_loss_by_hand():
-    noisy = make_loss("regression", SQUARE, structured_noise=True)
-    fit, gap = terms_of(noisy, NUMBERS, NOISE)
-    assert fit == pytest.approx(7 / 16)
-    assert gap == pytest.approx(abs(1 / 2 - 11 / 16))
-    plain = make_loss("regression", SQUARE, structured_noise=False)
-    fit, gap = terms_of(plain, NUMBERS)
-    assert fit == pytest.approx(3 / 4)
-    assert gap == pytest.approx(1 / 4)
+# Errors of the labels and of the permuted labels, and the baseline.
+@pytest.mark.parametrize(
+    ("name", "noise", "error", "permuted", "baseline"),
+    [
+        (ROOT, None, math.sqrt(3 / 4), math.sqrt(3 / 4), math.sqrt(1 / 2)),
+        (ROOT, NOISE, math.sqrt(7 / 4), math.sqrt(11 / 4), math.sqrt(1 / 2)),
+        (SQUARE, NOISE, 7 / 16, 11 / 16, 1 / 2),
+        (SQUARE, None, 3 / 4, 3 / 4, 1 / 2),
+    ],
+)
+def test_regression_loss_by_hand(name, noise, error, permuted, baseline):
+    loss = make_loss("regression", name, structured_noise=noise is not None)
+    assert terms_of(loss, NUMBERS, noise) == pytest.approx((error, abs(baseline - permuted)))
 
 
 # Three of class +1, one of class -1: the sum is 2, so H Y* = 1/4 for every row.
@@ -66,11 +60,8 @@ LABELS = column_stack([1, 1, 1, -1], [-1, 1, 1, 1])
 
 
 def cross_entropy(logits, targets):
-    terms = [
-        math.log1p(math.exp(-z)) if t else math.log1p(math.exp(z))
-        for z, t in zip(logits, targets, strict=True)
-    ]
-    return sum(terms) / len(terms)
+    pairs = zip(logits, targets, strict=True)
+    return sum(math.log1p(math.exp(-z if t else z)) for z, t in pairs) / len(logits)
 
 
 # M of NOISE is NOISE, as it sums to zero.
@@ -89,10 +80,9 @@ def cross_entropy(logits, targets):
 def test_classification_loss_by_hand(name, noise, logits, permuted_logits, baseline_logit):
     loss = make_loss("classification", name, structured_noise=noise is not None)
     fit, gap = terms_of(loss, LABELS, noise)
-    expected = cross_entropy(logits, [1, 1, 1, 0])
     permuted = cross_entropy(permuted_logits, [0, 1, 1, 1])
     baseline = cross_entropy([baseline_logit] * 4, [1, 1, 1, 0])
-    assert fit == pytest.approx(expected)
+    assert fit == pytest.approx(cross_entropy(logits, [1, 1, 1, 0]))
     assert gap == pytest.approx(abs(baseline - permuted))
 
 
@@ -100,9 +90,7 @@ def test_classification_loss_by_hand(name, noise, logits, permuted_logits, basel
 @pytest.mark.parametrize(("task", "stack"), [("regression", NUMBERS), ("classification", LABELS)])
 def test_without_permutations_only_the_fit_term_is_left(name, task, stack):
     loss = make_loss(task, name, structured_noise=False)
-    fit, gap = terms_of(loss, stack[:, :, :1])
-    assert fit == terms_of(loss, stack)[0]
-    assert gap == 0.0
+    assert terms_of(loss, stack[:, :, :1]) == (terms_of(loss, stack)[0], 0.0)
 
 
 @pytest.mark.parametrize("name", [ROOT, SQUARE])
@@ -115,18 +103,26 @@ def test_a_row_of_weight_zero_does_not_count_in_errors_and_baseline(name, task, 
     fewer = loss.errors(residual[:, 1:], stack[:, 1:], weights[:, 1:])
     torch.testing.assert_close(all_rows, fewer)
     torch.testing.assert_close(
-        loss.baseline(stack[:, :, 0], weights),
-        loss.baseline(stack[:, 1:, 0], weights[:, 1:]),
+        loss.baseline(stack[:, :, 0], weights), loss.baseline(stack[:, 1:, 0], weights[:, 1:])
     )
 
 
 def test_several_outputs_are_averaged():
     loss = make_loss("regression", ROOT, structured_noise=False)
     doubled = torch.cat([NUMBERS, 3 * NUMBERS], dim=-1)
-    fit, gap = terms_of(loss, doubled)
-    single_fit, single_gap = terms_of(loss, NUMBERS)
-    assert fit == pytest.approx(2 * single_fit)
-    assert gap == pytest.approx(2 * single_gap)
+    fit, gap = terms_of(loss, NUMBERS)
+    assert terms_of(loss, doubled) == pytest.approx((2 * fit, 2 * gap))
+
+
+def test_labels_come_first_and_the_rest_are_permutations_of_whole_rows(generators):
+    labels = torch.arange(24.0).reshape(2, 6, 2)
+    stack = stack_permuted(labels, 5, generators(0, 1))
+    assert torch.equal(stack[:, :, 0], labels)
+    assert torch.equal(stack.sort(1).values, labels[:, :, None].expand(2, 6, 6, 2))
+    assert torch.equal(stack[..., 1], stack[..., 0] + 1)  # the rows were not taken apart
+    assert not torch.equal(stack[:, :, 1], stack[:, :, 2])
+    assert torch.equal(stack_permuted(labels[1:], 5, generators(1)), stack[1:])
+    assert torch.equal(stack_permuted(labels, 0, generators(0, 1)), labels[:, :, None])
 
 
 def test_a_perfect_fit_has_a_finite_gradient():

@@ -44,9 +44,7 @@ def test_every_net_is_there_at_the_end_of_every_cycle(make_data, cycles, fit, mo
 
 @pytest.mark.parametrize("batch_size", [4096, 10])
 @pytest.mark.parametrize("end", ENDS[:-1])
-def test_a_snapshot_is_the_net_of_a_run_cut_there(
-    end, batch_size, make_data, cycles, fit, make_clock
-):
+def test_a_snapshot_is_the_net_of_a_cut_run(end, batch_size, make_data, cycles, fit, make_clock):
     config = replace(cycles, batch_size=batch_size)
     whole, cut = fit(make_data(), config), fit(make_data(), config, deadline=make_clock(end))
     assert sorted(set(cut.best_iteration.tolist())) == [e for e in ENDS if e <= end]
@@ -54,9 +52,7 @@ def test_a_snapshot_is_the_net_of_a_run_cut_there(
 
 
 @pytest.mark.parametrize("n_iterations", [5, 15])
-def test_the_last_snapshot_is_the_net_as_training_left_it(
-    n_iterations, make_data, cycles, fit, make_trainer, make_clock
-):
+def test_the_last_snapshot(n_iterations, make_data, cycles, fit, make_trainer, make_clock):
     def cut(keep):
         deadline = make_clock(n_iterations) if n_iterations < 15 else None
         return fit(make_data(), replace(cycles, keep=keep), deadline=deadline)
@@ -75,9 +71,7 @@ def test_the_last_snapshot_is_the_net_as_training_left_it(
     assert torch.equal(last.penalty, trainer.output.log_penalty.exp())
 
 
-def test_a_net_that_diverges_on_the_way_is_in_the_snapshots_before(
-    make_data, cycles, fit, make_trainer, finish
-):
+def test_a_net_that_diverges_is_in_earlier_snapshots(make_data, cycles, fit, make_trainer, finish):
     def break_net(trainer):
         trainer.nets.weights[1][1] = torch.nan
 
@@ -96,9 +90,7 @@ def test_a_net_that_diverges_on_the_way_is_in_the_snapshots_before(
 
 
 @pytest.mark.parametrize("batch_size", [4096, 10])
-def test_nets_see_their_own_tables_after_another_has_left(
-    batch_size, make_data, cycles, fit, make_trainer, finish
-):
+def test_nets_keep_their_own_tables(batch_size, make_data, cycles, fit, make_trainer, finish):
     def break_net(trainer):
         trainer.nets.weights[0][0] = torch.nan
 
@@ -110,21 +102,9 @@ def test_nets_see_their_own_tables_after_another_has_left(
         torch.testing.assert_close(ours, expected, rtol=1e-3, atol=1e-4)
 
 
-def test_a_net_that_is_broken_when_the_snapshot_is_taken_is_left_out(
-    make_data, cycles, make_trainer, finish
-):
-    def break_net(trainer):
-        trainer.nets.scale[2] = torch.inf
-
-    result = finish(make_trainer(make_data(), cycles), {7: break_net})
-    assert [result.kept[entry] for entry in find_nets(result, 7)] == [0, 1]
-
-
 @pytest.mark.parametrize("own_tables", [False, True])
 @pytest.mark.parametrize("size", [1, 2])
-def test_any_grouping_gives_the_same_snapshots(
-    size, own_tables, make_job, cycles, train, limit_group
-):
+def test_groups_give_the_same_snapshots(size, own_tables, make_job, cycles, train, limit_group):
     job = make_job(cycles, own_tables=own_tables)
     (together,) = train(job)
     limit_group(job, size)
@@ -137,9 +117,7 @@ def test_any_grouping_gives_the_same_snapshots(
     torch.testing.assert_close(mine, expected, rtol=1e-3, atol=1e-4)
 
 
-def test_an_iteration_that_is_replayed_after_the_last_step_moves_nothing(
-    make_data, cycles, make_trainer
-):
+def test_an_iteration_replayed_after_the_last_step_moves_nothing(make_data, cycles, make_trainer):
     # A recorded iteration does not know that it is the last one, and steps all the same.
     trainer = make_trainer(make_data(), cycles)
     for _ in range(15):
@@ -150,3 +128,16 @@ def test_an_iteration_that_is_replayed_after_the_last_step_moves_nothing(
     trainer._iterate()
     for mine, theirs in zip(trainer.nets.parameters(), before.parameters(), strict=True):
         assert torch.equal(mine, theirs)
+
+
+@pytest.mark.parametrize("place", ["weight", "bias", "scale", "penalty", "alive"])
+def test_only_finite_nets_in_training_are_kept(place, make_data, cycles, make_trainer, finish):
+    def break_net(trainer):
+        nets, broken = trainer.nets, {"penalty": trainer.output.log_penalty}
+        broken |= {"weight": nets.weights[1], "bias": nets.biases[0], "scale": nets.scale}
+        broken["alive"] = trainer.status.alive
+        broken[place][2] = False if place == "alive" else torch.nan
+
+    result = finish(make_trainer(make_data(), cycles), {7: break_net})
+    assert [result.kept[entry] for entry in find_nets(result, 7)] == [0, 1]
+    assert [result.kept[entry] for entry in find_nets(result, 3)] == [0, 1, 2]

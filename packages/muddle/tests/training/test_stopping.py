@@ -17,7 +17,6 @@ from muddle.training.stopping import (
     BestNets,
     Deadline,
     NetStatus,
-    Snapshot,
     auc_score,
     choose_score,
     make_scoring,
@@ -156,23 +155,15 @@ def test_log_odds_are_compared_as_probabilities():
 # ---------------------------------------------------------------------------- nets
 
 
-def make_nets(seed, scaled=False):
+def make_nets(seed):
     generators = [torch.Generator().manual_seed(seed + net) for net in range(3)]
-    options = {"depth": 2, "width": 4, "activation": "relu", "gain": 1.0, "scaled": scaled}
-    return draw_nets(4, generators=generators, **options)
+    return draw_nets(4, depth=2, width=4, activation="relu", gain=1.0, generators=generators)
 
 
 def update(best, nets, scores, tie_breaks, iteration):
-    filled = torch.full((3, 4, 1), float(iteration))
-    return best.update(
-        torch.arange(3),
-        torch.tensor([iteration]),
-        nets,
-        filled[:, 0, 0],
-        filled,
-        torch.tensor(scores),
-        torch.tensor(tie_breaks),
-    )
+    head = torch.full((3, 4, 1), float(iteration))
+    state = (nets, head[:, 0, 0], head, torch.tensor(scores), torch.tensor(tie_breaks))
+    return best.update(torch.arange(3), torch.tensor([iteration]), *state)
 
 
 def test_only_nets_that_improved_are_replaced():
@@ -203,21 +194,3 @@ def test_raises_are_counted_in_all_and_in_a_row():
         assert in_a_row.tolist() == [n_raises, 0]
     assert status.count_raises(places, torch.tensor([0, 1])).tolist() == [0, 1]
     assert status.n_recoveries.tolist() == [3, 1]
-
-
-@pytest.mark.parametrize("place", ["weight", "bias", "scale", "penalty", "alive"])
-def test_only_finite_nets_in_training_are_usable(place):
-    nets = make_nets(0, scaled=True)
-    penalty, alive = torch.ones(3), torch.ones(3, dtype=torch.bool)
-    spoilt = {
-        "weight": nets.weights[1][1, 2],
-        "bias": nets.biases[0][1, 0],
-        "scale": nets.scale[1, 3],
-        "penalty": penalty[1:2],
-        "alive": alive[1:2],
-    }
-    healthy = Snapshot.take(3, nets, penalty, torch.tensor([4, 6, 9]), alive)
-    spoilt[place].fill_(False if place == "alive" else torch.nan)
-    broken = Snapshot.take(3, nets, penalty, torch.tensor([4, 6, 9]), alive)
-    assert healthy.usable().tolist() == [0, 1, 2]  # a copy
-    assert broken.usable().tolist() == [0, 2]

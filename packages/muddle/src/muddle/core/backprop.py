@@ -8,7 +8,6 @@ Shapes: K nets, N rows, F features, H hidden units.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -18,46 +17,36 @@ from muddle.core.network import Activation, StackedMLP
 
 aten = torch.ops.aten
 
-
 # The constants of torch.selu.
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 
-
-@dataclass(frozen=True)
-class _Slope:
-    """An activation in place, and its backward: gradient *= slope, also in place."""
-
-    apply: Callable[[Tensor], Tensor]  # the layer then holds the output
-    backward: Callable[[Tensor, Tensor], object]  # takes the gradient, and the output or input
-    keeps_input: bool = False  # whether backward needs the input of the activation
-
-
-_SLOPES: dict[Activation, _Slope] = {
-    "relu": _Slope(
-        torch.relu_, lambda d, out: aten.threshold_backward.grad_input(d, out, 0, grad_input=d)
+# Each activation in place, and its backward: gradient *= slope, also in place. Backward takes the
+# gradient and the output of the activation, or its input where KEEPS_INPUT says so.
+_SLOPES: dict[Activation, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], object]]] = {
+    "relu": (
+        torch.relu_,
+        lambda d, out: aten.threshold_backward.grad_input(d, out, 0, grad_input=d),
     ),
-    "selu": _Slope(
+    "selu": (
         torch.selu_,
         lambda d, out: aten.elu_backward.grad_input(
             d, SELU_ALPHA, SELU_SCALE, 1, True, out, grad_input=d
         ),
     ),
-    "tanh": _Slope(torch.tanh_, lambda d, out: aten.tanh_backward.grad_input(d, out, grad_input=d)),
-    "mish": _Slope(
+    "tanh": (torch.tanh_, lambda d, out: aten.tanh_backward.grad_input(d, out, grad_input=d)),
+    "mish": (
         lambda layer: torch.nn.functional.mish(layer, inplace=True),
         lambda d, entered: d.copy_(aten.mish_backward(d, entered)),
-        keeps_input=True,
     ),
 }
+KEEPS_INPUT = ("mish",)
 
 
 class ReducedWeights:
-    """bfloat16 copies of all weights but those of the first layer, for products on the CPU."""
+    """bfloat16 copies of all weights but those of the first layer, for products on a CPU."""
 
     def __init__(self, nets: StackedMLP) -> None:
-        self.copies = [
-            torch.empty_like(weight, dtype=torch.bfloat16) for weight in nets.weights[1:]
-        ]
+        self.copies = [torch.empty_like(w, dtype=torch.bfloat16) for w in nets.weights[1:]]
 
     def refresh(self, nets: StackedMLP) -> None:
         for copy, weight in zip(self.copies, nets.weights[1:], strict=True):
@@ -81,34 +70,33 @@ class Pass:
         backward: bool,
         reduced: ReducedWeights | None = None,
     ) -> None:
-        like = nets.biases[0]
-        self._slope = _SLOPES[nets.activation]
+        like, depth = nets.biases[0], len(nets.weights)
+        shape = (nets.n_nets, n_rows, nets.width)  # of every hidden layer
+        self._activate, self._multiply_slope = _SLOPES[nets.activation]
         self._setting: ProductSetting = "high" if precision == "reduced" else "highest"
         self._reduced = reduced
-        shapes = [(nets.n_nets, n_rows, weight.shape[-1]) for weight in nets.weights]
-        depth = len(shapes)
         self._entered: list[Tensor] = []
         # The first weights with the scale of the features in them.
         self._scaled = None if nets.scale is None else torch.empty_like(nets.weights[0])
         if backward:
-            self._layers = [like.new_empty(shape) for shape in shapes]
-            if self._slope.keeps_input:
-                self._entered = [like.new_empty(shape) for shape in shapes]
-            self._gradients = [like.new_empty(shape) for shape in shapes[-2:]]
-            self.weight_gradients = [torch.empty_like(weight) for weight in nets.weights]
-            self.bias_gradients = [torch.empty_like(bias) for bias in nets.biases]
-            self._scale_gradient = None if nets.scale is None else torch.empty_like(nets.scale)
+            self._layers = [like.new_empty(shape) for _ in range(depth)]
+            if nets.activation in KEEPS_INPUT:
+                self._entered = [like.new_empty(shape) for _ in range(depth)]
+            self._gradients = [like.new_empty(shape) for _ in range(min(depth, 2))]
+            # The gradient of the last hidden layer, (K, N, H), which the caller writes.
+            self.hidden_gradient = self._gradients[-1]
+            # Gradients that `backward` fills in, in the order of the nets' parameters.
+            self.gradients = [torch.empty_like(parameter) for parameter in nets.parameters()]
         else:  # every second layer can share its memory
-            pair = [like.new_empty(shape) for shape in shapes[-2:]]
+            pair = [like.new_empty(shape) for _ in range(min(depth, 2))]
             self._layers = [pair[layer % len(pair)] for layer in range(depth)]
         if reduced is not None and depth > 1:
-            half = torch.bfloat16
             kept = depth - 1 if backward else 1
-            inputs = [like.new_empty(shapes[0], dtype=half) for _ in range(kept)]
-            self._inputs = [inputs[layer % kept] for layer in range(depth - 1)]
-            self._product = like.new_empty(shapes[0], dtype=half)
+            halves = [like.new_empty(shape, dtype=torch.bfloat16) for _ in range(kept + 1)]
+            self._inputs = [halves[layer % kept] for layer in range(depth - 1)]
+            self._product = halves[-1]
             if backward:
-                self._half_gradient = like.new_empty(shapes[0], dtype=half)
+                self._half_gradient = torch.empty_like(self._product)
                 self._weight_product = torch.empty_like(reduced.copies[0])
 
     def forward(self, nets: StackedMLP, features: Tensor) -> Tensor:
@@ -130,48 +118,30 @@ class Pass:
                 torch.add(product, bias, out=out)
             if self._entered:
                 _first_rows(self._entered[index], n_rows).copy_(out)
-            layer = self._slope.apply(out)
+            layer = self._activate(out)
         return layer
 
-    def gradients(self) -> list[Tensor]:
-        """Gradients that `backward` fills in, in the order of the nets' parameters."""
-        scale = [] if self._scale_gradient is None else [self._scale_gradient]
-        return [*self.weight_gradients, *self.bias_gradients, *scale]
-
-    def gradient_buffer(self) -> Tensor:
-        """Memory for the gradient of the last hidden layer, for all rows. (K, N, H)"""
-        return self._gradients[-1]
-
     def backward(self, nets: StackedMLP, features: Tensor) -> None:
-        """Gradients of weights and biases from that of the last hidden layer in gradient_buffer.
-
-        It follows a forward of the same features and leaves the buffer changed.
-        """
-        gradient = self._gradients[-1]
-        for index in reversed(range(len(nets.weights))):
+        """Fill in the gradients after a forward of these features. Overwrites hidden_gradient."""
+        depth = len(nets.weights)
+        gradient = self.hidden_gradient
+        for index in reversed(range(depth)):
             kept = self._entered[index] if self._entered else self._layers[index]
-            self._slope.backward(gradient, kept)
-            torch.sum(gradient, dim=1, keepdim=True, out=self.bias_gradients[index])
-            if index == 0:
-                _multiply_transposed(features, gradient, self.weight_gradients[0])
-                self._split_scale_gradient(nets)
-                return
-            before = self._gradients[0] if gradient is self._gradients[-1] else self._gradients[-1]
-            self._multiply_back(index, nets.weights[index], gradient, before)
-            gradient = before
-
-    def _split_scale_gradient(self, nets: StackedMLP) -> None:
-        """Turn the gradient of the scaled first weights into those of the weights and the scale."""
-        if nets.scale is None or self._scaled is None or self._scale_gradient is None:
-            return
-        scaled = self.weight_gradients[0]
-        product = torch.mul(scaled, nets.weights[0], out=self._scaled)
-        torch.sum(product, dim=2, keepdim=True, out=self._scale_gradient)
-        scaled.mul_(nets.scale)
+            self._multiply_slope(gradient, kept)
+            torch.sum(gradient, dim=1, keepdim=True, out=self.gradients[depth + index])
+            if index > 0:
+                other = self._gradients[0 if gradient is self._gradients[-1] else -1]
+                self._multiply_back(index, nets.weights[index], gradient, other)
+                gradient = other
+        _multiply_transposed(features, gradient, self.gradients[0])
+        if nets.scale is not None:  # so far it is the gradient of the scaled weights
+            product = torch.mul(self.gradients[0], nets.weights[0], out=self._scaled)
+            torch.sum(product, dim=2, keepdim=True, out=self.gradients[-1])
+            self.gradients[0].mul_(nets.scale)
 
     def _multiply_back(self, index: int, weight: Tensor, gradient: Tensor, before: Tensor) -> None:
         """Gradient of a layer's weights, and of the layer before it, from the layer's own."""
-        out = self.weight_gradients[index]
+        out = self.gradients[index]
         if self._reduced is None:
             with product_precision(self._setting):
                 torch.bmm(self._layers[index - 1].mT, gradient, out=out)
@@ -188,8 +158,8 @@ def _first_rows(buffer: Tensor, n_rows: int) -> Tensor:
     """The front of the memory, contiguous, for a last block that is shorter."""
     if buffer.shape[1] == n_rows:
         return buffer
-    shape = (buffer.shape[0], n_rows, buffer.shape[2])
-    return buffer.view(-1)[: shape[0] * shape[1] * shape[2]].view(shape)
+    n_nets, _, width = buffer.shape
+    return buffer.view(-1)[: n_nets * n_rows * width].view(n_nets, n_rows, width)
 
 
 def _multiply_transposed(features: Tensor, gradient: Tensor, out: Tensor) -> None:

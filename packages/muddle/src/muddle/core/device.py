@@ -29,17 +29,13 @@ def resolve_device(device: str) -> torch.device:
         raise DeviceError(
             f"device must be a CPU or CUDA device, got device={device!r}. Use device='cpu'."
         )
-    if resolved.type == "cuda":
-        if not torch.cuda.is_available():
-            raise DeviceError(
-                f"device={device!r} asks for CUDA, but this torch ({torch.__version__}) finds no "
-                "CUDA device. Use device='auto' or 'cpu', or install a CUDA build of torch."
-            )
-        if resolved.index is not None and resolved.index >= torch.cuda.device_count():
-            raise DeviceError(
-                f"device={device!r} does not exist: this machine has "
-                f"{torch.cuda.device_count()} CUDA device(s), counted from 0."
-            )
+    n_devices = torch.cuda.device_count()
+    if resolved.type == "cuda" and (resolved.index or 0) >= n_devices:
+        raise DeviceError(
+            f"device={device!r} does not exist: this torch ({torch.__version__}) finds "
+            f"{n_devices or 'no'} CUDA device(s), counted from 0. Use device='auto' or 'cpu', or "
+            "install a CUDA build of torch."
+        )
     return resolved
 
 
@@ -57,11 +53,9 @@ def available_memory(device: torch.device) -> int | None:
 def _free_memory() -> int | None:
     """Memory of the machine that is free or can be freed."""
     try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name == "MemAvailable":
-                return 1024 * int(value.split()[0])
-    except OSError:
+        stat = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        return 1024 * int(stat["MemAvailable"].split()[0])
+    except (OSError, KeyError, ValueError):
         pass  # not Linux
     try:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -90,33 +84,22 @@ def product_precision(setting: ProductSetting) -> Iterator[None]:
     """
     try:
         before = torch.get_float32_matmul_precision()
-    except RuntimeError:
-        # The process has set precisions per backend, and torch refuses to mix the two ways.
-        with _backend_precision(setting):
+    except RuntimeError:  # precisions were set per backend, and torch refuses to mix the two ways
+        cuda: Any = torch.backends.cuda.matmul
+        cpu: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+        old = cuda.fp32_precision, cpu.fp32_precision
+        cuda.fp32_precision = "ieee" if setting == "highest" else "tf32"
+        cpu.fp32_precision = "ieee"
+        try:
             yield
+        finally:
+            cuda.fp32_precision, cpu.fp32_precision = old
         return
     torch.set_float32_matmul_precision(setting)
     try:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
-
-
-@contextmanager
-def _backend_precision(setting: ProductSetting) -> Iterator[None]:
-    wanted = "ieee" if setting == "highest" else "tf32"
-    settings: list[tuple[Any, str]] = [
-        (torch.backends.cuda.matmul, wanted),
-        (torch.backends.mkldnn.matmul, "ieee"),  # type: ignore[attr-defined]
-    ]
-    before = [backend.fp32_precision for backend, _ in settings]
-    for backend, value in settings:
-        backend.fp32_precision = value
-    try:
-        yield
-    finally:
-        for (backend, _), value in zip(settings, before, strict=True):
-            backend.fp32_precision = value
 
 
 @contextmanager

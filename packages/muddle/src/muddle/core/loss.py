@@ -6,31 +6,23 @@ features (`baseline`). `combine` adds them up:
 
     loss = error of the labels + mean over permutations |baseline - error of the permuted labels|
 
-Shapes: K nets, N rows, P permutations, C label columns; stacks are (K, N, 1 + P, C).
+Shapes: K nets, N rows, P permutations, C label columns (outputs or classes). A stack is
+(K, N, 1 + P, C): entry 0 holds the labels, entries 1 ... P the permuted labels.
 """
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits as logistic_loss
 
+from muddle.core.network import Generators
+
 Task = Literal["regression", "classification"]
 # The paper's loss, and that of the released code. They are named after what they are in regression;
 # for classes, both are logistic and differ in how logits are made from labels and noise.
 LossName = Literal["root_mean_square", "mean_square"]
-
-
-class MuddledLoss(Protocol):
-    def mix(self, stack: Tensor, structured: Tensor | None) -> Tensor:
-        """Z. stack and structured noise (K, N, 1 + P, C) -> (K, N, 1 + P, C)"""
-
-    def errors(self, residual: Tensor, stack: Tensor, weights: Tensor) -> Tensor:
-        """residual = M Z (K, N, 1 + P, C), weights (K, N) -> (K, 1 + P, C)"""
-
-    def baseline(self, labels: Tensor, weights: Tensor) -> Tensor:
-        """labels (K, N, C), weights (K, N) -> (K, C)"""
 
 
 @dataclass(frozen=True)
@@ -41,6 +33,20 @@ class LossTerms:
     @property
     def total(self) -> Tensor:
         return self.fit + self.permutation
+
+
+def stack_permuted(labels: Tensor, n_permutations: int, generators: Generators) -> Tensor:
+    """Labels (K, N, C) and permutations of their rows as a stack (K, N, 1 + P, C).
+
+    Whole rows are moved, so several outputs keep their dependence.
+    """
+    n_nets, n_rows, n_columns = labels.shape
+    stack = labels.new_empty(n_nets, n_rows, 1 + n_permutations, n_columns)
+    stack[:, :, 0] = labels
+    for own, muddled, generator in zip(labels, stack, generators, strict=True):
+        for permutation in range(1, 1 + n_permutations):
+            muddled[:, permutation] = own[torch.randperm(n_rows, generator=generator)]
+    return stack
 
 
 def combine(errors: Tensor, baseline: Tensor) -> LossTerms:
@@ -70,9 +76,11 @@ class SquaredLoss:
     halved: bool  # halve the residual, as the released code does with structured noise
 
     def mix(self, stack: Tensor, structured: Tensor | None) -> Tensor:
+        """Z, from a stack and its structured noise. -> (K, N, 1 + P, C)"""
         return stack if structured is None else stack + structured
 
     def errors(self, residual: Tensor, stack: Tensor, weights: Tensor) -> Tensor:
+        """residual = M Z (K, N, 1 + P, C), weights (K, N) -> (K, 1 + P, C)"""
         mean_square = weighted_mean(residual.square(), weights)
         # PAPER: root of the mean square; the released code meant to take it and never did.
         if self.root:
@@ -80,6 +88,7 @@ class SquaredLoss:
         return 0.25 * mean_square if self.halved else mean_square
 
     def baseline(self, labels: Tensor, weights: Tensor) -> Tensor:
+        """labels (K, N, C), weights (K, N) -> (K, C)"""
         centred = labels - weighted_mean(labels, weights)[:, None]
         variance = weighted_mean(centred.square(), weights)
         # PAPER: like with like; the released code compares its quarter with the whole variance.
@@ -88,7 +97,8 @@ class SquaredLoss:
 
 @dataclass(frozen=True)
 class LogisticLoss:
-    """Classification. Labels are ±1, one column per class (one column for two classes).
+    """Classification, with the methods of SquaredLoss. Labels are ±1, one column per class (one
+    column for two classes).
 
     Logits are offset·(±1 labels) + shift + M Z. With Y* the ±1 labels and Y = (Y* + 1)/2:
     paper                    Y* + Mξ + HY*       = 2 Y* + M(ξ - Y*)
@@ -119,6 +129,9 @@ class LogisticLoss:
         return weighted_mean(losses, weights)
 
 
+MuddledLoss = SquaredLoss | LogisticLoss
+
+
 def make_loss(task: Task, name: LossName, *, structured_noise: bool) -> MuddledLoss:
     """The loss of a task as the paper defines it or as the released code computes it."""
     is_paper = name == "root_mean_square"
@@ -144,8 +157,7 @@ def loss_gradient(
     with torch.enable_grad():
         leaf = residual.detach().requires_grad_()
         plain = leaf if root_weights is None else leaf / root_weights
-        errors = loss.errors(plain.reshape(stack.shape), stack, weights)
-        terms = combine(errors, baseline)
+        terms = combine(loss.errors(plain.reshape(stack.shape), stack, weights), baseline)
         scored = healthy & terms.total.detach().isfinite()
         total = torch.where(scored, terms.total, 0.0).sum()
     (gradient,) = torch.autograd.grad(total, leaf)

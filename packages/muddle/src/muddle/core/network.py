@@ -11,6 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+Generators = Sequence[torch.Generator]  # one per net
 Activation = Literal["relu", "selu", "mish", "tanh"]
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
@@ -70,20 +71,13 @@ class StackedMLP:
 
     def keep(self, nets: Sequence[int]) -> "StackedMLP":
         """Only the nets with these indices."""
-        index = list(nets)
-        return self.map(lambda tensor: tensor[index])
+        return self.map(lambda tensor: tensor[list(nets)])
 
     @staticmethod
     def join(stacks: Sequence["StackedMLP"]) -> "StackedMLP":
         """One stack from several stacks of the same shape."""
-        first = stacks[0]
-        scales = [stack.scale for stack in stacks if stack.scale is not None]
-        return StackedMLP(
-            tuple(map(torch.cat, zip(*(stack.weights for stack in stacks), strict=True))),
-            tuple(map(torch.cat, zip(*(stack.biases for stack in stacks), strict=True))),
-            first.activation,
-            torch.cat(scales) if scales else None,
-        )
+        joined = map(torch.cat, zip(*(stack.parameters() for stack in stacks), strict=True))
+        return stacks[0].map(lambda _: next(joined))
 
 
 def draw_nets(
@@ -93,30 +87,23 @@ def draw_nets(
     width: int,
     activation: Activation,
     gain: float,
-    generators: Sequence[torch.Generator],
+    generators: Generators,
     scaled: bool = False,
     device: torch.device | None = None,
 ) -> StackedMLP:
-    """One net per generator with Glorot-uniform weights and zero biases.
+    """One net per generator, so that it starts the same whichever nets are beside it.
 
-    scaled: with a scale of the features, ones at the start. A net draws from its own generator, so
-    it starts the same whichever nets are beside it.
+    Weights are Glorot-uniform, biases 0, and the scale of the features, if `scaled`, 1.
     """
-    sizes = [n_features] + [width] * depth
-    weights, biases = [], []
-    for fan_in, fan_out in pairwise(sizes):
-        weights.append(draw_weights(fan_in, fan_out, gain, generators, device))
-        biases.append(torch.zeros(len(generators), 1, fan_out, device=device))
-    scale = torch.ones(len(generators), n_features, 1, device=device) if scaled else None
-    return StackedMLP(tuple(weights), tuple(biases), activation, scale)
+    n_nets, sizes = len(generators), [n_features] + [width] * depth
+    weights = tuple(draw_weights(*pair, gain, generators, device) for pair in pairwise(sizes))
+    biases = tuple(torch.zeros(n_nets, 1, width, device=device) for _ in range(depth))
+    scale = torch.ones(n_nets, n_features, 1, device=device) if scaled else None
+    return StackedMLP(weights, biases, activation, scale)
 
 
 def draw_weights(
-    fan_in: int,
-    fan_out: int,
-    gain: float,
-    generators: Sequence[torch.Generator],
-    device: torch.device | None = None,
+    fan_in: int, fan_out: int, gain: float, generators: Generators, device: torch.device | None
 ) -> Tensor:
     """Weights of one layer, U(±gain·√(6/(in+out))), drawn on the CPU. -> (K, in, out)"""
     bound = gain * (6.0 / (fan_in + fan_out)) ** 0.5

@@ -30,23 +30,18 @@ def residuals_on_grid(hidden: Tensor, targets: Tensor, grid: Tensor) -> Iterator
     dual = uses_dual(hidden.shape[-2], hidden.shape[-1])
     at_once = max(1, MAX_NUMBERS // hidden[0].numel()) if hidden.is_cuda else 1
     systems = []
-    for part, columns in zip(
-        torch.split(hidden, at_once), torch.split(targets, at_once), strict=True
-    ):
+    parts = zip(torch.split(hidden, at_once), torch.split(targets, at_once), strict=True)
+    for part, columns in parts:
         precise, right = part.double(), columns.double()
         systems.append((gram_matrix(precise), right if dual else project(precise, right)))
     for penalty in grid.tolist():
-        solved = torch.cat([_solve(gram, right, penalty) for gram, right in systems])
-        solved = solved.to(targets.dtype)
+        solutions = []
+        for gram, right in systems:
+            shifted = gram.clone()
+            shifted.diagonal(dim1=-2, dim2=-1).add_(penalty)
+            solutions.append(solve_lower(torch.linalg.cholesky_ex(shifted).L, right))
+        solved = torch.cat(solutions).to(targets.dtype)
         yield solved.mul_(penalty) if dual else torch.baddbmm(targets, hidden, solved, alpha=-1)
-
-
-def _solve(gram: Tensor, right: Tensor, penalty: float) -> Tensor:
-    """(gram + penalty I)^-1 right. (K, S, S), (K, S, T) -> (K, S, T)"""
-    shifted = gram.clone()
-    shifted.diagonal(dim1=-2, dim2=-1).add_(penalty)
-    lower, _ = torch.linalg.cholesky_ex(shifted)
-    return solve_lower(lower, right)
 
 
 def steepest_penalty(losses: Tensor, grid: PenaltyGrid) -> Tensor:

@@ -31,13 +31,10 @@ def uses_dual(n_rows: int, width: int) -> bool:
 
 
 def gram_matrix(hidden: Tensor, out: Tensor | None = None) -> Tensor:
-    """AA' when there are few rows, A'A otherwise; only its lower triangle is meant to be read.
-
-    hidden (K, N, H) -> (K, S, S)
-    """
-    few = uses_dual(hidden.shape[-2], hidden.shape[-1])
-    left, right = (hidden, hidden.mT) if few else (hidden.mT, hidden)
-    return _lower_product(left, right, out)
+    """AA' in the dual, A'A otherwise; only its lower triangle is valid. (K, N, H) -> (K, S, S)"""
+    if uses_dual(hidden.shape[-2], hidden.shape[-1]):
+        return _lower_product(hidden, hidden.mT, out)
+    return _lower_product(hidden.mT, hidden, out)
 
 
 def _lower_product(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
@@ -54,9 +51,8 @@ def _lower_product(left: Tensor, right: Tensor, out: Tensor | None = None) -> Te
     for net in range(n_nets):
         for start in range(0, size, GRAM_BLOCK):
             stop = min(start + GRAM_BLOCK, size)
-            torch.mm(
-                left[net, start:stop], right[net, :, :stop], out=product[net, start:stop, :stop]
-            )
+            block = product[net, start:stop, :stop]
+            torch.mm(left[net, start:stop], right[net, :, :stop], out=block)
     return product
 
 
@@ -92,10 +88,8 @@ def solve_lower(lower: Tensor, columns: Tensor) -> Tensor:
 
 
 def factor_gram(gram: Tensor, penalty: Tensor, out: Tensor | None = None) -> Factor:
-    """Factor gram + penalty * I of each net; `failed` marks nets that failed. Overwrites `gram`.
-
-    gram (K, S, S), penalty (K,); out: memory for the triangular factor on a CPU
-    """
+    """Factor gram + penalty I, and mark nets that failed. Overwrites gram (K, S, S). penalty (K,);
+    out: memory for the triangular factor on a CPU"""
     gram.diagonal(dim1=-2, dim2=-1).add_(penalty[:, None])
     n_raises = torch.zeros_like(penalty, dtype=torch.long)
     if gram.is_cuda:
@@ -133,26 +127,22 @@ def _factor_by_halves(gram: Tensor) -> tuple[Tensor, Tensor]:
     below = gram[:, half:, :half] @ first.mT
     rest = torch.baddbmm(gram[:, half:, half:], below, below.mT, alpha=-1)
     second, second_info = _factor_by_halves(rest)
-    inverse = _join_inverses(first, below, second)
-    return inverse, torch.maximum(first_info, second_info)
+    return _join_inverses(first, below, second), torch.maximum(first_info, second_info)
 
 
 def _join_inverses(first: Tensor, below: Tensor, second: Tensor) -> Tensor:
     """Inverse of [[L1, 0], [below, L2]] from those of L1 and L2."""
-    n_first, n_second = first.shape[-1], second.shape[-1]
-    size = n_first + n_second
+    half = first.shape[-1]
+    size = half + second.shape[-1]
     inverse = first.new_zeros(len(first), size, size)
-    inverse[:, :n_first, :n_first] = first
-    inverse[:, n_first:, n_first:] = second
-    inverse[:, n_first:, :n_first] = second @ (below @ first).neg_()
+    inverse[:, :half, :half] = first
+    inverse[:, half:, half:] = second
+    inverse[:, half:, :half] = second @ (below @ first).neg_()
     return inverse
 
 
 def invert_lower(lower: Tensor) -> Tensor:
-    """Inverse of a lower triangular matrix: small diagonal blocks first, then pairs of blocks.
-
-    (K, S, S) -> (K, S, S)
-    """
+    """Inverse of a lower triangular matrix (K, S, S): diagonal blocks first, then their pairs."""
     n_nets, size, _ = lower.shape
     padded_size = INVERSE_LEAF
     while padded_size < size:
@@ -176,9 +166,8 @@ def invert_lower(lower: Tensor) -> Tensor:
 
 def _diagonal_blocks(matrix: Tensor, length: int) -> Tensor:
     """(K, S, S) -> (K * S / length, length, length)"""
-    n_nets, size, _ = matrix.shape
-    n_blocks = size // length
-    view = matrix.reshape(n_nets, n_blocks, length, n_blocks, length)
+    n_blocks = matrix.shape[1] // length
+    view = matrix.reshape(len(matrix), n_blocks, length, n_blocks, length)
     return view.diagonal(dim1=1, dim2=3).permute(0, 3, 1, 2).reshape(-1, length, length)
 
 
@@ -195,8 +184,7 @@ def raise_penalty(penalty: Tensor, visible: Tensor) -> Tensor:
 def factor_with_recovery(gram: Tensor, penalty: Tensor) -> Factor:
     """Factor every net; retry one that fails with a larger penalty, up to 8 times.
 
-    The result holds the raised penalty: the caller must adopt it, count it and report it. Nets that
-    succeed at once are not touched, nor is `gram`.
+    The caller must adopt, count and report raised penalties. `gram` is not changed.
     """
     penalty = penalty.clone()
     visible = visible_penalty(gram)
@@ -231,17 +219,12 @@ def apply_ridge(hidden: Tensor, targets: Tensor, factor: Factor) -> tuple[Tensor
 
 
 def ridge_gradients(
-    hidden: Tensor,
-    factor: Factor,
-    solved: Tensor,
-    residual: Tensor,
-    grad: Tensor,
-    out: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Gradients of hidden and penalty from that of R: docs/method.md. Cost O(NHT).
+    hidden: Tensor, factor: Factor, solved: Tensor, residual: Tensor, grad: Tensor, out: Tensor
+) -> Tensor:
+    """Gradient of the penalty from that of R; that of hidden is written to `out` (K, N, H).
 
-    The gradient of hidden has rank 2T: one thin product on each side, never an N x N matrix. It is
-    written to `out` (K, N, H) if given.
+    docs/method.md derives them. The gradient of hidden has rank 2T: one thin product on each side,
+    never an N x N matrix. Cost O(NHT).
     """
     if uses_dual(hidden.shape[-2], hidden.shape[-1]):
         v = factor.solve(grad)
@@ -255,15 +238,8 @@ def ridge_gradients(
         left = torch.cat([residual, d_targets], dim=-1)
         right = torch.cat([q, -solved], dim=-1).mT
         d_penalty = -(q * solved).sum((-2, -1))
-    d_hidden = left @ right if out is None else torch.bmm(left, right, out=out)
-    return d_hidden, d_penalty
-
-
-def head_from_solution(hidden: Tensor, solved: Tensor) -> Tensor:
-    """Output weights (K, H, C) from the columns of a solution: A'U in the dual, W itself else."""
-    if uses_dual(hidden.shape[-2], hidden.shape[-1]):
-        return project(hidden, solved)
-    return solved
+    torch.bmm(left, right, out=out)
+    return d_penalty
 
 
 class System(NamedTuple):
@@ -284,25 +260,22 @@ def gather_system(
 ) -> System:
     """The ridge system of row blocks: hidden (K, B, H) and labels (K, B, C), n_rows rows in all.
 
-    Memory does not limit the rows: the primal keeps only sums, and the dual has at most H rows.
+    Memory does not limit the rows: the primal keeps only sums, and the dual, which takes its rows
+    as one block, has at most H.
     """
-    gram: Tensor | None = None
-    right: Tensor | None = None
+    system: System | None = None
     for hidden, labels in blocks:
         hidden, labels = hidden.to(dtype), labels.to(dtype)
         if uses_dual(n_rows, hidden.shape[-1]):
-            if hidden.shape[-2] != n_rows:
-                raise ValueError(
-                    f"{n_rows} rows fit the dual system only as one block, "
-                    f"got a block of {hidden.shape[-2]} rows."
-                )
             return System(gram_matrix(hidden), labels, hidden)
-        block_gram, block_right = _lower_product(hidden.mT, hidden), project(hidden, labels)
-        gram = block_gram if gram is None else gram.add_(block_gram)
-        right = block_right if right is None else right.add_(block_right)
-    if gram is None or right is None:
-        raise ValueError("a head needs at least one block of rows, got none.")
-    return System(gram, right, None)
+        gram, right = _lower_product(hidden.mT, hidden), project(hidden, labels)
+        if system is None:
+            system = System(gram, right, None)
+        else:
+            system.gram.add_(gram)
+            system.right.add_(right)
+    assert system is not None
+    return system
 
 
 def solve_system(system: System, penalty: Tensor) -> tuple[Tensor, Factor]:

@@ -3,11 +3,11 @@
 import math
 import warnings
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal, get_args, get_origin, get_type_hints
 
 from muddle.core.device import Precision
 from muddle.core.loss import LossName, Task
-from muddle.core.network import ACTIVATIONS, Activation
+from muddle.core.network import Activation
 from muddle.core.penalty import PenaltyGrid
 from muddle_runtime.parameters import check_choice, check_fraction, check_int, check_number
 
@@ -63,30 +63,19 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         self._replace_old_names()
-        for name, choices in (
-            ("activation", tuple(ACTIVATIONS)),
-            ("loss", get_args(LossName)),
-            ("head", get_args(Head)),
-            ("precision", get_args(Precision)),
-            ("ties", get_args(Ties)),
-            ("schedule", get_args(Schedule)),
-            ("keep", get_args(Keep)),
-        ):
-            check_choice(name, getattr(self, name), choices)
-        self._check_keep()
+        for name, kind in get_type_hints(TrainConfig).items():
+            if get_origin(kind) is Literal:
+                check_choice(name, getattr(self, name), get_args(kind))
         for name in ("depth", "width", "batch_size"):
             check_int(name, getattr(self, name), minimum=1)
         check_int("n_permutations", self.n_permutations, minimum=0)
-        if self.n_permutations > MAX_PERMUTATIONS:
-            raise ValueError(
-                f"n_permutations must be at most {MAX_PERMUTATIONS}, got "
-                f"n_permutations={self.n_permutations}. Each one costs a column in every solve, "
-                "and beyond 16 the loss hardly changes."
-            )
         for name in ("structured_noise", "dither", "scale_rate"):
             check_number(name, getattr(self, name), minimum=0.0)
         check_number("init_gain", self.init_gain, above=0.0)
-        self._check_penalty()
+        if isinstance(self.penalty, str):
+            check_choice("penalty", self.penalty, get_args(PenaltyGrid), "or a number above 0")
+        else:
+            check_number("penalty", self.penalty, above=0.0)
         for name in ("learning_rate", "max_loss", "time_limit"):
             if getattr(self, name) is not None:
                 check_number(name, getattr(self, name), above=0.0)
@@ -95,11 +84,7 @@ class TrainConfig:
                 check_int(name, getattr(self, name), minimum=1)
         check_fraction("validation_fraction", self.validation_fraction)
         check_fraction("second_moment", self.second_moment)
-        if self.task == "classification" and self.dither != 0:
-            raise ValueError(
-                f"dither must be 0 with the logistic loss, got dither={self.dither}. Set it to 0 "
-                "or use criterion='squared'."
-            )
+        self._check_together()
 
     def _replace_old_names(self) -> None:
         for name, renamed in OLD_NAMES.items():
@@ -113,29 +98,32 @@ class TrainConfig:
                 )
                 object.__setattr__(self, name, renamed[old])
 
-    def _check_keep(self) -> None:
-        if self.keep == "best":
-            return
-        if self.schedule != "cycles":
+    def _check_together(self) -> None:
+        if self.n_permutations > MAX_PERMUTATIONS:
+            raise ValueError(
+                f"n_permutations must be at most {MAX_PERMUTATIONS}, got n_permutations="
+                f"{self.n_permutations}. Each one costs a column in every solve, and beyond 16 the "
+                "loss hardly changes."
+            )
+        if self.head == "linear" and not isinstance(self.penalty, str):
+            raise ValueError(
+                "a number for penalty needs a ridge output layer, and head='linear' has none, got "
+                f"penalty={self.penalty}. Leave penalty out, or choose another head."
+            )
+        if self.task == "classification" and self.dither != 0:
+            raise ValueError(
+                f"dither must be 0 with the logistic loss, got dither={self.dither}. Set it to 0 "
+                "or use criterion='squared'."
+            )
+        if self.keep != "best" and self.schedule != "cycles":
             raise ValueError(
                 f"keep={self.keep!r} needs schedule='cycles', got schedule={self.schedule!r}."
             )
-        if self.patience is not None or self.head in ("batch", "linear"):
+        if self.keep != "best" and (self.patience is not None or self.head in ("batch", "linear")):
             raise ValueError(
                 f"keep={self.keep!r} neither scores iterations nor stores their heads: it needs "
                 f"patience=None and head='all' or 'train', got patience={self.patience} and "
                 f"head={self.head!r}."
-            )
-
-    def _check_penalty(self) -> None:
-        if isinstance(self.penalty, str):
-            check_choice("penalty", self.penalty, get_args(PenaltyGrid), "or a number above 0")
-            return
-        check_number("penalty", self.penalty, above=0.0)
-        if self.head == "linear":
-            raise ValueError(
-                "a number for penalty needs a ridge output layer, and head='linear' has none, got "
-                f"penalty={self.penalty}. Leave penalty out, or choose another head."
             )
 
     @property
@@ -180,26 +168,18 @@ def cycle_ends(n_steps: int) -> list[int]:
 
 
 # Settings of the paper's text: its section 2.2 and its table of architectures.
-PAPER = TrainConfig(
-    loss="root_mean_square", penalty="grid12", init_gain=1.0, batch_size=1024, head="train"
-)
+PAPER = TrainConfig(loss="root_mean_square", batch_size=1024, head="train")
 # Settings of the authors' released code, which produced the published tables.
 RELEASED = TrainConfig(
-    loss="mean_square",
-    penalty="grid11",
-    init_gain=2**0.5,
-    batch_size=4096,
-    head="batch",
-    ties="first",
+    loss="mean_square", penalty="grid11", init_gain=2**0.5, head="batch", ties="first"
 )
-_PRESETS = {"mlr-1": 1, "mlr-2": 2, "mlr-3": 3, "mlr-4": 4}
 
 
 def preset_config(name: str, settings: Source, task: Task) -> TrainConfig:
     """MLR-1 ... MLR-4 with the paper's or the released code's settings, every value spelt out."""
-    check_choice("name", name, tuple(_PRESETS))
+    check_choice("name", name, tuple(f"mlr-{depth}" for depth in LEARNING_RATES))
     check_choice("settings", settings, get_args(Source))
-    depth = _PRESETS[name]
+    depth = int(name.removeprefix("mlr-"))
     released = settings == "released"
     config = replace(
         RELEASED if released else PAPER,

@@ -4,14 +4,15 @@ Shapes: K nets, N rows, F features, H hidden units, C label columns, P permutati
 batch.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from muddle.core.network import Generators
 from muddle.training.config import TrainConfig
 
 
@@ -38,13 +39,8 @@ class TrainingData:
         return self.features.shape[-1]
 
     def to(self, device: torch.device) -> "TrainingData":
-        return TrainingData(
-            self.features.to(device),
-            self.labels.to(device),
-            None if self.weights is None else self.weights.to(device),
-            self.train_rows.to(device),
-            self.validation_rows.to(device),
-        )
+        tensors = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{k: t.to(device) for k, t in tensors.items() if t is not None})
 
     def keep(self, nets: Tensor) -> "TrainingData":
         """The table with only the nets at these indices."""
@@ -66,18 +62,14 @@ class TrainingData:
         return self.labels.new_ones(rows.shape) if self.weights is None else self.weights[rows]
 
     def gather_root_weights(self, rows: Tensor) -> Tensor | None:
-        """√weights, to scale both sides of the ridge system; None without weights.
-
-        rows (K, B) -> (K, B, 1)
-        """
+        """√weights, to scale both sides of the ridge system, if any. (K, B) -> (K, B, 1)"""
         return None if self.weights is None else self.weights[rows].sqrt()[..., None]
 
     def blocks(
         self, rows: Tensor, n_rows: int, forward: Callable[[Tensor], Tensor]
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Hidden layers (K, B, H) and clean labels of these rows, scaled by √weights, n_rows at a
-        time. rows (K, R); forward: features (K, B, F) -> hidden (K, B, H)
-        """
+        """Hidden layers (K, B, H) and clean labels of these rows (K, R), scaled by √weights, n_rows
+        at a time. forward: features (K, B, F) -> hidden (K, B, H)"""
         for block in torch.split(rows, n_rows, dim=1):
             hidden = forward(self.gather_features(block))
             labels, root = self.labels[block].to(hidden.dtype), self.gather_root_weights(block)
@@ -103,9 +95,8 @@ class TrainJob:
 
     def part(self, start: int, stop: int) -> "TrainJob":
         """The job with only the nets start ... stop - 1."""
-        return replace(
-            self, data=self.data.keep(torch.arange(start, stop)), seeds=self.seeds[start:stop]
-        )
+        data = self.data.keep(torch.arange(start, stop))
+        return replace(self, data=data, seeds=self.seeds[start:stop])
 
 
 @dataclass(frozen=True)
@@ -115,21 +106,11 @@ class Batch:
     weights: Tensor  # (K, B)
     root_weights: Tensor | None  # (K, B, 1)
 
-    def keep(self, nets: Tensor) -> "Batch":
-        root = self.root_weights
-        return Batch(
-            self.features[nets],
-            self.stack[nets],
-            self.weights[nets],
-            None if root is None else root[nets],
-        )
-
 
 class Batches:
     """Endless batches: all training rows if they fit into one, else shuffled parts of equal size.
 
     Each net shuffles with its own generator, again whenever fewer than batch_size rows are left.
-    `prepare` draws on the host for several iterations ahead; `at` gathers on the device.
     """
 
     def __init__(
@@ -137,23 +118,18 @@ class Batches:
         data: TrainingData,
         stack: Tensor,  # (K, n_train, 1 + P, C)
         batch_size: int,
-        generators: Sequence[torch.Generator],
+        generators: Generators,
         n_ahead: int,
     ) -> None:
-        self._data = data
-        self._stack = stack
-        self._generators = list(generators)
+        self._data, self._stack, self._generators = data, stack, list(generators)
         n_nets, n_train = data.train_rows.shape
-        device = data.train_rows.device
         self.n_rows = min(n_train, batch_size)
         # On the host, in numpy: torch would wake all its threads for a copy of some kilobytes.
         self._order: NDArray[np.int64] | None = None  # (K, n_train)
         self._start = 0
         self._drawn: list[NDArray[np.int64]] = []  # for later iterations, (K, B) each
-        self._positions = torch.zeros(n_ahead, n_nets, self.n_rows, dtype=torch.long, device=device)
-        self._whole: Batch | None = None
-        if n_train <= batch_size:
-            self._whole = self._gather(torch.arange(n_train, device=device).expand(n_nets, -1))
+        self._positions = data.train_rows.new_zeros(n_ahead, n_nets, self.n_rows)
+        self._whole = self._gather_all() if n_train <= batch_size else None
 
     def prepare(self, n_iterations: int, first_slot: int = 0) -> None:
         """Move the rows of the next iterations to the device, into the slots from first_slot."""
@@ -184,7 +160,7 @@ class Batches:
         if self._order is not None:
             self._order = self._order[chosen]
         if self._whole is not None:
-            self._whole = self._whole.keep(nets)
+            self._whole = self._gather_all()
 
     def _draw(self) -> NDArray[np.int64]:
         """Positions among the training rows for one iteration. (K, B)"""
@@ -195,6 +171,11 @@ class Batches:
         drawn = self._order[:, self._start : self._start + self.n_rows]
         self._start += self.n_rows
         return drawn
+
+    def _gather_all(self) -> Batch:
+        n_nets, n_train = self._data.train_rows.shape
+        every = torch.arange(n_train, device=self._data.train_rows.device)
+        return self._gather(every.expand(n_nets, -1))
 
     def _gather(self, positions: Tensor) -> Batch:
         rows = self._data.train_rows.gather(1, positions)
@@ -211,23 +192,19 @@ class Noise:
     """Dither and structured noise, N(0, scale²), drawn on the device.
 
     Each net draws from its own generator, always for `n_ahead` iterations at once, so its noise
-    does not depend on the nets beside it. `prepare` draws; `at` reads one iteration.
+    does not depend on the nets beside it.
     """
 
     def __init__(
         self,
         scales: tuple[float, ...],  # 0: draw nothing
         shape: tuple[int, int, int],  # (B, 1 + P, C)
-        generators: Sequence[torch.Generator],
+        generators: Generators,
         n_ahead: int,
     ) -> None:
-        self._scales = scales
-        self._generators = list(generators)
-        device = self._generators[0].device
-        self._drawn = [
-            torch.zeros(len(generators), n_ahead, *shape, device=device) if scale > 0 else None
-            for scale in scales
-        ]
+        self._scales, self._generators = scales, list(generators)
+        size, device = (len(generators), n_ahead, *shape), self._generators[0].device
+        self._drawn = [torch.zeros(size, device=device) if s > 0 else None for s in scales]
 
     def prepare(self) -> None:
         for place, generator in enumerate(self._generators):
@@ -240,10 +217,7 @@ class Noise:
 
     def at(self, slot: Tensor) -> list[Tensor | None]:
         """One (K, B, 1 + P, C) per scale, None where the scale is 0. slot (1,)"""
-        return [
-            None if drawn is None else drawn.index_select(1, slot).squeeze(1)
-            for drawn in self._drawn
-        ]
+        return [None if d is None else d.index_select(1, slot).squeeze(1) for d in self._drawn]
 
     def keep(self, nets: Tensor) -> None:
         """Go on with only the nets at these indices."""

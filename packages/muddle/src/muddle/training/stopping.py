@@ -6,7 +6,6 @@ Shapes: K nets, N validation rows, H hidden units, C label columns; weights (K, 
 import math
 import platform
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -80,8 +79,8 @@ def r2_score(labels: Tensor, predicted: Tensor, weights: Tensor) -> Tensor:
 def auc_score(labels: Tensor, predicted: Tensor, weights: Tensor) -> Tensor:
     """Area under the ROC curve, one class against the rest, averaged over classes.
 
-    labels ±1 and predicted (K, N, C) -> (K,). A class that no validation row has, or that all have,
-    has no curve and is left out; nan if no class is left.
+    labels ±1 and predicted (K, N, C) -> (K,). A class that no row or every row has is left out; nan
+    if no class is left.
     """
     labels, predicted = labels.mT, predicted.mT.contiguous()  # (K, C, N)
     weights = weights[:, None].to(torch.float64)
@@ -96,17 +95,6 @@ def auc_score(labels: Tensor, predicted: Tensor, weights: Tensor) -> Tensor:
     pairs = positive.sum(-1) * negative.sum(-1)
     area = (positive * beaten).sum(-1) / pairs  # 0/0 = nan where there is no curve
     return area.nanmean(-1)
-
-
-def error_score(labels: Tensor, predicted: Tensor, weights: Tensor) -> Tensor:
-    """Minus the mean squared error against ±1 labels; defined also without a ROC curve."""
-    return -weighted_mean((labels - predicted).square(), weights).mean(-1)
-
-
-_SCORES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
-    "r2": r2_score,
-    "auc": auc_score,
-}
 
 
 def choose_score(config: TrainConfig, data: TrainingData) -> str:
@@ -124,8 +112,8 @@ def choose_score(config: TrainConfig, data: TrainingData) -> str:
 class Scoring:
     """Compares iterations on each net's validation rows: by score, then by tie_break.
 
-    A few validation rows are soon ranked perfectly, before the net has learnt much; ties="error"
-    then prefers the iteration with the least squared error.
+    A few validation rows are soon ranked perfectly; ties="error" then prefers the iteration with
+    the least squared error.
     """
 
     name: str
@@ -137,19 +125,20 @@ class Scoring:
     def score(self, predicted: Tensor) -> Tensor:
         """predicted (K, N, C) -> (K,)"""
         if self.name == "minus squared error":
-            return self._error_score(predicted)
-        return _SCORES[self.name](self.labels, predicted, self.weights)
+            return self._negative_error(predicted)
+        compute = r2_score if self.name == "r2" else auc_score
+        return compute(self.labels, predicted, self.weights)
 
     def tie_break(self, predicted: Tensor) -> Tensor:
         """predicted (K, N, C) -> (K,)"""
         if self.ties == "first":
             return predicted.new_zeros(len(predicted))
-        return self._error_score(predicted)
+        return self._negative_error(predicted)
 
-    def _error_score(self, predicted: Tensor) -> Tensor:
+    def _negative_error(self, predicted: Tensor) -> Tensor:
         # tanh(z/2) = 2p - 1: compares the probability with ±1 labels.
         predicted = torch.tanh(predicted / 2) if self.logits else predicted
-        return error_score(self.labels, predicted, self.weights)
+        return -weighted_mean((self.labels - predicted).square(), self.weights).mean(-1)
 
     def keep(self, nets: Tensor) -> "Scoring":
         """Only the nets at these indices."""
@@ -178,15 +167,28 @@ class BestNets:
 
     @classmethod
     def start(cls, nets: StackedMLP, n_labels: int) -> "BestNets":
-        like = nets.biases[0]
-        n_nets = nets.n_nets
+        penalty = nets.biases[0].new_ones(nets.n_nets)
+        lowest = torch.full_like(penalty, -torch.inf, dtype=torch.float64)
         return cls(
             nets=nets.map(torch.zeros_like),
-            penalty=like.new_ones(n_nets),
-            head=like.new_zeros(n_nets, nets.width, n_labels),
-            score=like.new_full((n_nets,), -torch.inf, dtype=torch.float64),
-            tie_break=like.new_full((n_nets,), -torch.inf, dtype=torch.float64),
-            iteration=torch.full((n_nets,), -1, device=like.device),
+            penalty=penalty,
+            head=penalty.new_zeros(nets.n_nets, nets.width, n_labels),
+            score=lowest,
+            tie_break=lowest.clone(),
+            iteration=torch.full_like(penalty, -1, dtype=torch.long),
+        )
+
+    @classmethod
+    def copy(cls, iteration: int, nets: StackedMLP, penalty: Tensor) -> "BestNets":
+        """Copies of the nets at an iteration, whichever score they have; heads are solved later."""
+        unscored = torch.full_like(penalty, torch.nan, dtype=torch.float64)
+        return cls(
+            nets=nets.map(torch.clone),
+            penalty=penalty.clone(),
+            head=penalty.new_zeros(0),
+            score=unscored,
+            tie_break=unscored,
+            iteration=torch.full_like(penalty, iteration, dtype=torch.long),
         )
 
     def update(
@@ -204,8 +206,7 @@ class BestNets:
         A score that is not finite never improves; if the tie-breaks are equal too, the earlier
         iteration stays.
         """
-        score = score.to(self.score.dtype)
-        tie_break = tie_break.to(self.score.dtype)
+        score, tie_break = score.double(), tie_break.double()
         best, best_tie = self.score[places], self.tie_break[places]
         better = score.isfinite() & ((score > best) | ((score == best) & (tie_break > best_tie)))
         pairs = [
@@ -216,56 +217,18 @@ class BestNets:
             (self.tie_break, tie_break),
             (self.iteration, iteration.expand(len(places))),
         ]
-        keep = _keep_on_device if better.is_cuda else _keep_by_index
         for mine, theirs in pairs:
-            keep(mine, theirs, better, places)
+            if not better.is_cuda:
+                for net in torch.nonzero(better).flatten().tolist():
+                    mine[places[net]].copy_(theirs[net])
+                continue
+            # Every net is rewritten, so that the host need not know which ones improved.
+            mask = better.view(-1, *(1,) * (theirs.dim() - 1))
+            if len(places) == len(mine):
+                torch.where(mask, theirs, mine, out=mine)
+            else:
+                mine.index_copy_(0, places, torch.where(mask, theirs, mine[places]))
         return better
-
-
-def _keep_by_index(mine: Tensor, theirs: Tensor, better: Tensor, places: Tensor) -> None:
-    """Copy only the nets that improved."""
-    for net in torch.nonzero(better).flatten().tolist():
-        mine[places[net]].copy_(theirs[net])
-
-
-def _keep_on_device(mine: Tensor, theirs: Tensor, better: Tensor, places: Tensor) -> None:
-    """Rewrite every net, so that the host need not know which ones improved."""
-    mask = better.view(-1, *(1,) * (theirs.dim() - 1))
-    if len(places) == len(mine):
-        torch.where(mask, theirs, mine, out=mine)
-    else:
-        mine.index_copy_(0, places, torch.where(mask, theirs, mine[places]))
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """Copies of the nets still in training at one iteration, unscored."""
-
-    best: BestNets
-    places: Tensor  # (K,) which nets of the job these are
-    alive: Tensor  # (K,) bool
-
-    @classmethod
-    def take(
-        cls, iteration: int, nets: StackedMLP, penalty: Tensor, places: Tensor, alive: Tensor
-    ) -> "Snapshot":
-        unscored = penalty.new_full(penalty.shape, torch.nan, dtype=torch.float64)
-        best = BestNets(
-            nets=nets.map(torch.clone),
-            penalty=penalty.clone(),
-            head=penalty.new_zeros(0),  # solved later
-            score=unscored,
-            tie_break=unscored,
-            iteration=torch.full_like(places, iteration),
-        )
-        return cls(best, places.clone(), alive.clone())
-
-    def usable(self) -> Tensor:
-        """Indices of the nets that are alive and finite. (K',)"""
-        finite = self.best.penalty.isfinite()
-        for tensor in self.best.nets.parameters():
-            finite = finite & tensor.isfinite().flatten(1).all(1)
-        return torch.nonzero(finite & self.alive).flatten()
 
 
 # ---------------------------------------------------------------------------- nets to stop
@@ -297,19 +260,12 @@ class NetStatus:
         return in_a_row
 
     def update(
-        self,
-        places: Tensor,
-        iteration: Tensor,
-        alive: Tensor,
-        broken: Tensor,
-        better: Tensor,
-        patience: int | None,
+        self, places: Tensor, iteration: Tensor, broken: Tensor, better: Tensor, patience: float
     ) -> None:
         """Stop nets that broke or ran out of patience. All (K',), iteration (1,)."""
+        alive = self.alive[places]
         since_best = torch.where(better, 0, self.since_best[places] + 1)
-        goes_on = alive & ~broken
-        if patience is not None:
-            goes_on = goes_on & (since_best < patience)
+        goes_on = alive & ~broken & (since_best < patience)
         reached = torch.where(alive, iteration, self.n_iterations[places])
         self.since_best.index_copy_(0, places, since_best)
         self.n_iterations.index_copy_(0, places, reached)

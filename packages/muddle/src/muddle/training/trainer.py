@@ -23,16 +23,22 @@ import torch
 from torch import Tensor
 
 from muddle.core.backprop import Pass, ReducedWeights
-from muddle.core.loss import LossTerms, loss_gradient
-from muddle.core.muddling import stack_permuted
-from muddle.core.network import StackedMLP
+from muddle.core.loss import LossTerms, MuddledLoss, loss_gradient, make_loss, stack_permuted
+from muddle.core.network import StackedMLP, draw_nets, draw_weights
 from muddle.core.ridge import factor_gram, gather_system
 from muddle.training.config import TrainConfig, rate_factors
 from muddle.training.data import Batches, Noise, TrainingData
-from muddle.training.heads import block_rows, predict_validation, solve_heads
-from muddle.training.outputs import Fit, LinearOutput, OutputLayer, RidgeOutput
-from muddle.training.start import choose_loss, first_log_penalty, start_head, start_nets
-from muddle.training.stopping import BestNets, NetStatus, Snapshot, make_scoring
+from muddle.training.outputs import (
+    Fit,
+    LinearOutput,
+    OutputLayer,
+    RidgeOutput,
+    block_rows,
+    first_log_penalty,
+    predict_validation,
+    solve_heads,
+)
+from muddle.training.stopping import BestNets, NetStatus, make_scoring
 
 # Noise has a random stream of its own: it is drawn on the device, everything else on the CPU.
 NOISE_STREAM = 0x6D7564646C65
@@ -87,9 +93,8 @@ def merge_results(parts: Sequence[TrainResult], sizes: Sequence[int]) -> TrainRe
         gaps = [c.new_full((n_rows - len(c), c.shape[1]), torch.nan) for c in columns]
         return torch.cat([torch.cat(pair) for pair in zip(columns, gaps, strict=True)], dim=1)
 
-    kept: list[int] = []
-    for part, offset in zip(parts, accumulate(sizes, initial=0), strict=False):
-        kept += [offset + net for net in part.kept]
+    starts = accumulate(sizes, initial=0)
+    kept = [start + net for part, start in zip(parts, starts, strict=False) for net in part.kept]
     tensors = {
         field.name: torch.cat([getattr(part, field.name) for part in parts])
         for field in fields(TrainResult)
@@ -107,9 +112,8 @@ def merge_results(parts: Sequence[TrainResult], sizes: Sequence[int]) -> TrainRe
 def iterations_ahead(device: torch.device, numbers_per_iteration: int) -> int:
     """How many iterations to prepare at once. It depends on one net alone: its noise is drawn in
     pieces of this length, and must not depend on the nets beside it."""
-    if device.type != "cuda":
-        return 1
-    return max(1, min(ITERATIONS_AHEAD, NUMBERS_AHEAD // numbers_per_iteration))
+    most = ITERATIONS_AHEAD if device.type == "cuda" else 1
+    return max(1, min(most, NUMBERS_AHEAD // numbers_per_iteration))
 
 
 @functools.cache
@@ -133,6 +137,15 @@ def count_scorer_rows(data: TrainingData, config: TrainConfig) -> int:
     return block_rows(config.width, max(data.validation_rows.shape[1], n_solved))
 
 
+def choose_loss(config: TrainConfig) -> MuddledLoss:
+    if config.head == "linear" and config.task == "classification":
+        # The residual is output minus labels, so logits must be Y* + residual. The paper's have Y*
+        # twice, which would show the labels.
+        return make_loss(config.task, "mean_square", structured_noise=False)
+    _, structured = config.noise_scales
+    return make_loss(config.task, config.loss, structured_noise=structured > 0)
+
+
 class Trainer:
     """Nets of one configuration, one per seed."""
 
@@ -154,9 +167,23 @@ class Trainer:
         self._graph: torch.cuda.CUDAGraph | None = None
         with self._on_stream():
             own = [torch.Generator().manual_seed(seed) for seed in seeds]
-            self.nets = start_nets(data.n_features, config, own, device)
+            self.nets = draw_nets(
+                data.n_features,
+                depth=config.depth,
+                width=config.width,
+                activation=config.activation,
+                gain=config.init_gain,
+                generators=own,
+                scaled=config.scale_rate > 0,
+                device=device,
+            )
             labels = data.labels[data.train_rows]
-            head = start_head(labels.shape[2], config, own, device)
+            n_labels = labels.shape[2]
+            self.output: OutputLayer
+            if config.head == "linear":
+                # PAPER: its bound of the last layer prints features where hidden units are meant.
+                head = draw_weights(config.width, n_labels, config.init_gain, own, device)
+                self.output = LinearOutput(head)
             stack = stack_permuted(labels, config.n_permuted, own).to(device)
             self.data = self._all_data = data = data.to(device)
             self.loss = choose_loss(config)
@@ -171,21 +198,17 @@ class Trainer:
             self.counter = torch.zeros(1, dtype=torch.long, device=device)
             self.slot = torch.zeros(1, dtype=torch.long, device=device)
             self.status = NetStatus.start(len(seeds), device)
-            self.output: OutputLayer
-            if head is None:
-                log_penalty = first_log_penalty(
-                    self.nets, self.batches.at(self.slot), self.baseline, config, generators
-                )
+            if config.head != "linear":
+                first = self.batches.at(self.slot)
+                log_penalty = first_log_penalty(self.nets, first, self.baseline, config, generators)
                 self.output = RidgeOutput(log_penalty, self.loss, config, self.status)
-            else:
-                self.output = LinearOutput(head)
             self.noise = Noise(config.noise_scales, shape, generators, self.n_ahead)
             self.places = torch.arange(len(seeds), device=device)
-            self.best = BestNets.start(self.nets, labels.shape[2])
+            self.best = BestNets.start(self.nets, n_labels)
             # Measurements of the iterations since the last look, and those before.
             self.records = torch.full((self.n_ahead, len(seeds), 4), torch.nan, device=device)
             self.seen: list[Tensor] = []
-            self.snapshots: list[Snapshot] = []
+            self.snapshots: list[tuple[BestNets, Tensor, Tensor]] = []  # places, alive (K,)
             self.snapshot_at = config.snapshot_iterations
             # A recorded iteration takes a step after the last one too: it must not count.
             factors = [*rate_factors(config.schedule, config.steps), 0.0]
@@ -221,15 +244,13 @@ class Trainer:
         -> iterations times nets done, mean loss and mean best score of these nets
         """
         with self._on_stream():
-            alive = self.status.alive[self.places]
-            score = self.best.score[self.places].mean()
-            n_nets = len(self.places)
-            alive_now, best = alive.tolist(), float(score)
+            n_nets, alive = len(self.places), self.status.alive[self.places]
+            best = float(self.best.score[self.places].mean())
+            n_alive = int(alive.sum())
             self.seen.append(self.records[: self._n_sent].to("cpu", copy=True))
             loss = float(self.seen[-1][-1, :, 0].nanmean())
             elapsed = time.perf_counter() - self._started
             self.seconds += [elapsed / self._n_sent] * self._n_sent
-            n_alive = sum(alive_now)
             if n_alive == 0 or self.iteration > self.config.steps:
                 self.is_done = True
             # Recording the iterations anew costs more than a few nets that compute for nothing.
@@ -245,39 +266,39 @@ class Trainer:
                 return self._collect(self.best, kept, torch.arange(len(self.status.alive)))
             if self.iteration <= self.config.steps:  # time was over in the middle of a cycle
                 self._take_snapshot()
-            parts = [
-                self._collect(taken.best, taken.usable(), taken.places.cpu())
-                for taken in self.snapshots
-            ]
+            parts = []
+            for copied, places, usable in self.snapshots:
+                for tensor in (copied.penalty[:, None], *copied.nets.parameters()):
+                    usable = usable & tensor.isfinite().flatten(1).all(1)
+                parts.append(self._collect(copied, torch.nonzero(usable).flatten(), places.cpu()))
             return merge_results(parts, [0] * len(parts))  # the same nets in every part
 
     def _collect(self, best: BestNets, kept: Tensor, places: Tensor) -> TrainResult:
         """Result of the nets `kept` (K',) of `best`, which are the nets `places` of the job."""
-        heads = solve_heads(best, kept, self._all_data.keep(places.to(kept.device)), self.config)
+        data, status = self._all_data.keep(places.to(kept.device)), self.status
+        head, held_out_head, output, n_raises = solve_heads(best, kept, data, self.config)
         kept_places = places[kept.cpu()]
-        recorded = torch.cat(self.seen)[:, kept_places]
-        loss, permutation, score, penalty = recorded.unbind(2)
-        status = self.status
+        loss, permutation, score, penalty = torch.cat(self.seen)[:, kept_places].unbind(2)
         seconds = torch.tensor(self.seconds)[:, None].expand(-1, len(kept))
         return TrainResult(
             nets=best.nets.map(lambda tensor: tensor[kept].cpu()),
-            head=heads.head,
-            held_out_head=heads.held_out_head,
+            head=head,
+            held_out_head=held_out_head,
             penalty=best.penalty[kept].cpu(),
             score=best.score[kept].cpu(),
             score_name=self.scoring.name,
             best_iteration=best.iteration[kept].cpu(),
             n_iterations=status.n_iterations.cpu()[kept_places],
-            n_recoveries=status.n_recoveries.cpu()[kept_places] + heads.n_raises,
+            n_recoveries=status.n_recoveries.cpu()[kept_places] + n_raises,
             diverged=status.diverged.cpu()[kept_places],
             kept=kept_places.tolist(),
-            validation_output=heads.validation_output,
+            validation_output=output,
             history=History(loss, permutation, score, penalty, seconds),
         )
 
     def _take_snapshot(self) -> None:
-        alive, penalty = self.status.alive[self.places], self.output.penalty()
-        self.snapshots += [Snapshot.take(self.iteration, self.nets, penalty, self.places, alive)]
+        copied = BestNets.copy(self.iteration, self.nets, self.output.penalty())
+        self.snapshots.append((copied, self.places, self.status.alive[self.places]))
 
     def _run_iteration(self) -> None:
         if self.stream is None or self.iteration < 2:
@@ -306,20 +327,14 @@ class Trainer:
 
     def _keep(self, nets: Tensor) -> None:
         """Go on with only the nets at these indices."""
-        old = [*self.nets.parameters(), *self.output.parameters()]
-        states = [self.optimizer.state[parameter] for parameter in old]
+        states = [self.optimizer.state[parameter] for parameter in self._parameters()]
         self._graph = None
         self.nets = self.nets.map(lambda tensor: tensor[nets])
         self.output.keep(nets)
         self.optimizer = self._make_optimizer()
-        for parameter, state in zip(
-            [*self.nets.parameters(), *self.output.parameters()], states, strict=True
-        ):
-            self.optimizer.state[parameter] = {
-                "step": state["step"],
-                "exp_avg": state["exp_avg"][nets],
-                "exp_avg_sq": state["exp_avg_sq"][nets],
-            }
+        for parameter, state in zip(self._parameters(), states, strict=True):
+            averages = {name: state[name][nets] for name in ("exp_avg", "exp_avg_sq")}
+            self.optimizer.state[parameter] = {"step": state["step"], **averages}
         self.noise.keep(nets)
         self.batches.keep(nets)
         self.scoring = self.scoring.keep(nets)
@@ -327,6 +342,9 @@ class Trainer:
         self.data = self.data.keep(nets)
         self.places = self.places[nets]
         self._make_buffers()
+
+    def _parameters(self) -> list[Tensor]:
+        return [*self.nets.parameters(), *self.output.parameters()]
 
     @contextlib.contextmanager
     def _on_stream(self) -> Iterator[None]:
@@ -350,22 +368,16 @@ class Trainer:
             hidden = torch.mul(hidden, batch.root_weights, out=self.weighted)
         fit = self.output.fit(hidden, batch, stack, structured, first=first)
         alive = self.status.alive[self.places]
-        healthy = alive & ~fit.failed
+        weights = batch.weights, batch.root_weights
         terms, scored, gradient = loss_gradient(
-            self.loss,
-            self.baseline,
-            fit.residual,
-            stack,
-            batch.weights,
-            batch.root_weights,
-            healthy,
+            self.loss, self.baseline, fit.residual, stack, *weights, alive & ~fit.failed
         )
         self._keep_books(terms, alive, scored, fit)
         self.slot += 1
         self.counter += 1
         if last:
             return
-        out = self.body.gradient_buffer()
+        out = self.body.hidden_gradient
         fit.backward(gradient, out)
         if batch.root_weights is not None:
             out.mul_(batch.root_weights)
@@ -378,9 +390,8 @@ class Trainer:
 
     def _keep_books(self, terms: LossTerms, alive: Tensor, scored: Tensor, fit: Fit) -> None:
         """Score, keep the best nets, write the history, and stop nets."""
-        if self.config.keep != "best":
-            score, better = torch.full_like(terms.total, torch.nan), torch.zeros_like(alive)
-        else:
+        score, better = torch.full_like(terms.total, torch.nan), torch.zeros_like(alive)
+        if self.config.keep == "best":
             score, better = self._score(scored, fit)
         measured = torch.stack([terms.total, terms.permutation, score.to(terms.total.dtype)], dim=1)
         # The loss of a net that skips the iteration comes from a unit factor, and is meaningless.
@@ -391,25 +402,23 @@ class Trainer:
         broken = fit.hopeless | ~(scored | fit.failed)
         if self.config.max_loss is not None:
             broken |= scored & (terms.fit > self.config.max_loss)
-        self.status.update(self.places, self.counter, alive, broken, better, self.config.patience)
+        patience = self.config.patience or math.inf
+        self.status.update(self.places, self.counter, broken, better, patience)
 
     def _score(self, scored: Tensor, fit: Fit) -> tuple[Tensor, Tensor]:
         """Score on the validation rows, keep the nets that improved, and return which did."""
+        head = fit.head
         if solves_head_to_score(self.data, self.config):
             # PAPER: scored with the head of all training rows; that of the batch, which is already
             # there, chooses as well (decisions/0008).
             head, solved = self._solve_training_head(fit.penalty)
-            scored_now = scored & solved
-        else:
-            head, scored_now = fit.head, scored
+            scored = scored & solved
         with torch.inference_mode():
             predicted = predict_validation(self._forward, head, self.data, self.scorer_rows)
-            score = torch.where(scored_now, self.scoring.score(predicted), torch.nan)
+            score = torch.where(scored, self.scoring.score(predicted), torch.nan)
             tie_break = self.scoring.tie_break(predicted)
-        better = self.best.update(
-            self.places, self.counter, self.nets, fit.penalty, head, score, tie_break
-        )
-        return score, better
+        state = self.nets, fit.penalty, head, score, tie_break
+        return score, self.best.update(self.places, self.counter, *state)
 
     def _forward(self, features: Tensor) -> Tensor:
         return self.scorer.forward(self.nets, features)
@@ -428,38 +437,28 @@ class Trainer:
     def _make_optimizer(self) -> torch.optim.Adam:
         # Unfused, Adam makes several passes over every weight and takes many times as long.
         config = self.config
-        scale = [] if self.nets.scale is None else [self.nets.scale]
         others = [*self.nets.weights, *self.nets.biases, *self.output.parameters()]
-        groups = [
-            {"params": parameters, "lr": config.rate * multiple, "multiple": multiple}
-            for parameters, multiple in ((others, 1.0), (scale, config.scale_rate))
-            if parameters
-        ]
+        groups = [{"params": others, "lr": config.rate, "multiple": 1.0}]
+        if self.nets.scale is not None:
+            multiple = config.scale_rate
+            rate = config.rate * multiple
+            groups.append({"params": [self.nets.scale], "lr": rate, "multiple": multiple})
         if config.schedule != "constant":  # a rate that changes must be on the device
             for group in groups:
                 group["lr"] = torch.zeros((), device=self.device)
-        return torch.optim.Adam(
-            groups,
-            betas=(0.9, config.second_moment),
-            fused=True,
-            capturable=self.device.type == "cuda",
-        )
+        betas, on_cuda = (0.9, config.second_moment), self.device.type == "cuda"
+        return torch.optim.Adam(groups, betas=betas, fused=True, capturable=on_cuda)
 
     def _make_buffers(self) -> None:
         """Allocate the memory that every iteration uses again."""
-        config, nets = self.config, self.nets
-        n_nets, n_rows = nets.n_nets, self.batches.n_rows
-        like = nets.biases[0]
-        on_cpu_reduced = config.precision == "reduced" and not like.is_cuda
+        nets, n_rows, precision = self.nets, self.batches.n_rows, self.config.precision
+        on_cpu_reduced = precision == "reduced" and self.device.type == "cpu"
         self.reduced = ReducedWeights(nets) if on_cpu_reduced else None
-        self.body = Pass(nets, n_rows, config.precision, backward=True, reduced=self.reduced)
-        self.scorer_rows = count_scorer_rows(self.data, config)
-        self.scorer = Pass(
-            nets, self.scorer_rows, config.precision, backward=False, reduced=self.reduced
-        )
-        self.weighted = (
-            None if self.data.weights is None else like.new_empty(n_nets, n_rows, config.width)
-        )
-        for parameter, gradient in zip(nets.parameters(), self.body.gradients(), strict=True):
+        self.body = Pass(nets, n_rows, precision, backward=True, reduced=self.reduced)
+        self.scorer_rows = count_scorer_rows(self.data, self.config)
+        self.scorer = Pass(nets, self.scorer_rows, precision, backward=False, reduced=self.reduced)
+        weighted = self.data.weights is not None
+        self.weighted = torch.empty_like(self.body.hidden_gradient) if weighted else None
+        for parameter, gradient in zip(nets.parameters(), self.body.gradients, strict=True):
             parameter.grad = gradient
         self.output.make_buffers(n_rows)
