@@ -31,7 +31,7 @@ CALLS = {
     "learning_curves": (HISTORY,),
     "reliability": (TWO, CODES, ["no", "yes"]),
     "predictions": (P, CODES, P - 1, P + 1),
-    "importances": ([1.0, 2.0], [0.1, 0.2], ["a", "b"]),
+    "importances": (np.array([1.0, 2.0]), np.array([0.1, 0.2]), ["a", "b"]),
     "roc": (TWO, CODES, None, {1: "yes $"}),
     "residuals": (P, P**2),
     "histogram": (P, "p"),
@@ -83,33 +83,15 @@ def test_without_matplotlib_the_error_says_what_to_install(call, monkeypatch):
         call()
 
 
-WRONG = [
-    ("learning_curves", ([1, 2],), "a DataFrame with the columns configuration, .* got list"),
-    ("learning_curves", (HISTORY.iloc[:0],), "at least one row, got none"),
-    ("learning_curves", (HISTORY.rename(columns={"score": "s"}),), "lacks score"),
-    ("learning_curves", (HISTORY.rename(columns={"kept": "keep"}),), r"Did you mean 'keep'\?"),
-    ("learning_curves", (HISTORY.assign(kept=["x"] * 5),), "True or False .* got x"),
-    ("learning_curves", (HISTORY.assign(kept=[np.nan] * 5),), "True or False .* got nan"),
-    ("reliability", (TWO, CODES, ["a", "b", "c"]), "classes must be 2, one per column .* got 3"),
-    ("reliability", (TWO, CODES[:3], ["a", "b"]), "codes must be whole numbers of the shape"),
-    ("predictions", ([[1.0], [2.0]], [1.0, 2.0]), r"target .* got \(2, 1\)\. Pass one output"),
-    ("predictions", ([], []), r"target .* \(n,\) with n of at least 1, got \(0,\)"),
-    ("predictions", ([1.0, 2.0], [1.0]), r"predicted must have the shape \(2,\), got \(1,\)"),
-    ("predictions", ([1.0, np.nan], [1.0, 2.0]), "target .* got 1 of 2 that are NaN"),
-    ("predictions", ([1.0], [1.0], [0.0]), "got lower alone. Pass upper as well"),
-    ("predictions", ([1.0], [1.0], None, [0.0]), "got upper alone. Pass lower as well"),
-    ("predictions", ([1.0], [1.0], [2.0], [0.0]), "not be above upper, got 2 and 0 in row 0"),
-    ("predictions", ([1.0], [1.0], [0.0, 1.0], [2.0]), r"lower .* shape \(1,\), got \(2,\)"),
-    ("importances", ([1.0, 2.0], None, ["a"]), "names must be 2, one per importance, got 1"),
-    ("importances", ([1.0], [0.1, 0.2], ["a"]), r"spread .* shape \(1,\), got \(2,\)"),
-    ("importances", ([1.0], [-0.1], ["a"]), "spread must not be negative, got -0.1 for a"),
-    ("importances", ([np.inf], None, ["a"]), "importances must hold finite numbers"),
-]
-
-
-@pytest.mark.parametrize(("name", "arguments", "message"), WRONG)
-def test_a_wrong_argument_is_an_error_and_opens_no_figure(name, arguments, message):
-    with pytest.raises((ValueError, TypeError), match=message):
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("predictions", (P, P, P - np.inf, P + np.inf), "intervals must be finite, got 400"),
+        ("importances", (np.full(2, np.nan), None, ["a", "b"]), "importances must be finite"),
+    ],
+)
+def test_what_a_fit_could_not_compute_is_an_error_and_opens_no_figure(name, arguments, message):
+    with pytest.raises(ValueError, match=message):
         getattr(plots, f"plot_{name}")(*arguments)
     assert plt.get_fignums() == []
 
@@ -199,7 +181,8 @@ def test_weighted_rows_count_as_often_as_their_weight(n_classes):
 
 
 def test_constant_probabilities_are_one_point_and_unequal_weights_make_its_bar_longer(ax):
-    plots.plot_reliability(np.full((4, 2), 0.5), [0, 0, 1, 1], ["no", "yes"], [1, 3, 1, 3], ax=ax)
+    codes, weights = np.array([0, 0, 1, 1]), np.array([1, 3, 1, 3])
+    plots.plot_reliability(np.full((4, 2), 0.5), codes, ["no", "yes"], weights, ax=ax)
     # As certain as (1 + 3 + 1 + 3)² / (1 + 9 + 1 + 9) rows of equal weight.
     low, high = plots.wilson_interval(np.array([0.5]), np.array([64 / 20]))
     np.testing.assert_allclose(find_bins(ax), [[0.5], [0.5], low, high])
@@ -217,7 +200,8 @@ def test_wilson_intervals_by_hand():
 
 
 def test_intervals_are_upright_lines_and_the_diagonal_spans_both_axes(ax):
-    plots.plot_predictions([1.0, 2.0, 4.0], [1.5, 2.0, 0.0], [1, 1, -1], [2, 2, 3], ax=ax)
+    rows = np.array([[1.0, 2.0, 4.0], [1.5, 2.0, 0.0], [1, 1, -1], [2, 2, 3]])
+    plots.plot_predictions(*rows, ax=ax)
     segments = [segment.tolist() for segment in ax.collections[0].get_segments()]
     assert segments == [[[1, 1], [1, 2]], [[2, 1], [2, 2]], [[4, -1], [4, 3]]]
     assert ax.collections[1].get_offsets().tolist() == [[1, 1.5], [2, 2], [4, 0]]
@@ -253,7 +237,7 @@ def test_residuals_have_a_band_if_there_are_enough_rows(ax, n_rows, n_drawn):
 
 def test_bars_are_sorted_with_the_most_important_on_top(ax):
     names = ["low", r"$\no formula$", "high $"]
-    plots.plot_importances([0.2, -0.1, 0.5], [0.01, 0.02, 0.03], names, ax=ax)
+    plots.plot_importances(np.array([0.2, -0.1, 0.5]), np.array([0.01, 0.02, 0.03]), names, ax=ax)
     assert [bar.get_width() for bar in ax.patches] == [0.5, 0.2, -0.1]
     ax.figure.canvas.draw()
     shown = [label.get_text() for label in ax.get_yticklabels()]
@@ -269,6 +253,4 @@ def test_only_the_top_is_drawn_and_a_new_figure_grows_with_its_bars():
     assert [bar.get_width() for bar in few.patches] == [29, 28, 27]
     assert few.get_title() == "Importance, 3 of 30 features"
     assert not few.collections  # no spread, no error bars
-    with pytest.raises(ValueError, match="top must be at least 1, got top=0"):
-        plots.plot_importances([1.0], None, ["a"], top=0)
     assert many.figure.get_figheight() > 2 * few.figure.get_figheight()

@@ -41,10 +41,7 @@ def target():
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @parametrize_with_checks(
-    [
-        TablePreprocessor(),
-        TablePreprocessor.preset("paper", scaling="robust+clip"),
-    ]
+    [TablePreprocessor(), TablePreprocessor.preset("paper", scaling="robust+clip")]
 )
 def test_sklearn_contract(estimator, check):
     check(estimator)

@@ -19,10 +19,7 @@ from muddle.errors import MissingPackageError, MuddleError
 if TYPE_CHECKING:
     from muddle.tables.read import TextOptions
 
-OPTIONS: dict[str, Any] = {
-    "pretty_exceptions_enable": False,
-    "rich_markup_mode": "markdown",
-}
+OPTIONS: dict[str, Any] = {"pretty_exceptions_enable": False, "rich_markup_mode": "markdown"}
 INTERRUPTED = 130  # the exit code that shells expect after Ctrl-C
 # Commands of other packages: each entry point is a function that adds its commands to the app.
 PLUGINS = "muddle.commands"
@@ -242,12 +239,7 @@ def fit(
     training = fitting.read_training(data, options, columns, task, notes)
     if not (quiet or as_json):
         typer.echo(training.title_line(target))
-    settings = {
-        "preset": preset,
-        "time_limit": time_limit,
-        "device": device,
-        "random_state": seed,
-    }
+    settings = {"preset": preset, "time_limit": time_limit, "device": device, "random_state": seed}
     result = fitting.fit_model(training, columns, settings, output, report, notes)
     if as_json:
         print_json(finite(result))

@@ -515,13 +515,9 @@ def draw_importances(path: Path, importances: list[dict[str, Any]], top: int) ->
     height = max(2.4, 1.2 + 0.28 * min(top, len(importances)))
     figure = Figure(figsize=(7, height), layout="constrained")
     FigureCanvasAgg(figure)
-    deviations = [row["deviation"] for row in importances]
-    plot_importances(
-        [row["importance"] for row in importances],
-        None if None in deviations else deviations,
-        [row["column"] for row in importances],
-        top=top,
-        ax=figure.add_subplot(),
-    )
+    frame = pd.DataFrame(importances)
+    values, deviations = frame["importance"].to_numpy(), frame["deviation"].to_numpy()
+    spread = None if None in deviations else deviations
+    plot_importances(values, spread, frame["column"], top=top, ax=figure.add_subplot())
     with write_whole(path.expanduser()) as file:
         figure.savefig(file, format=path.suffix[1:].lower())

@@ -37,7 +37,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "few_values": "levels",
         "flags": "0/1",
         "missing_indicator": False,
-    },
+    }
 }
 CHOICES = {
     "scaling": Scaling,
