@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits as logistic_loss
 
-Task = Literal["regression", "classification"]
+from muddle_runtime.fitted import Task
+
 # The paper's loss, and that of the released code. They are named after what they are in regression;
 # for classes, both are logistic and differ in how logits are made from labels and noise.
 LossName = Literal["root_mean_square", "mean_square"]

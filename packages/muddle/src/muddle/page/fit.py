@@ -787,8 +787,8 @@ def build_importances(facts: Facts) -> Panel:
         caption += f" The {n_shown} largest of {len(names):,} are drawn."
     about = ("importances", "Importance of the columns", caption)
     bars = (facts.importances["value"].to_numpy(), facts.importances["deviation"].to_numpy())
-    options = {"top": MOST_BARS, "height": plots.bars_height(n_shown)}
-    figure = plots.draw_figure(*about, plots.plot_importances, *bars, names, **options)
+    draw, height = partial(plots.plot_importances, top=MOST_BARS), plots.bars_height(n_shown)
+    figure = plots.draw_figure(*about, draw, *bars, names, height=height)
     return Panel("importances", "Importances", figures=(figure,))
 
 

@@ -116,7 +116,7 @@ def fit_plan(
             one_hot.append(source)
             codes.append(found)
             continue
-        labels, suffixes = _require_target(y, options)
+        labels, suffixes = target_columns(y, options)
         per_level, own = fit_target_means(found, len(source.levels), labels, options.random_state)
         means.append(replace(source, means=per_level, suffixes=suffixes))
         crossed.append(own)
@@ -154,7 +154,7 @@ def fit_plan(
     return plan, matrix
 
 
-# --- decisions -----------------------------------------------------------------------------------
+# Decisions
 
 
 def decide(column: Column, options: TableOptions) -> Decision:
@@ -179,7 +179,7 @@ def decide(column: Column, options: TableOptions) -> Decision:
     if number == "number" and options.few_values != "number":
         values = as_numbers(column)
         if 2 <= len(pd.unique(values[~np.isnan(values)])) <= options.max_levels:
-            levels = _find_levels(column, options)
+            levels = find_levels(column, options)
             both = options.few_values == "both" and len(levels) > 2
             if len(levels) > 1:
                 return replace(undecided, number=number if both else None, levels=levels)
@@ -189,7 +189,7 @@ def decide(column: Column, options: TableOptions) -> Decision:
 def _decide_levels(column: Column, undecided: Decision, options: TableOptions) -> Decision:
     codes, keys = as_levels(column)
     rows = np.bincount(codes[codes >= 0], minlength=len(keys))
-    levels = _find_levels(column, options)
+    levels = find_levels(column, options)
     n_rare = rows[rows < options.min_level_rows].sum()
     few = len(levels.known) <= options.max_levels and n_rare <= (1 - MOSTLY) * rows.sum()
     if few or len(keys) <= options.max_levels:
@@ -206,7 +206,7 @@ def _decide_levels(column: Column, undecided: Decision, options: TableOptions) -
         hint = _hint_at_numbers(keys, rows)
         if len(keys) == rows.sum() and not hint:
             return replace(undecided, ignored=IDENTIFIER)
-    levels = find_levels(column, min_rows=1, missing_as_mode=options.missing_level == "mode")
+    levels = find_levels(column, replace(options, min_level_rows=1))
     return replace(undecided, levels=levels, use="means", hint=hint)
 
 
@@ -237,7 +237,7 @@ def _hint_at_numbers(keys: tuple[str, ...], rows: NDArray[np.intp]) -> str:
     is_number = np.array([NUMBER.fullmatch(key.strip()) is not None for key in keys])
     if rows[is_number].sum() < MOSTLY * rows.sum():
         return ""
-    words = [key for key, number in zip(keys, is_number, strict=True) if not number]
+    words = [keys[place] for place in np.flatnonzero(~is_number)]
     found = f"{rows[is_number].sum()} of its {rows.sum()} values are numbers, but not "
     if len(words) > MAX_MARKERS:
         return f"{found}e.g. {words[0]!r}; turn it into numbers first if it should be one"
@@ -253,37 +253,33 @@ def _warn_about(decisions: Sequence[Decision]) -> None:
             by_reason.setdefault(decision.ignored, []).append(decision.name)
     clauses = []
     for reason, names in by_reason.items():
-        verb = "are" if len(names) > 1 else "is"
-        if reason == IDENTIFIER:
-            verb = "look like" if len(names) > 1 else "looks like"
+        one, several = ("looks like", "look like") if reason == IDENTIFIER else ("is", "are")
+        verb = several if len(names) > 1 else one
         clauses.append(f"{list_columns(names)} {verb} {reason}")
     if clauses:
-        one = sum(len(names) for names in by_reason.values()) == 1
-        warn(f"{'; '.join(clauses)}; ignoring {'it' if one else 'them'}.")
+        n_ignored = sum(map(len, by_reason.values()))
+        warn(f"{'; '.join(clauses)}; ignoring {'it' if n_ignored == 1 else 'them'}.")
     for decision in decisions:
         if decision.hint:
             warn(f"column {decision.name!r} is taken as text: {decision.hint}.")
 
 
-# --- levels --------------------------------------------------------------------------------------
+# Levels
 
 
-def _find_levels(column: Column, options: TableOptions) -> Levels:
-    return find_levels(column, options.min_level_rows, options.missing_level == "mode")
-
-
-def find_levels(column: Column, min_rows: int, missing_as_mode: bool) -> Levels:
-    """The levels of a column: those in at least `min_rows` rows, missing, and other."""
+def find_levels(column: Column, options: TableOptions) -> Levels:
+    """The levels of a column: those in at least `min_level_rows` rows, missing, and other."""
     codes, keys = as_levels(column)
     counts = np.bincount(codes[codes >= 0], minlength=len(keys))
-    known = sort_keys([key for key, count in zip(keys, counts, strict=True) if count >= min_rows])
-    rare = frozenset(key for key, count in zip(keys, counts, strict=True) if 0 < count < min_rows)
+    is_known = counts >= options.min_level_rows
+    known = sort_keys([keys[place] for place in np.flatnonzero(is_known)])
+    rare = frozenset(keys[place] for place in np.flatnonzero((counts > 0) & ~is_known))
     missing = UNSEEN
     if (codes < 0).any():
         missing = len(known)
-        most_frequent = keys[int(counts.argmax())] if len(keys) else None
-        if missing_as_mode and most_frequent in known:
-            missing = known.index(most_frequent)
+        if options.missing_level == "mode" and len(keys):
+            most_frequent = keys[int(counts.argmax())]
+            missing = known.index(most_frequent) if most_frequent in known else missing
     return Levels(tuple(known), rare, missing, column.kind == "boolean")
 
 
@@ -317,19 +313,15 @@ def _means_per_level(codes: Codes, n_levels: int, targets: FloatArray) -> FloatA
     return means
 
 
-def _require_target(y: Any, options: TableOptions) -> tuple[FloatArray, tuple[str, ...]]:
-    if y is None:
-        raise ValueError(
-            "y must be given if a column has more levels than "
-            f"max_levels={options.max_levels}: each level becomes the mean of y. Pass y to "
-            "fit, raise max_levels, or set above_limit='drop'."
-        )
-    return target_columns(y, options.target_type)
-
-
-def target_columns(y: Any, target_type: TargetType) -> tuple[FloatArray, tuple[str, ...]]:
+def target_columns(y: Any, options: TableOptions) -> tuple[FloatArray, tuple[str, ...]]:
     """(N, T), and a suffix per column: the target itself, or a 0/1 column per class (of two
     classes only the second)."""
+    if y is None:
+        raise ValueError(
+            f"y must be given if a column has more levels than max_levels={options.max_levels}: "
+            "each level becomes the mean of y. Pass y to fit, raise max_levels, or set "
+            "above_limit='drop'."
+        )
     values = np.asarray(y)
     if pd.isna(values).any():
         raise ValueError(
@@ -339,7 +331,8 @@ def target_columns(y: Any, target_type: TargetType) -> tuple[FloatArray, tuple[s
     if values.ndim == 2 and values.shape[1] > 1:
         return values.astype(np.float64), tuple(f"mean{i}" for i in range(values.shape[1]))
     values = column_or_1d(values)
-    if target_type == "continuous" or (target_type == "auto" and looks_continuous(values)):
+    kind = options.target_type
+    if kind == "continuous" or (kind == "auto" and looks_continuous(values)):
         return values.astype(np.float64)[:, None], ("mean",)
     classes, codes = np.unique(values, return_inverse=True)
     if len(classes) == 2:
@@ -356,7 +349,7 @@ def looks_continuous(y: Any) -> bool:
     return bool((values % 1 != 0).any()) or len(np.unique(values)) > MAX_CLASSES
 
 
-# --- numbers -------------------------------------------------------------------------------------
+# Numbers
 
 
 def fit_numbers(

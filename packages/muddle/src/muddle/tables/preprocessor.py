@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any, Self, get_args
 
 import numpy as np
@@ -49,6 +49,7 @@ CHOICES = {
 }
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class TablePreprocessor(TransformerMixin, BaseEstimator):
     """Turn any table into a matrix of floats without gaps, fitted on training rows only.
 
@@ -128,36 +129,19 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
     ['number, standard; gaps marked', '2 levels as 0/1', 'ignored: constant']
     """
 
-    def __init__(
-        self,
-        *,
-        scaling: Scaling = "standard",
-        max_levels: int = 12,
-        min_level_rows: int = 2,
-        above_limit: AboveLimit = "target",
-        few_values: FewValues = "number",
-        flags: Flags = "centred",
-        missing_indicator: bool = True,
-        missing_level: MissingLevel = "own",
-        missing_values: Iterable[str] = ("", "nan", "NaN"),
-        categorical: Iterable[Any] = (),
-        drop: Iterable[Any] = (),
-        target_type: TargetType = "auto",
-        random_state: int = 0,
-    ) -> None:
-        self.scaling = scaling
-        self.max_levels = max_levels
-        self.min_level_rows = min_level_rows
-        self.above_limit = above_limit
-        self.few_values = few_values
-        self.flags = flags
-        self.missing_indicator = missing_indicator
-        self.missing_level = missing_level
-        self.missing_values = missing_values
-        self.categorical = categorical
-        self.drop = drop
-        self.target_type = target_type
-        self.random_state = random_state
+    scaling: Scaling = "standard"
+    max_levels: int = 12
+    min_level_rows: int = 2
+    above_limit: AboveLimit = "target"
+    few_values: FewValues = "number"
+    flags: Flags = "centred"
+    missing_indicator: bool = True
+    missing_level: MissingLevel = "own"
+    missing_values: Iterable[str] = ("", "nan", "NaN")
+    categorical: Iterable[Any] = ()
+    drop: Iterable[Any] = ()
+    target_type: TargetType = "auto"
+    random_state: int = 0
 
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> Self:
@@ -206,8 +190,7 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         return matrix
 
     def fit_table(self, table: Table, y: Any, weights: FloatArray | None) -> FloatArray:
-        """Learn from a table that is read already, without rows of weight 0, and return its
-        matrix."""
+        """The same for a table that is read already, without rows of weight 0."""
         self.plan_, matrix = fit_plan(table, y, weights, self._check_options(table))
         return matrix
 
@@ -217,9 +200,8 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         return self.plan_.transform(X, type(self).__name__, min_rows=0)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
-        """Names of the features: a number keeps the name of its column, `age=missing` marks its
-        gaps, `colour=red` is a level, `city=mean` the target per level, `day:month` a part of a
-        date."""
+        """Names of the features: a column of numbers keeps its name, `age=missing` marks its gaps,
+        `colour=red` is a level, `city=mean` the target per level, `day:month` a part of a date."""
         check_is_fitted(self)
         _check_feature_names_in(self, input_features)
         return np.array([name for _, name in self.plan_.features], dtype=object)
@@ -228,17 +210,13 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         """One row per column: what it holds, gaps in the training rows, and its treatment."""
         check_is_fitted(self)
         n_features = Counter(column for column, _ in self.plan_.features)
-        decisions = {decision.name: decision for decision in self.plan_.decisions}
-        rows = []
-        for name in self.plan_.names:
-            row = {"column": name, "holds": "", "missing": 0, "treatment": "left out, as asked"}
-            if name in decisions:
-                decision = decisions[name]
-                row["holds"] = decision.kind
-                row["missing"] = decision.n_missing
-                row["treatment"] = self._describe_treatment(decision)
-            rows.append({**row, "features": n_features[name]})
-        return pd.DataFrame(rows).set_index("column")
+        rows = {name: ["", 0, "left out, as asked", 0] for name in self.plan_.names}
+        for decision in self.plan_.decisions:
+            treatment, name = self._describe_treatment(decision), decision.name
+            rows[name] = [decision.kind, decision.n_missing, treatment, n_features[name]]
+        columns = ["holds", "missing", "treatment", "features"]
+        table = pd.DataFrame(list(rows.values()), columns=columns, index=list(rows))
+        return table.rename_axis("column")
 
     def _describe_treatment(self, decision: Decision) -> str:
         if decision.ignored:

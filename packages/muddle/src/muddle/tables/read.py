@@ -23,6 +23,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from muddle.errors import DataFormatError, MissingDataError, MissingPackageError
+from muddle_runtime.fitted import Task
 from muddle_runtime.parameters import suggest
 
 STREAM = "-"  # the standard input or output
@@ -35,7 +36,6 @@ MISSING = (
 WHOLE = 50_000  # rows per chunk where the whole table is wanted
 SHOWN_NAMES = 8  # in a message
 
-Task = Literal["regression", "classification"]
 Row = tuple[int, list[str]]  # number of its last line, fields
 Rows = list[Row]
 
