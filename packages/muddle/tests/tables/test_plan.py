@@ -28,8 +28,8 @@ def numbers():
 
 def test_levels_missing_and_other_in_order():
     column = read_column("c", Values(np.array(["b", "a", "b", None, "a", "z"], dtype=object)), ())
-    assert find_levels(column, 2, missing_as_mode=False).names == ["a", "b", "missing", "other"]
-    as_mode = find_levels(column, 2, missing_as_mode=True)
+    assert find_levels(column, TablePreprocessor()).names == ["a", "b", "missing", "other"]
+    as_mode = find_levels(column, TablePreprocessor(missing_level="mode"))
     assert as_mode.names == ["a", "b", "other"]
     assert as_mode.missing == 1  # of two levels in as many rows, the first to appear
     assert sort_keys(["10", "9", "-1.5"]) == ["-1.5", "9", "10"]

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from muddle.errors import DataFormatError, MissingDataError
 from muddle.tables.read import (
     TextOptions,
+    find_near_numbers,
     guess_decimal,
     guess_task,
-    note_near_numbers,
     open_table,
     read_whole,
     rewrite_numbers,
@@ -281,8 +281,8 @@ def test_numbers_are_rewritten_and_words_are_not():
 
 def test_several_markers_of_a_gap_are_named():
     column = pd.Series(["1", "2", "-", "3", "none", "4.5", "5"])
-    (note,) = note_near_numbers(pd.DataFrame({"x": column}))
-    assert "'x' is text because of '-', 'none' in 2 row(s)" in note
+    (found,) = find_near_numbers(pd.DataFrame({"x": column}))
+    assert found == ("column 'x' is text because of '-', 'none' in 2 row(s)", "'-', 'none'")
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from muddle.errors import DataFormatError, MissingPackageError
 from muddle.tables.read import (
     check_column,
     check_source,
+    find_near_numbers,
     guess_task,
     mark_gaps,
-    note_near_numbers,
     type_columns,
 )
 from muddle.tables.read import is_numeric as is_number
@@ -208,7 +208,9 @@ def _load_clean(entry: Entry, path: Path) -> Dataset:
     if not features.shape[1]:
         raise DataFormatError(f"{path} must have a column besides the target and those dropped.")
     task, task_notes = _settle_task(table[entry.target], entry)
-    notes += row_notes + task_notes + note_near_numbers(table.drop(columns=list(dropped)))
+    notes += row_notes + task_notes
+    for sentence, markers in find_near_numbers(table.drop(columns=list(dropped))):
+        notes.append(f"{sentence}: if it means a missing value, pass missing=[{markers}]")
     if task == "classification":
         target = _read_classes(table[entry.target], entry, path)
     else:

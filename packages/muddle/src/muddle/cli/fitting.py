@@ -41,11 +41,12 @@ from muddle.tables.read import (
     hint_decimal,
     is_number,
     is_text,
+    mark_gaps,
     open_table,
     read_whole,
     rewrite_number,
-    type_chunk,
     type_column,
+    type_columns,
 )
 from muddle_runtime.whole_file import check_place
 
@@ -141,10 +142,12 @@ def read_training(
     labels = _read_labels(table, target, chunk, task)
     weights = _read_weights(table, chunk, columns.weight)
     names = [name for name in chunk.frame.columns if name not in columns.aside]
-    features = Chunk(chunk.frame[names], 0, chunk.lines)
+    frame = chunk.frame[names]
     if chunk.lines is None:
-        _check_single_values(features.frame)
-    frame = type_chunk(features, columns.gaps, columns.categorical)
+        _check_single_values(frame)
+        frame = mark_gaps(frame, columns.gaps)
+    else:
+        frame = type_columns(frame, columns.gaps, as_text=columns.categorical, keep_codes=True)
     _note_texts(frame.drop(columns=list(columns.categorical)), notes)
     return Training(table.title, frame, labels, weights, task, reason)
 

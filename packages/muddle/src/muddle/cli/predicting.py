@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from muddle.cli.fitting import find_gaps, note_decimal, rank_importances, to_floats
 from muddle.cli.output import Notes, print_interval, print_scores, print_table
 from muddle.errors import DataFormatError, MissingPackageError
-from muddle.page.html import count
+from muddle.page.html import count, list_names
 from muddle.tables.read import (
+    SHOWN_NAMES,
     WHOLE,
     Chunk,
     OpenTable,
@@ -26,7 +27,6 @@ from muddle.tables.read import (
     hint_decimal,
     no_rows,
     open_table,
-    show_names,
 )
 from muddle.tables.write import open_output
 from muddle_runtime.fitted import FittedModel
@@ -68,7 +68,7 @@ def check_columns(
         raise DataFormatError(
             f"{table.title} must have the columns of the training table, but lacks "
             f"{list_columns(missing)}.{suggest(missing[0], set(names) - set(known))} It has "
-            f"{show_names(table.names)}{separator}."
+            f"{list_names(table.names, SHOWN_NAMES)}{separator}."
         )
     origin = model.training.origin or {}
     aside = {origin.get("target"), origin.get("weight"), *origin.get("dropped", ())}
@@ -289,8 +289,9 @@ def read_labelled(
     if unknown.any():
         raise DataFormatError(
             f"every target of {table.title} must be a class of the model "
-            f"({show_names(classes.tolist())}), got {labels[unknown].tolist()[0]!r} in "
-            f"{unknown.sum()} of {len(codes)} rows. Leave these rows out."
+            f"({list_names(classes.tolist(), SHOWN_NAMES)}), got "
+            f"{labels[unknown].tolist()[0]!r} in {unknown.sum()} of {len(codes)} rows. Leave these "
+            "rows out."
         )
     return table.title, rows, codes
 

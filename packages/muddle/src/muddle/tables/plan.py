@@ -7,8 +7,8 @@ Shapes: N rows, P columns of numbers, T columns of the target.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -49,6 +49,9 @@ from muddle_runtime.tables import (
     warn,
 )
 
+if TYPE_CHECKING:
+    from muddle.tables.preprocessor import TablePreprocessor
+
 Scaling = Literal["standard", "robust+clip", "none"]
 AboveLimit = Literal["target", "drop"]
 FewValues = Literal["number", "levels", "both"]
@@ -68,36 +71,19 @@ MAX_MARKERS = 3
 IDENTIFIER = "an identifier (every value is different)"
 
 
-@dataclass(frozen=True, kw_only=True)
-class TableOptions:
-    """The parameters of TablePreprocessor, checked. Its docstring explains them."""
-
-    scaling: Scaling
-    max_levels: int
-    min_level_rows: int
-    above_limit: AboveLimit
-    few_values: FewValues
-    flags: Flags
-    missing_indicator: bool
-    missing_level: MissingLevel
-    missing_values: frozenset[str]
-    categorical: frozenset[str]
-    drop: frozenset[str]
-    target_type: TargetType
-    random_state: int
-
-
 def fit_plan(
-    table: Table, y: Any, weights: FloatArray | None, options: TableOptions
+    table: Table, y: Any, weights: FloatArray | None, options: "TablePreprocessor"
 ) -> tuple[TablePlan, FloatArray]:
     """Decide about the columns and fit them. Also returns the matrix of the training rows, in which
-    the means of the target come from other rows than the row itself."""
+    the means of the target come from other rows than the row itself.
+
+    `categorical` and `drop` of the options must be names of columns.
+    """
+    gap_texts = frozenset(options.missing_values)
     names = [name for name in table.names if name not in options.drop]
     if table.numbers is not None:  # the error then names every bad column, not only the first
         check_range(table.select(names), names)
-    columns = {
-        name: read_column(name, table.values(name), options.missing_values) for name in names
-    }
+    columns = {name: read_column(name, table.values(name), gap_texts) for name in names}
     decisions = tuple(decide(column, options) for column in columns.values())
     numbers = tuple(
         NumberSource(d.name, d.number, d.n_missing > 0) for d in decisions if d.number is not None
@@ -131,7 +117,7 @@ def fit_plan(
     plan = TablePlan(
         names=table.names,
         named=table.named,
-        missing_values=options.missing_values,
+        missing_values=gap_texts,
         numbers=numbers,
         means=tuple(means),
         one_hot=tuple(one_hot),
@@ -157,7 +143,7 @@ def fit_plan(
 # Decisions
 
 
-def decide(column: Column, options: TableOptions) -> Decision:
+def decide(column: Column, options: "TablePreprocessor") -> Decision:
     """Choose between numbers, levels, both and nothing."""
     missing = is_missing(column)
     form = "levels" if column.name in options.categorical else guess_form(column)
@@ -186,7 +172,7 @@ def decide(column: Column, options: TableOptions) -> Decision:
     return replace(undecided, number=number)
 
 
-def _decide_levels(column: Column, undecided: Decision, options: TableOptions) -> Decision:
+def _decide_levels(column: Column, undecided: Decision, options: "TablePreprocessor") -> Decision:
     codes, keys = as_levels(column)
     rows = np.bincount(codes[codes >= 0], minlength=len(keys))
     levels = find_levels(column, options)
@@ -267,7 +253,7 @@ def _warn_about(decisions: Sequence[Decision]) -> None:
 # Levels
 
 
-def find_levels(column: Column, options: TableOptions) -> Levels:
+def find_levels(column: Column, options: "TablePreprocessor") -> Levels:
     """The levels of a column: those in at least `min_level_rows` rows, missing, and other."""
     codes, keys = as_levels(column)
     counts = np.bincount(codes[codes >= 0], minlength=len(keys))
@@ -313,7 +299,7 @@ def _means_per_level(codes: Codes, n_levels: int, targets: FloatArray) -> FloatA
     return means
 
 
-def target_columns(y: Any, options: TableOptions) -> tuple[FloatArray, tuple[str, ...]]:
+def target_columns(y: Any, options: "TablePreprocessor") -> tuple[FloatArray, tuple[str, ...]]:
     """(N, T), and a suffix per column: the target itself, or a 0/1 column per class (of two
     classes only the second)."""
     if y is None:
@@ -357,7 +343,7 @@ def fit_numbers(
     names: Sequence[str],
     marks: Sequence[str | None],
     weights: FloatArray | None,
-    options: TableOptions,
+    options: "TablePreprocessor",
 ) -> NumberBlock:
     """Fit the fill, the scale and the flags of training rows, numbers (N, P) with NaN for gaps.
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from typing import Any, Self, get_args
 
 import numpy as np
@@ -18,7 +18,6 @@ from muddle.tables.plan import (
     Flags,
     MissingLevel,
     Scaling,
-    TableOptions,
     TargetType,
     fit_plan,
 )
@@ -178,20 +177,25 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         if y is not None:
             check_consistent_length(np.empty(table.n_rows), y)
         weights = check_weights(sample_weight, table.n_rows, min_rows=1)
-        if weights is None:
-            return self.fit_table(table, y, None)
+        if weights is None or (weights > 0).all():
+            return self.fit_table(table, y, weights)
         present = weights > 0
         kept_y = None if y is None else np.asarray(y)[present]
         fitted = self.fit_table(table.keep(present), kept_y, weights[present])
-        if present.all():
-            return fitted
         matrix = self.plan_.transform(table, type(self).__name__)
         matrix[present] = fitted
         return matrix
 
     def fit_table(self, table: Table, y: Any, weights: FloatArray | None) -> FloatArray:
         """The same for a table that is read already, without rows of weight 0."""
-        self.plan_, matrix = fit_plan(table, y, weights, self._check_options(table))
+        for name, choices in CHOICES.items():
+            check_choice(name, getattr(self, name), get_args(choices))
+        for name, minimum in (("max_levels", 2), ("min_level_rows", 1), ("random_state", 0)):
+            check_int(name, getattr(self, name), minimum=minimum)
+        categorical = resolve_names("categorical", self.categorical, table)
+        drop = resolve_names("drop", self.drop, table)
+        options = replace(self, categorical=categorical, drop=drop)
+        self.plan_, matrix = fit_plan(table, y, weights, options)
         return matrix
 
     def transform(self, X: Any) -> FloatArray:
@@ -231,17 +235,6 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
             use = "0/1" if decision.use == "one-hot" else "mean of the target"
             parts.append(f"{len(decision.levels)} levels as {use}")
         return " and ".join(parts)
-
-    def _check_options(self, table: Table) -> TableOptions:
-        for name, choices in CHOICES.items():
-            check_choice(name, getattr(self, name), get_args(choices))
-        for name, minimum in (("max_levels", 2), ("min_level_rows", 1), ("random_state", 0)):
-            check_int(name, getattr(self, name), minimum=minimum)
-        options = {field.name: getattr(self, field.name) for field in fields(TableOptions)}
-        options["missing_values"] = frozenset(self.missing_values)
-        options["categorical"] = resolve_names("categorical", self.categorical, table)
-        options["drop"] = resolve_names("drop", self.drop, table)
-        return TableOptions(**options)
 
     @property
     def n_features_in_(self) -> int:
