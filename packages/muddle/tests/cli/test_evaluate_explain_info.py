@@ -149,14 +149,6 @@ def test_plot_is_written_in_the_format_of_its_name(shell, suffix, start):
     assert result.stdout.splitlines()[-2] == "and 2 more"
 
 
-def test_a_plot_shows_as_many_columns_as_are_asked_for(shell, monkeypatch):
-    plots = pytest.importorskip("muddle.page.plots")
-    shown = []
-    monkeypatch.setattr(plots, "plot_importances", lambda *_, top, **__: shown.append(top))
-    shell.ok("explain", "price.muddle", "--plot", "p.svg", "--top", 3)
-    assert shown == [3]
-
-
 @pytest.mark.parametrize(
     ("path", "said"), [("p.doc", "--plot must end in"), ("nowhere/p.png", "must exist")]
 )

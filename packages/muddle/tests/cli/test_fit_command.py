@@ -232,18 +232,6 @@ def test_file_without_a_header_names_columns_by_position(shell):
     assert "pass --no-header" in read(shell, "t.csv", "2.5")[1][0]
 
 
-def test_larger_table_with_strings_and_gaps_works_first_time(shell):
-    rng = np.random.default_rng(0)
-    n_rows = 3000
-    table = pd.DataFrame(rng.normal(size=(n_rows, 10)).round(4)).add_prefix("n")
-    for name in ("s0", "s1"):
-        table[name] = rng.choice([f"level {i}" for i in range(40)], n_rows)
-    table["y"] = (table["n0"] + table["n1"] * (table["s0"] < "level 2")).round(4)
-    shell.write(table.mask(rng.random(table.shape) < 0.05), "large.csv")
-    result = fit(shell, "large.csv", "y", "--time-limit", "20", "-o", "m.muddle", "--json")
-    assert json.loads(result.stdout)["scores"]["r2"] > 0.3
-
-
 def test_sizes_are_in_suitable_units():
     sizes = [format_size(n) for n in (999, 1000, 250_000, 3_210_000, 5 * 10**12)]
     assert sizes == ["999 bytes", "1.0 kB", "250 kB", "3.2 MB", "5000 GB"]

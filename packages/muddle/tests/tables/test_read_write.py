@@ -22,7 +22,6 @@ from muddle.tables.read import (
     read_whole,
     rewrite_numbers,
     type_column,
-    type_columns,
 )
 from muddle.tables.write import check_output, open_output
 
@@ -94,23 +93,12 @@ def test_the_same_rows_in_another_file_are_read_alike(read, content, noted):
     assert {name: getattr(table, name) for name in noted} == noted
 
 
-def test_kept_columns_are_as_in_the_file(read):
-    _, chunk = read("a;b\n1,50;x\n2,25;y\n")
-    assert chunk.frame["a"].tolist() == ["1.50", "2.25"]
-    assert chunk.keep(["a"])["a"].tolist() == ["1,50", "2,25"]
-
-
 def test_headers(read):
     assert read(",a\n0,1\n1,2\n")[0].names == ["Unnamed: 0", "a"]
     assert read("#a,b\n1,2\n")[0].names == ["#a", "b"]  # as wide as the row below: no comment
     table, chunk = read("1,2\n3,4\n", header=False)
     assert (table.names, len(chunk.frame)) == (["0", "1"], 2)
     assert read("x,größe\n1,2\n".encode("latin-1"), encoding="latin-1")[0].names[1] == "größe"
-
-
-def test_long_texts_are_read(read):
-    text = "x" * 200_000
-    assert read(f"a,b\n1,{text}\n")[1].frame["b"][0] == text
 
 
 GOOD = "x,y\n1,2\n3,4\n"
@@ -238,14 +226,6 @@ def test_texts_become_numbers_where_all_of_them_are(texts, expected):
     pd.testing.assert_series_equal(
         typed.astype(object), pd.Series(expected, dtype=object), check_dtype=False
     )
-
-
-def test_columns_asked_for_stay_text():
-    frame = pd.DataFrame({"a": ["1", ""], "b": ["1", "2"]}, dtype=object)
-    typed = type_columns(frame, [], as_text=["a"])
-    assert typed["a"].tolist()[0] == "1"
-    assert typed["a"].isna().tolist() == [False, True]
-    assert typed["b"].tolist() == [1, 2]
 
 
 @pytest.mark.parametrize(
