@@ -28,7 +28,6 @@ import torch
 from speed import name_hardware, read_commit
 from textbook import sync
 
-from muddle.tables.read import Task
 from muddle_bench.data import load_dataset as load
 from muddle_bench.data.catalogue import find_entry
 from muddle_bench.data.download import find_data_home as data_home
@@ -36,6 +35,7 @@ from muddle_bench.data.download import locate
 from muddle_bench.methods.method import Method, Request
 from muddle_bench.methods.registry import METHODS, missing_package
 from muddle_bench.run.splits import split_rows, text_columns
+from muddle_runtime.fitted import Task
 
 PRESETS = {"fast": "muddle-fast", "default": "muddle", "best": "muddle-best"}
 PEER = "realmlp-5"

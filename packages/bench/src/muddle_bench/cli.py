@@ -20,14 +20,14 @@ from muddle.cli.output import (
     DATA_HOME_HELP,
     AsJson,
     DataHome,
-    count,
-    format_share,
+    Task,
     make_console,
     print_json,
     print_table,
     warn,
     warn_damaged,
 )
+from muddle.page.html import count
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,7 +76,6 @@ how_option: Any = partial(typer.Option, rich_help_panel="How")
 where_option: Any = partial(typer.Option, rich_help_panel="Where")
 
 
-Task = Literal["regression", "classification"]
 Recipe = Literal["published", "clean"]
 Backend = Literal["loky", "dask", "ray"]
 Device = Literal["cpu", "cuda"]
@@ -835,6 +834,11 @@ def format_board(board: "pd.DataFrame") -> list[dict[str, str]]:
         rows.append(row)
     filled = [column for column in rows[0] if any(row[column] for row in rows)]
     return [{column: row[column] for column in filled} for row in rows]
+
+
+def format_share(value: float) -> str:
+    """A share in per cent; empty for NaN, as no cell has finished."""
+    return "" if value != value else f"{100 * value:.0f}%"
 
 
 def format_seconds(value: float) -> str:

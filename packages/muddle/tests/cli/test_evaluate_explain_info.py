@@ -78,11 +78,7 @@ def test_rows_without_a_target_are_left_out_of_scores(shell):
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        (
-            "dear",
-            "maybe",
-            "must be a class of the model ('no', 'yes'), got 'maybe' in 2 of 90",
-        ),
+        ("dear", "maybe", "must be a class of the model ('no', 'yes'), got 'maybe' in 2 of 90"),
         ("price", "much", "the target 'price' of other.csv must be numbers, got 'much'."),
     ],
 )
@@ -153,17 +149,8 @@ def test_plot_is_written_in_the_format_of_its_name(shell, suffix, start):
     assert result.stdout.splitlines()[-2] == "and 2 more"
 
 
-def test_a_plot_shows_as_many_columns_as_are_asked_for(shell, monkeypatch):
-    plots = pytest.importorskip("muddle.page.plots")
-    shown = []
-    monkeypatch.setattr(plots, "plot_importances", lambda *_, top, **__: shown.append(top))
-    shell.ok("explain", "price.muddle", "--plot", "p.svg", "--top", 3)
-    assert shown == [3]
-
-
 @pytest.mark.parametrize(
-    ("path", "said"),
-    [("p.doc", "--plot must end in"), ("nowhere/p.png", "must exist")],
+    ("path", "said"), [("p.doc", "--plot must end in"), ("nowhere/p.png", "must exist")]
 )
 def test_plot_that_cannot_be_written(shell, path, said):
     assert said in shell.fails("explain", "price.muddle", "--plot", path)

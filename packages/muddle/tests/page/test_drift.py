@@ -176,13 +176,6 @@ def test_a_large_table_is_summarised_by_some_rows_and_columns(summarise, monkeyp
     assert (table["rows"], table["names"], table["not_summarised"]) == (1000, 5, 3)
 
 
-def test_shares_of_levels_are_shares_of_the_rows_with_a_value(summarise):
-    X = pd.DataFrame({"n": np.arange(60.0), "kind": ["a", "b", "a", None, None, "a"] * 10})
-    about = summarise(X, X["n"])["columns"][1]
-    assert (about["missing"], about["levels"]) == (pytest.approx(1 / 3), ["a", "b"])
-    assert about["shares"] == [0.75, 0.25]
-
-
 WRONG = [None, True, -1, "x", [], {}, [1, "x"], float("nan"), 10**400, ["a", "a"], [2.0, 1.0]]
 
 

@@ -140,18 +140,6 @@ def test_few_rows_and_many_gaps_are_found_and_warnings_come_first():
         find_in_table(X, np.full(40, np.nan), task="regression")
 
 
-@pytest.mark.parametrize("kind", ["polars", "array"])
-def test_other_kinds_of_tables_are_read(kind):
-    X = make_table()
-    y = make_target(X).to_numpy()
-    if kind == "polars":
-        table, name = pytest.importorskip("polars").from_pandas(X.assign(d=y)), "d"
-    else:
-        table, name = np.column_stack([X[["a", "b"]], y]), "x2"
-    (found,) = find_in_table(table, y, task="regression")
-    assert (found.kind, found.columns) == ("possible leak", (name,))
-
-
 @pytest.mark.parametrize(
     "make",
     [

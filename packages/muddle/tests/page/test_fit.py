@@ -169,12 +169,6 @@ def test_many_classes_have_a_list_of_mistakes():
     assert len(section.figures) == 2
 
 
-def test_a_class_without_judged_rows_has_no_area():
-    classes = fit.Classes(("a", "b", "c"), np.full((4, 3), 1 / 3), np.array([0, 0, 1, 1]), None)
-    assert set(classes.areas) == {0, 1}
-    assert len(fit.build_classes(classes).figures) == 2
-
-
 def test_a_page_without_importances_and_finite_scores_says_so(classifier):
     facts = fit.gather_facts(classifier, None, None)
     board = facts.board.assign(score=np.nan)

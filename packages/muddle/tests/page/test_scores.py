@@ -101,35 +101,30 @@ def test_a_class_without_training_rows_has_probability_0():
 
 
 @pytest.mark.parametrize(
-    ("y", "predicted", "message"),
+    ("predicted", "message"),
     [
-        (Y, [1.0, 2.0, 3.0], r"predict must return the shape \(4,\), got \(3,\)"),
-        (Y, [[1.0, 2.0]] * 4, r"predict must return the shape \(4,\), got \(4, 2\)"),
-        (Y, [1.0, 2.0, np.nan, np.inf], "predict returned 2 of 4 values that are NaN or inf"),
-        (Y, ["a", "b", "c", "d"], "predict must return numbers, got <U1"),
-        (Y, [None] * 4, "predict returned 4 of 4 values that are NaN or inf"),
-        (Y, [1j] * 4, "predict must return numbers, got complex128"),
-        (Y, None, r"predict must return the shape \(4,\), got \(\)"),
-        (Y, [1e200, 0, 0, 0], "r2 must be finite, got -inf: the predictions are too large"),
-        (Y[:1], [1.0], "R² needs at least two test rows, got 1"),
+        ([1.0, 2.0, 3.0], r"predict must return the shape \(4,\), got \(3,\)"),
+        ([1.0, 2.0, np.nan, np.inf], "predict returned 2 of 4 values that are NaN or inf"),
+        (["a", "b", "c", "d"], "predict must return numbers, got <U1"),
+        ([None] * 4, "predict returned 4 of 4 values that are NaN or inf"),
+        ([1e200, 0, 0, 0], "r2 must be finite, got -inf: the predictions are too large"),
     ],
 )
-def test_numbers_without_a_score(y, predicted, message):
+def test_numbers_without_a_score(predicted, message):
     with pytest.raises(ValueError, match=message):
-        score_regression(y, predicted)
+        score_regression(Y, predicted)
+    with pytest.raises(ValueError, match="R² needs at least two test rows, got 1"):
+        score_regression(Y[:1], [1.0])
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"probabilities": [[0.5, 0.5]]}, r"predict_proba must .* shape \(2, 2\), got \(1, 2\)"),
-        ({"probabilities": [0.5, 0.5]}, r"predict_proba must .* shape \(2, 2\), got \(2,\)"),
-        ({"probabilities": [[0.5, 0.5], [np.nan, 1]]}, "returned 1 of 4 values that are NaN"),
         ({"probabilities": [[0.5, 0.5], [-0.1, 1.1]]}, r"must lie in \[0, 1\], got -0.1 to 1.1"),
         ({"probabilities": [[0.5, 0.5], [0.5, 0.4]]}, "must sum to 1, got a row with 0.9"),
         ({"decision": np.zeros((2, 2))}, "decision_function must return the shape"),
         ({"predicted": [0, 2]}, "predict must return classes it was given, 0 to 1, got 2"),
-        ({"predicted": [0, -1]}, "predict must return classes it was given, 0 to 1, got -1"),
         ({"predicted": [0, 0.5]}, "predict must return classes it was given, 0 to 1, got 0.5"),
     ],
 )
@@ -150,12 +145,6 @@ def test_rounding_of_float32_is_accepted():
 def add_first(probability):
     """Both columns of two classes."""
     return np.column_stack([1 - np.asarray(probability), probability])
-
-
-def draw_two(n_rows):
-    rng = np.random.default_rng(0)
-    probability = rng.random(n_rows)
-    return add_first(probability), (rng.random(n_rows) < probability).astype(int)
 
 
 def test_calibration_error_by_hand():
@@ -189,7 +178,8 @@ def test_equal_probabilities_share_a_bin_so_the_order_of_rows_does_not_matter():
 
 
 def test_a_weight_of_two_is_a_row_that_comes_twice_and_equal_weights_change_nothing():
-    probabilities, codes = draw_two(40)
+    rng = np.random.default_rng(0)
+    probabilities, codes = add_first(rng.random(40)), rng.integers(2, size=40)
     unweighted = expected_calibration_error(probabilities, codes)
     for scale in (0.1, 0.7, 3):
         weighted = expected_calibration_error(probabilities, codes, np.full(40, scale))
@@ -200,28 +190,16 @@ def test_a_weight_of_two_is_a_row_that_comes_twice_and_equal_weights_change_noth
     assert expected_calibration_error(probabilities, codes, weights) == pytest.approx(repeated)
 
 
-def test_true_probabilities_have_the_error_of_chance_and_overconfident_ones_more():
-    probabilities, codes = draw_two(20_000)
-    # 2000 rows per bin: 0.8 sqrt(p (1 - p) / 2000), with p (1 - p) below 1/4
-    assert expected_calibration_error(probabilities, codes) < 0.8 * np.sqrt(0.25 / 2000)
-    assert expected_calibration_error(add_first(probabilities[:, 1] > 0.5), codes) > 0.2
-
-
 @pytest.mark.parametrize(
     ("probabilities", "codes", "options", "message"),
     [
-        ([0.5, 0.5], [0, 1], {}, r"\(rows, classes\) with at least two classes, got \(2,\)"),
         ([[0.5], [0.5]], [0, 1], {}, r"got \(2, 1\)\. For two classes, pass both columns"),
         (np.empty((0, 2)), [], {}, r"got \(0, 2\)"),
-        ([[1.5, -0.5]], [0], {}, r"must lie in \[0, 1\], got -0.5 to 1.5\. Pass predict_proba"),
-        ([[0.5, np.nan]], [0], {}, r"must lie in \[0, 1\], got nan to nan"),
-        ([[0.5, 0.5]], [0, 1], {}, r"codes must be whole numbers of the shape \(1,\)"),
+        ([[0.5, np.nan]], [0], {}, r"must lie in \[0, 1\], got nan to nan\. Pass predict_proba"),
         ([[0.5, 0.5]], ["yes"], {}, r"got <U3 of the shape \(1,\)\. Pass the position"),
         ([[0.5, 0.5]], [2], {}, "codes must lie between 0 and 1, .*, got 2 to 2"),
-        ([[0.5, 0.5]], [-1], {}, "got -1 to -1"),
         ([[0.5, 0.5]], [1], {"weights": [1.0, 1.0]}, r"have the shape \(1,\), got \(2,\)"),
         ([[0.5, 0.5]], [1], {"weights": [0.0]}, "must be finite and above 0, got 0 to 0"),
-        ([[0.5, 0.5]], [1], {"weights": [np.nan]}, "must be finite and above 0, got nan"),
         ([[0.5, 0.5]], [1], {"n_bins": 0}, "n_bins must be at least 1, got n_bins=0"),
     ],
 )

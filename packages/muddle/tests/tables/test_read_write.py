@@ -15,14 +15,13 @@ from hypothesis import strategies as st
 from muddle.errors import DataFormatError, MissingDataError
 from muddle.tables.read import (
     TextOptions,
+    find_near_numbers,
     guess_decimal,
     guess_task,
-    note_near_numbers,
     open_table,
     read_whole,
     rewrite_numbers,
     type_column,
-    type_columns,
 )
 from muddle.tables.write import check_output, open_output
 
@@ -94,23 +93,12 @@ def test_the_same_rows_in_another_file_are_read_alike(read, content, noted):
     assert {name: getattr(table, name) for name in noted} == noted
 
 
-def test_kept_columns_are_as_in_the_file(read):
-    _, chunk = read("a;b\n1,50;x\n2,25;y\n")
-    assert chunk.frame["a"].tolist() == ["1.50", "2.25"]
-    assert chunk.keep(["a"])["a"].tolist() == ["1,50", "2,25"]
-
-
 def test_headers(read):
     assert read(",a\n0,1\n1,2\n")[0].names == ["Unnamed: 0", "a"]
     assert read("#a,b\n1,2\n")[0].names == ["#a", "b"]  # as wide as the row below: no comment
     table, chunk = read("1,2\n3,4\n", header=False)
     assert (table.names, len(chunk.frame)) == (["0", "1"], 2)
     assert read("x,größe\n1,2\n".encode("latin-1"), encoding="latin-1")[0].names[1] == "größe"
-
-
-def test_long_texts_are_read(read):
-    text = "x" * 200_000
-    assert read(f"a,b\n1,{text}\n")[1].frame["b"][0] == text
 
 
 GOOD = "x,y\n1,2\n3,4\n"
@@ -240,14 +228,6 @@ def test_texts_become_numbers_where_all_of_them_are(texts, expected):
     )
 
 
-def test_columns_asked_for_stay_text():
-    frame = pd.DataFrame({"a": ["1", ""], "b": ["1", "2"]}, dtype=object)
-    typed = type_columns(frame, [], as_text=["a"])
-    assert typed["a"].tolist()[0] == "1"
-    assert typed["a"].isna().tolist() == [False, True]
-    assert typed["b"].tolist() == [1, 2]
-
-
 @pytest.mark.parametrize(
     ("columns", "separator", "sign"),
     [
@@ -281,8 +261,8 @@ def test_numbers_are_rewritten_and_words_are_not():
 
 def test_several_markers_of_a_gap_are_named():
     column = pd.Series(["1", "2", "-", "3", "none", "4.5", "5"])
-    (note,) = note_near_numbers(pd.DataFrame({"x": column}))
-    assert "'x' is text because of '-', 'none' in 2 row(s)" in note
+    (found,) = find_near_numbers(pd.DataFrame({"x": column}))
+    assert found == ("column 'x' is text because of '-', 'none' in 2 row(s)", "'-', 'none'")
 
 
 @pytest.mark.parametrize(

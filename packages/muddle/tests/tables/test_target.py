@@ -62,12 +62,6 @@ def test_class_split_follows_the_class_frequencies(seed):
     assert np.bincount(codes[validation]).tolist() == [12, 6, 2]
 
 
-def test_the_split_follows_the_seed():
-    values = np.arange(50.0)
-    assert (split_by_number(values, 0.2, 3)[1] == split_by_number(values, 0.2, 3)[1]).all()
-    assert (split_by_number(values, 0.2, 3)[1] != split_by_number(values, 0.2, 4)[1]).any()
-
-
 def test_impossible_splits_say_why():
     with pytest.raises(ValueError, match="leaves 1 for training"):
         split_by_number(np.arange(4.0), 0.8, 0)

@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 
 from muddle.errors import DataFormatError, MissingPackageError
 from muddle.tables.read import (
-    Task,
     check_column,
     check_source,
+    find_near_numbers,
     guess_task,
     mark_gaps,
-    note_near_numbers,
     type_columns,
 )
 from muddle.tables.read import is_numeric as is_number
@@ -31,6 +30,7 @@ from muddle_bench.data.catalogue import (
 from muddle_bench.data.download import find_data_home, locate, require
 from muddle_bench.data.published import build_published, check_without, transform_target
 from muddle_bench.data.text_files import read_fields, read_first_line
+from muddle_runtime.fitted import Task
 from muddle_runtime.parameters import check_choice, suggest
 
 Recipe = Literal["clean", "published"]
@@ -208,7 +208,9 @@ def _load_clean(entry: Entry, path: Path) -> Dataset:
     if not features.shape[1]:
         raise DataFormatError(f"{path} must have a column besides the target and those dropped.")
     task, task_notes = _settle_task(table[entry.target], entry)
-    notes += row_notes + task_notes + note_near_numbers(table.drop(columns=list(dropped)))
+    notes += row_notes + task_notes
+    for sentence, markers in find_near_numbers(table.drop(columns=list(dropped))):
+        notes.append(f"{sentence}: if it means a missing value, pass missing=[{markers}]")
     if task == "classification":
         target = _read_classes(table[entry.target], entry, path)
     else:

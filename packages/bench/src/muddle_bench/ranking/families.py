@@ -26,7 +26,8 @@ from muddle_bench.ranking.ranks import (
     std_of_difference,
     summarise_pairs,
 )
-from muddle_bench.ranking.results_table import METRICS, Task, find_metric, list_metrics, select_task
+from muddle_bench.ranking.results_table import METRICS, find_metric, list_metrics, select_task
+from muddle_runtime.fitted import Task
 from muddle_runtime.parameters import check_choice
 
 Members = Literal["published", "all"]

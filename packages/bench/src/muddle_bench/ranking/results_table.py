@@ -7,16 +7,15 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from muddle.errors import DataFormatError
 from muddle.page.html import format_number
+from muddle_runtime.fitted import Task
 from muddle_runtime.parameters import check_choice, suggest
-
-Task = Literal["regression", "classification"]
 
 KEY = ["recipe", "task", "dataset", "method", "split"]
 SCORES = ["r2", "rmse", "mae", "accuracy", "auc", "log_loss", "brier", "ece"]

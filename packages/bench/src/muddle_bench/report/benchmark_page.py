@@ -38,7 +38,7 @@ from muddle_bench.ranking import (
     score_pairs,
     win_rates_against,
 )
-from muddle_bench.ranking.results_table import Task, build_tabular
+from muddle_bench.ranking.results_table import build_tabular
 from muddle_bench.report.beside_paper import (
     build_classes,
     build_published,
@@ -54,6 +54,7 @@ from muddle_bench.report.boards import (
     format_p,
 )
 from muddle_bench.report.rank_figures import Symbol, assign_symbols
+from muddle_runtime.fitted import Task
 from muddle_runtime.parameters import check_choice
 
 HERE = Path(__file__).parent

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from muddle.tables.read import Task
 from muddle_bench.data.catalogue import built_in
 from muddle_bench.methods.method import Method, Request
+from muddle_runtime.fitted import Task
 from muddle_runtime.parameters import suggest
 
 Setting = str | int | float | None

@@ -38,7 +38,6 @@ from muddle.estimators.problems import (
 from muddle.scores import add_unseen_classes as spread
 from muddle.scores import area_under_curve
 from muddle.tables import TablePreprocessor
-from muddle.tables.read import Task
 from muddle.training.config import TrainConfig, preset_config
 from muddle.training.data import TrainJob
 from muddle.training.jobs import FLOAT, count_weights, train_jobs
@@ -47,6 +46,7 @@ from muddle.training.stopping import Deadline
 from muddle.training.trainer import History, TrainResult
 from muddle_bench.run.environment import find_commit
 from muddle_bench.run.splits import Problem
+from muddle_runtime.fitted import Task
 from muddle_runtime.labels import to_probabilities
 
 Floats = NDArray[np.float64]

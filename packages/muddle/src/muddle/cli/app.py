@@ -12,17 +12,15 @@ import typer
 from typer.core import TyperGroup
 
 from muddle import __version__
-from muddle.cli.info import load_model, print_info, read_model_file
-from muddle.cli.output import AsJson, Notes, finite, option, print_importances, print_json
+from muddle.cli.info import describe_model, load_model, print_info
+from muddle.cli.output import AsJson, Notes, Task, finite, option, print_importances, print_json
 from muddle.errors import MissingPackageError, MuddleError
+from muddle.page.html import count
 
 if TYPE_CHECKING:
     from muddle.tables.read import TextOptions
 
-OPTIONS: dict[str, Any] = {
-    "pretty_exceptions_enable": False,
-    "rich_markup_mode": "markdown",
-}
+OPTIONS: dict[str, Any] = {"pretty_exceptions_enable": False, "rich_markup_mode": "markdown"}
 INTERRUPTED = 130  # the exit code that shells expect after Ctrl-C
 # Commands of other packages: each entry point is a function that adds its commands to the app.
 PLUGINS = "muddle.commands"
@@ -178,7 +176,7 @@ def fit(
         Path, option("--output -o FILE", "Model file to write; replaced if it exists.")
     ],
     task: Annotated[
-        Literal["regression", "classification"] | None,
+        Task | None,
         option("--task", "Kind of target. Default: guessed from the column.", metavar=None),
     ] = None,
     time_limit: Annotated[
@@ -232,22 +230,15 @@ def fit(
     for path in filter(None, (output, report)):
         refuse_overwriting(path, data)
     columns = fitting.Columns(
-        target=target,
-        weight=weight,
-        drop=tuple(drop or ()),
-        categorical=tuple(categorical or ()),
-        missing=fitting.list_missing(missing or ()),
+        target, weight, drop=drop or [], categorical=categorical or [], missing=missing or []
     )
     notes = Notes(quiet)
     training = fitting.read_training(data, options, columns, task, notes)
     if not (quiet or as_json):
-        typer.echo(training.title_line(target))
-    settings = {
-        "preset": preset,
-        "time_limit": time_limit,
-        "device": device,
-        "random_state": seed,
-    }
+        n_rows, n_columns = training.X.shape
+        about = f"{n_rows:,} rows, {count(n_columns, 'feature')}, target {target!r}"
+        typer.echo(f"{training.title}: {about}: {training.task}")
+    settings = {"preset": preset, "time_limit": time_limit, "device": device, "random_state": seed}
     result = fitting.fit_model(training, columns, settings, output, report, notes)
     if as_json:
         print_json(finite(result))
@@ -298,21 +289,19 @@ def predict(
     """Predict the rows of a table, which may be larger than memory."""
     options = read_text_options(separator, encoding, decimal, no_header)
     from muddle.cli import predicting
-    from muddle.tables.read import check_source
     from muddle.tables.write import check_output
 
     if keep and keep_all:
         raise ValueError("--keep and --keep-all exclude each other: pass one of them.")
-    check_source(data)
     check_output(output)
     refuse_overwriting(output, data, model)
     notes = Notes(quiet)
     with notes.take_warnings():
-        file = load_model(model, device=device)
+        fitted = load_model(model, device=device)
     outputs = predicting.Outputs(proba=proba, interval=interval, quantiles=tuple(quantile or ()))
-    predicting.check_outputs(outputs, file)
+    predicting.check_outputs(outputs, fitted)
     n_rows = predicting.predict_file(
-        file,
+        fitted,
         data,
         options,
         output,
@@ -348,15 +337,13 @@ def evaluate(
     """Score a model on rows whose target is known."""
     options = read_text_options(separator, encoding, decimal, no_header)
     from muddle.cli import predicting
-    from muddle.tables.read import check_source
 
-    check_source(data)
     notes = Notes(quiet)
     with notes.take_warnings():
-        file = load_model(model, device=device)
-        result = predicting.evaluate_file(file, data, options, target, interval, notes)
+        fitted = load_model(model, device=device)
+        result = predicting.evaluate_file(fitted, data, options, target, interval, notes)
     if as_json:
-        print_json(finite({**result, "notes": notes.texts}))
+        print_json(finite({"model": str(model), **result, "notes": notes.texts}))
     else:
         predicting.print_evaluation(result)
 
@@ -390,45 +377,34 @@ def explain(
     """Rank the columns of a table by their importance to a model."""
     options = read_text_options(separator, encoding, decimal, no_header)
     from muddle.cli import predicting
-    from muddle.tables.read import check_source
 
     if plot is not None:
         predicting.check_plot(plot)
         refuse_overwriting(plot, model, *filter(None, [data]))
-    if data is not None:
-        check_source(data)
     notes = Notes(quiet)
     found = None
     with notes.take_warnings():
-        file = load_model(model, device=device)
+        fitted = load_model(model, device=device)
         if data is not None:
             found = predicting.explain_file(
-                file, data, options, target, notes, max_rows=max_rows, repeats=repeats, seed=seed
+                fitted, data, options, target, notes, max_rows=max_rows, repeats=repeats, seed=seed
             )
         if found is None:
-            found = predicting.read_importances(file)
+            found = predicting.read_importances(fitted, model)
     if plot is not None:
-        predicting.draw_importances(plot, found.importances, top)
+        predicting.draw_importances(plot, found["importances"], top)
     if as_json:
-        print_json(
-            {
-                "model": str(model),
-                "from": found.source,
-                "measure": found.measure,
-                "importances": found.importances,
-                "plot": None if plot is None else str(plot),
-                "notes": notes.texts,
-            }
-        )
+        drawn = None if plot is None else str(plot)
+        print_json({"model": str(model), **found, "plot": drawn, "notes": notes.texts})
         return
-    print_importances(found.importances, f"{found.source}: {found.measure}", top)
+    print_importances(found["importances"], f"{found['from']}: {found['measure']}", top)
     if plot is not None:
         typer.echo(f"Wrote {plot}")
 
 
 def info(model: Model, as_json: AsJson = False) -> None:
     """Show a model file: the model, the columns it needs, its training."""
-    facts = read_model_file(model).facts
+    facts = describe_model(model)
     if as_json:
         print_json(facts)
     else:

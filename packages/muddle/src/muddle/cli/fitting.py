@@ -4,7 +4,7 @@ import importlib.util
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from muddle.cli.output import (
     Notes,
-    count,
+    Task,
     finite,
-    format_seconds,
     format_size,
     make_console,
     print_importances,
@@ -28,12 +27,12 @@ from muddle.cli.output import (
     print_table,
 )
 from muddle.errors import DataFormatError, MissingPackageError
+from muddle.page.html import count, format_duration
 from muddle.tables.read import (
     MISSING,
     WHOLE,
     Chunk,
     OpenTable,
-    Task,
     TextOptions,
     check_column,
     describe_separator,
@@ -42,11 +41,12 @@ from muddle.tables.read import (
     hint_decimal,
     is_number,
     is_text,
+    mark_gaps,
     open_table,
     read_whole,
     rewrite_number,
-    type_chunk,
     type_column,
+    type_columns,
 )
 from muddle_runtime.whole_file import check_place
 
@@ -71,15 +71,19 @@ DAY = re.compile(r"\d{1,2}([./-])\d{1,2}\1\d{2,4}\b.*|\d{1,2}[. -]+[A-Za-z]{3,9}
 WITH_UNIT = re.compile(r"[$€£¥]\s?([+-]?[\d.,]+)|([+-]?[\d.,]+)\s?[%$€£¥]")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Columns:
     """The roles of the columns of a file; those without a role are features."""
 
     target: str
     weight: str | None = None
-    drop: tuple[str, ...] = ()
-    categorical: tuple[str, ...] = ()
-    missing: tuple[str, ...] = MISSING
+    drop: Sequence[str] = ()
+    categorical: Sequence[str] = ()
+    missing: Sequence[str] = ()  # texts that mean a missing value, besides the usual ones
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*MISSING, *self.missing)))
 
     @property
     def aside(self) -> set[str | None]:
@@ -97,13 +101,6 @@ class Training:
     weights: Floats | None
     task: Task
     reason: str  # for the guess of the task; empty if the task was given
-
-    def title_line(self, target: str) -> str:
-        n_rows, n_columns = self.X.shape
-        return (
-            f"{self.title}: {n_rows:,} rows, {count(n_columns, 'feature')}, target {target!r}: "
-            f"{self.task}"
-        )
 
 
 def check_outputs(output: Path, report: Path | None) -> None:
@@ -129,11 +126,6 @@ def check_outputs(output: Path, report: Path | None) -> None:
 # The training table.
 
 
-def list_missing(asked: Iterable[str]) -> tuple[str, ...]:
-    """Texts that mean a missing value: the usual ones and those of --missing."""
-    return tuple(dict.fromkeys((*MISSING, *asked)))
-
-
 def read_training(
     path: str, options: TextOptions, columns: Columns, task: Task | None, notes: Notes
 ) -> Training:
@@ -150,10 +142,12 @@ def read_training(
     labels = _read_labels(table, target, chunk, task)
     weights = _read_weights(table, chunk, columns.weight)
     names = [name for name in chunk.frame.columns if name not in columns.aside]
-    features = Chunk(chunk.frame[names], 0, chunk.lines)
+    frame = chunk.frame[names]
     if chunk.lines is None:
-        _check_single_values(features.frame)
-    frame = type_chunk(features, columns.missing, columns.categorical)
+        _check_single_values(frame)
+        frame = mark_gaps(frame, columns.gaps)
+    else:
+        frame = type_columns(frame, columns.gaps, as_text=columns.categorical, keep_codes=True)
     _note_texts(frame.drop(columns=list(columns.categorical)), notes)
     return Training(table.title, frame, labels, weights, task, reason)
 
@@ -168,11 +162,9 @@ def _check_roles(table: OpenTable, columns: Columns) -> None:
             )
         raise DataFormatError(f"{table.title} must have several columns, got one. {hint}")
     check_column(columns.target, table.names, table.title, "--target")
-    asked = [("--drop", name) for name in columns.drop]
-    asked += [("--categorical", name) for name in columns.categorical]
-    if columns.weight is not None:
-        asked.append(("--weight", columns.weight))
-    for option, name in asked:
+    weights = [] if columns.weight is None else [columns.weight]
+    roles = {"--drop": columns.drop, "--categorical": columns.categorical, "--weight": weights}
+    for option, name in ((option, name) for option, names in roles.items() for name in names):
         check_column(name, table.names, table.title, option)
         if name == columns.target:
             raise ValueError(f"{option} must name another column than --target, got {name!r}.")
@@ -221,14 +213,14 @@ def _read_target(
 ) -> tuple[Chunk, "pd.Series[Any]"]:
     """The rows that have a target, and the typed targets."""
     target = chunk.frame[columns.target]
-    gaps = find_gaps(target, columns.missing, table.title, notes)
+    gaps = find_gaps(target, columns.gaps, table.title, notes)
     if gaps.any():
         rows = np.flatnonzero(~gaps).tolist()
         lines = None if chunk.lines is None else [chunk.lines[row] for row in rows]
         chunk = Chunk(chunk.frame.iloc[rows].reset_index(drop=True), 0, lines)
         target = chunk.frame[columns.target]
     if chunk.lines is not None:
-        target = type_column(target, columns.missing, keep_codes=True)
+        target = type_column(target, columns.gaps, keep_codes=True)
     from muddle.tables.target import MIN_ROWS
 
     if len(target) < MIN_ROWS:
@@ -361,15 +353,13 @@ def fit_model(
     n_rows = len(training.X)
     if training.reason:
         other = "regression" if training.task == "classification" else "classification"
-        notes.add(
-            f"task guessed: {training.task}, {training.reason}. If this is wrong, pass --task "
-            f"{other}."
-        )
+        reason = f"{training.task}, {training.reason}"
+        notes.add(f"task guessed: {reason}. If this is wrong, pass --task {other}.")
     if settings["time_limit"] is None and n_rows > MANY_ROWS and settings["preset"] != "fast":
         notes.add(f"a fit to {n_rows:,} rows may take long: --time-limit SECONDS limits it.")
     # The model file keeps the texts that mean a missing value, for new rows.
     preprocessor = TablePreprocessor(
-        scaling="robust+clip", missing_values=columns.missing, categorical=columns.categorical
+        scaling="robust+clip", missing_values=columns.gaps, categorical=columns.categorical
     )
     kind = MuddleRegressor if training.task == "regression" else MuddleClassifier
     estimator = kind(preprocessor=preprocessor, **settings)
@@ -396,17 +386,12 @@ def fit_model(
 
 
 def run_fit(estimator: Any, training: Training, notes: Notes) -> None:
-    with notes.take_warnings(), watch_fit(quiet=notes.quiet):
-        estimator.fit(training.X, training.y, sample_weight=training.weights)
-
-
-def watch_fit(*, quiet: bool) -> AbstractContextManager[None]:
-    """Within, a fit shows its progress on the standard error."""
-    if quiet:
-        return nullcontext()
+    """Fit and, unless it must be quiet, show the progress on the standard error."""
     from muddle.estimators.base import watched_by
 
-    return watched_by(show_bar if sys.stderr.isatty() else show_lines)
+    show = show_bar if sys.stderr.isatty() else show_lines
+    with notes.take_warnings(), nullcontext() if notes.quiet else watched_by(show):
+        estimator.fit(training.X, training.y, sample_weight=training.weights)
 
 
 @contextmanager
@@ -438,27 +423,28 @@ class _Bar:
         self.progress.console.print(text)
 
 
-@contextmanager
-def show_lines(n_net_iterations: int, label: str) -> Iterator["Reporter"]:
+def show_lines(n_net_iterations: int, label: str) -> AbstractContextManager["Reporter"]:
     """Progress as a line every few seconds, for files and pipes."""
-    yield _Lines(n_net_iterations, label)
+    now = time.monotonic()
+    return nullcontext(_Lines(n_net_iterations, label, began=now, last=now))
 
 
+@dataclass
 class _Lines:
-    def __init__(self, n_net_iterations: int, label: str) -> None:
-        self._total, self._label = n_net_iterations, label
-        self._done = 0
-        self._began = self._last = time.monotonic()
+    total: int
+    label: str
+    began: float
+    last: float
+    done: int = 0
 
     def advance(self, n_net_iterations: int, loss: float, score: float) -> None:
-        self._done += n_net_iterations
+        self.done += n_net_iterations
         now = time.monotonic()
-        if now - self._last < LINE_EVERY or not self._done:
+        if now - self.last < LINE_EVERY or not self.done:
             return
-        self._last = now
-        left = (now - self._began) * (self._total - self._done) / self._done
-        share = 100 * self._done / self._total
-        self.say(f"{self._label}: {share:.0f} %, about {left:.0f} s left")
+        self.last = now
+        left = (now - self.began) * (self.total - self.done) / self.done
+        self.say(f"{self.label}: {100 * self.done / self.total:.0f} %, about {left:.0f} s left")
 
     def say(self, text: str) -> None:
         typer.echo(text, err=True)
@@ -482,7 +468,7 @@ def note_findings(estimator: Any, training: Training, notes: Notes) -> None:
 
 def describe_fit(estimator: Any, training: Training, columns: Columns) -> dict[str, Any]:
     """Facts about a fitted model, as plain data."""
-    board = estimator.leaderboard_
+    board = estimator.leaderboard_[["configuration", "iteration", "score", "weight"]]
     members = board[board["weight"] > 0].sort_values("weight", ascending=False, kind="stable")
     facts: dict[str, Any] = {
         "task": training.task,
@@ -494,17 +480,9 @@ def describe_fit(estimator: Any, training: Training, columns: Columns) -> dict[s
             "rows": len(training.X),
         },
         **score_out_of_fold(estimator),
-        "members": [
-            {
-                "configuration": str(row["configuration"]),
-                "iteration": int(row["iteration"]),
-                "score": float(row["score"]),
-                "weight": float(row["weight"]),
-            }
-            for _, row in members.head(N_MEMBERS).iterrows()
-        ],
+        "members": members.head(N_MEMBERS).astype({"iteration": int}).to_dict("records"),
         "importances": rank_importances(
-            [str(name) for name in training.X.columns],
+            estimator.model_.table.names,
             estimator.feature_importances_,
             estimator.feature_importances_std_,
         ),
@@ -570,7 +548,7 @@ def print_fit(result: dict[str, Any]) -> None:
     if result["importances"]:
         title = "\nImportances (increase of the error when the column is shuffled)"
         print_importances(result["importances"], title, N_IMPORTANCES)
-    took, size = format_seconds(result["seconds"]), format_size(result["size"])
+    took, size = format_duration(result["seconds"]), format_size(result["size"])
     typer.echo(f"\nWrote {result['model']} ({size}) after {took}")
     if result["report"]:
         typer.echo(f"Wrote {result['report']}")

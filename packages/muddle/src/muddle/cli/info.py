@@ -3,7 +3,6 @@
 Imports neither torch nor pandas.
 """
 
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +10,13 @@ import typer
 
 from muddle.cli.output import (
     SCORE_NAMES,
-    count,
-    format_number,
-    format_seconds,
+    format_score,
     format_size,
     is_number,
     print_pairs,
     print_table,
 )
+from muddle.page.html import count, format_duration
 from muddle_runtime.parameters import suggest
 
 if TYPE_CHECKING:
@@ -28,33 +26,8 @@ MOST_SHOWN = 30  # columns and classes
 SETTINGS = ("preset", "time_limit", "depth", "width", "n_nets")
 
 
-@dataclass(frozen=True)
-class ModelFile:
-    """A model and the facts in its file that commands need."""
-
-    path: Path
-    task: str
-    estimator: str
-    names: tuple[str, ...]  # columns of the training table, in order
-    named: bool  # False: the columns have positions only
-    used: tuple[str, ...]  # columns without which it cannot predict
-    numeric: frozenset[str]  # columns that must contain numbers
-    missing: frozenset[str]  # texts that mean a missing value
-    aside: frozenset[str]  # columns of the training file that are not features
-    target: str | None
-    summary: Any  # of the training table, or None
-    importances: Any  # per column, from the fit, or None
-    importances_std: Any
-    facts: dict[str, Any]  # for `muddle info`
-    model: "FittedModel"
-
-    @property
-    def has_intervals(self) -> bool:
-        return hasattr(self.model, "predict_interval")
-
-
-def read_model_file(path: Path) -> ModelFile:
-    """Read a model file without starting the model."""
+def load_model(path: Path, *, device: str = "cpu") -> "FittedModel":
+    """Read a model file to predict on this device; torch is imported for other devices only."""
     if str(path) == "-":
         raise ValueError("MODEL must be a file: the standard input is for tables.")
     if path.is_dir():
@@ -65,80 +38,46 @@ def read_model_file(path: Path) -> ModelFile:
     from muddle_runtime.file import read_model
 
     model = read_model(path)
-    training, table = model.training, model.table
-    origin = training.origin or {}
-    aside = (origin.get("target"), origin.get("weight"), *origin.get("dropped", ()))
-    file = ModelFile(
-        path=path,
-        task=model.task,
-        estimator=model.estimator,
-        names=table.names,
-        named=table.named,
-        used=tuple(table.used),
-        numeric=frozenset(
-            d.name for d in table.decisions if d.number == "number" and d.levels is None
-        ),
-        missing=frozenset(("", *table.missing_values)),
-        aside=frozenset(filter(None, aside)),
-        target=origin.get("target"),
-        summary=training.table,
-        importances=training.importances,
-        importances_std=training.importances_std,
-        facts={},
-        model=model,
-    )
-    return replace(file, facts=_describe(file, origin))
-
-
-def load_model(path: Path, *, device: str) -> ModelFile:
-    """Read a model file to predict on this device; torch is imported for other devices only."""
-    file = read_model_file(path)
     if device == "cpu":
-        return file
+        return model
     from muddle.core.device import resolve_device
     from muddle.estimators.base import torch_library
 
     chosen = resolve_device(device)
-    if chosen.type == "cpu":
-        return file
-    return replace(file, model=file.model.using(torch_library(chosen)))
+    return model if chosen.type == "cpu" else model.using(torch_library(chosen))
 
 
-def _describe(file: ModelFile, origin: dict[str, Any]) -> dict[str, Any]:
+def describe_model(path: Path) -> dict[str, Any]:
+    """The facts of `muddle info` as plain data."""
     from muddle_runtime.file import FORMAT
 
-    model, training = file.model, file.model.training
+    model = load_model(path)
+    training, origin = model.training, model.training.origin or {}
     decisions = {decision.name: decision for decision in model.table.decisions}
     columns = []
-    for name in file.names:
-        decision = decisions.get(name)
-        note = "dropped on request"
-        if decision is not None:
+    for column in model.columns:
+        n_missing, note = 0, "dropped on request"
+        if column.name in decisions:
+            decision = decisions[column.name]
+            n_missing = decision.n_missing
             note = f"ignored: {decision.ignored}" if decision.ignored else ""
-        columns.append(
-            {
-                "column": name,
-                "needed": name in file.used,
-                "holds": decision.kind if decision else "",
-                "missing": decision.n_missing if decision else 0,
-                "note": note,
-            }
-        )
+        about = {"column": column.name, "needed": column.needed, "holds": column.holds}
+        columns.append({**about, "missing": n_missing, "note": note})
     return {
-        "model": str(file.path),
-        "size": file.path.stat().st_size,
+        "model": str(path),
+        "size": path.stat().st_size,
         "format": FORMAT,
         "created": training.created,
-        "estimator": file.estimator,
-        "task": file.task,
-        "target": file.target,
-        "classes": model.classes_.tolist() if file.task == "classification" else None,
+        "estimator": model.estimator,
+        "task": model.task,
+        "target": origin.get("target"),
+        "classes": model.classes_.tolist() if model.task == "classification" else None,
         "nets": model.n_nets,
         "columns": columns,
-        "named": file.named,
+        "named": model.table.named,
         "parameters": training.parameters,
         "training": {
-            "rows": origin.get("rows") or (file.summary or {}).get("rows"),
+            "rows": origin.get("rows") or (training.table or {}).get("rows"),
             "seconds": training.seconds,
             "file": origin.get("file"),
             "weight": origin.get("weight"),
@@ -157,10 +96,10 @@ def print_info(facts: dict[str, Any]) -> None:
     trained = [
         "" if training["rows"] is None else f"{training['rows']:,} rows",
         "" if training["file"] is None else f"of {training['file']}",
-        "" if training["seconds"] is None else f"in {format_seconds(training['seconds'])}",
+        "" if training["seconds"] is None else f"in {format_duration(training['seconds'])}",
     ]
     settings = [name for name in SETTINGS if name in parameters]
-    scores = {n: format_number(v) for n, v in training["scores"].items() if is_number(v)}
+    scores = {n: format_score(v) for n, v in training["scores"].items() if is_number(v)}
     lines = {
         "file": f"{facts['model']}, {format_size(facts['size'])}, format {facts['format']}",
         "model": f"{facts['estimator']}, {facts['task']}, {count(facts['nets'], 'net')}",

@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 from rich.table import Table
+
+from muddle.page.html import count
 
 SCORE_NAMES = {
     "r2": "R²",
@@ -26,11 +27,8 @@ SCORE_NAMES = {
 }
 
 
-class Task(StrEnum):
-    """The kind of target."""
-
-    regression = "regression"
-    classification = "classification"
+# muddle_runtime.fitted has the same type, but imports numpy.
+Task = Literal["regression", "classification"]
 
 
 def option(spelling: str, help: str, panel: str | None = None, **more: Any) -> Any:
@@ -98,7 +96,7 @@ def print_pairs(pairs: Mapping[str, str], *, right: bool = False) -> None:
 
 def print_scores(scores: Mapping[str, Any], title: str) -> None:
     typer.echo(title)
-    named = {f"  {SCORE_NAMES.get(name, name)}": format_number(v) for name, v in scores.items()}
+    named = {f"  {SCORE_NAMES.get(name, name)}": format_score(v) for name, v in scores.items()}
     print_pairs(named, right=True)
 
 
@@ -110,7 +108,7 @@ def print_interval(interval: Mapping[str, Any]) -> None:
         return
     typer.echo(
         f"  Intervals of {level} contain {100 * interval['coverage']:.1f} % of the rows; their "
-        f"mean width is {format_number(interval['mean_width'])}"
+        f"mean width is {format_score(interval['mean_width'])}"
     )
 
 
@@ -141,12 +139,7 @@ def format_cell(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def format_share(value: float) -> str:
-    """A share in per cent; empty for NaN."""
-    return "" if value != value else f"{100 * value:.0f}%"
-
-
-def format_number(value: float | None) -> str:
+def format_score(value: float | None) -> str:
     """Four significant digits; all digits of large numbers."""
     if value is None or value != value:
         return "none"
@@ -160,16 +153,6 @@ def format_size(n_bytes: int) -> str:
             break
         size, unit = size / 1000, larger
     return f"{size:.0f} {unit}" if unit == "bytes" or size >= 100 else f"{size:.1f} {unit}"
-
-
-def format_seconds(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
-    return f"{round(seconds / 60)} min"
-
-
-def count(n: int, noun: str) -> str:
-    return f"{n} {noun if n == 1 else noun + 's'}"
 
 
 def warn(text: str) -> None:

@@ -13,10 +13,11 @@ import typer
 from numpy.typing import NDArray
 
 from muddle.cli.fitting import find_gaps, note_decimal, rank_importances, to_floats
-from muddle.cli.info import ModelFile
-from muddle.cli.output import Notes, count, print_interval, print_scores, print_table
+from muddle.cli.output import Notes, print_interval, print_scores, print_table
 from muddle.errors import DataFormatError, MissingPackageError
+from muddle.page.html import count, list_names
 from muddle.tables.read import (
+    SHOWN_NAMES,
     WHOLE,
     Chunk,
     OpenTable,
@@ -26,9 +27,9 @@ from muddle.tables.read import (
     hint_decimal,
     no_rows,
     open_table,
-    show_names,
 )
 from muddle.tables.write import open_output
+from muddle_runtime.fitted import FittedModel
 from muddle_runtime.parameters import suggest
 from muddle_runtime.tables import list_columns
 from muddle_runtime.whole_file import check_place, write_whole
@@ -48,49 +49,54 @@ MEASURES = {
 
 
 def check_columns(
-    table: OpenTable, file: ModelFile, notes: Notes, target: str | None = None
+    table: OpenTable, model: FittedModel, notes: Notes, target: str | None = None
 ) -> None:
     """Raise if a column is missing that the model needs; add a note on columns it does not know."""
-    names = [name for name in table.names if name != target]
-    if not file.named:
-        if len(names) != len(file.names):
+    names, known = [name for name in table.names if name != target], model.table.names
+    if not model.table.named:
+        if len(names) != len(known):
             raise DataFormatError(
-                f"{table.title} must have the {len(file.names)} columns of the training table in "
-                f"the same order, as the model does not know their names, got {len(names)}."
+                f"{table.title} must have the {len(known)} columns of the training table in the "
+                f"same order, as the model does not know their names, got {len(names)}."
             )
         return
-    missing = [name for name in file.used if name not in names]
-    unknown = [name for name in names if name not in {*file.names, *file.aside}]
+    missing = [name for name in model.table.used if name not in names]
     if missing:
         separator = ""
         if table.separator is not None:
             separator = f" (separator: {describe_separator(table.separator)})"
         raise DataFormatError(
             f"{table.title} must have the columns of the training table, but lacks "
-            f"{list_columns(missing)}.{suggest(missing[0], set(names) - set(file.names))} It has "
-            f"{show_names(table.names)}{separator}."
+            f"{list_columns(missing)}.{suggest(missing[0], set(names) - set(known))} It has "
+            f"{list_names(table.names, SHOWN_NAMES)}{separator}."
         )
+    origin = model.training.origin or {}
+    aside = {origin.get("target"), origin.get("weight"), *origin.get("dropped", ())}
+    unknown = [name for name in names if name not in {*known, *aside}]
     if unknown:
         verb = "were" if len(unknown) > 1 else "was"
         notes.add(f"{list_columns(unknown)} {verb} not in the training table; ignoring.")
 
 
 def prepare_rows(
-    table: OpenTable, chunk: Chunk, file: ModelFile, target: str | None = None
+    table: OpenTable, chunk: Chunk, model: FittedModel, target: str | None = None
 ) -> pd.DataFrame:
     """The columns of the training table, with the types they had there."""
-    if file.named:
-        frame = chunk.frame[[name for name in file.names if name in chunk.frame]]
+    names, named = model.table.names, model.table.named
+    if named:
+        frame = chunk.frame[[name for name in names if name in chunk.frame]]
     else:
         frame = chunk.frame.drop(columns=[target] if target in chunk.frame else [])
-        frame = frame.set_axis(list(file.names), axis=1)
+        frame = frame.set_axis(list(names), axis=1)
     if chunk.lines is not None:
+        decisions = model.table.decisions
+        numeric = {d.name for d in decisions if d.number == "number" and d.levels is None}
         columns = {}
         for name in frame.columns:
             texts = frame[name].to_numpy(dtype=object)
-            gaps = frame[name].isin(file.missing).to_numpy()
+            gaps = frame[name].isin(_list_gaps(model)).to_numpy()
             values = np.where(gaps, np.nan, texts)
-            if name in file.numeric:
+            if name in numeric:
                 values = pd.to_numeric(values, errors="coerce").astype(float)
                 wrong = np.flatnonzero(np.isnan(values) & ~gaps)
                 if len(wrong):
@@ -103,17 +109,22 @@ def prepare_rows(
             columns[name] = values
         frame = pd.DataFrame(columns, index=frame.index)
     # Integers as names tell the model that the columns have none.
-    return frame if file.named else frame.set_axis(range(frame.shape[1]), axis=1)
+    return frame if named else frame.set_axis(range(frame.shape[1]), axis=1)
+
+
+def _list_gaps(model: FittedModel) -> list[str]:
+    """Texts that mean a missing value."""
+    return ["", *model.table.missing_values]
 
 
 def each_prepared(
-    table: OpenTable, file: ModelFile, notes: Notes, target: str | None = None
+    table: OpenTable, model: FittedModel, notes: Notes, target: str | None = None
 ) -> Iterator[tuple[Chunk, pd.DataFrame]]:
     """The chunks of a table and their rows for the model; a table without rows is an error."""
-    check_columns(table, file, notes, target)
+    check_columns(table, model, notes, target)
     note_decimal(table, notes)
     for chunk in table.chunks:
-        yield chunk, prepare_rows(table, chunk, file, target)
+        yield chunk, prepare_rows(table, chunk, model, target)
     if not table.n_rows:
         raise no_rows(table)
     if table.n_blank:
@@ -132,22 +143,22 @@ class Outputs:
     quantiles: tuple[float, ...] = ()
 
 
-def check_outputs(outputs: Outputs, file: ModelFile) -> None:
+def check_outputs(outputs: Outputs, model: FittedModel) -> None:
     """Raise, before any work, if the model cannot give these outputs."""
-    if outputs.proba and file.task != "classification":
+    if outputs.proba and model.task != "classification":
         raise ValueError(
             "--proba is for classes, and this model predicts numbers. Use --interval or --quantile."
         )
     for option, asked in (("--interval", outputs.interval), ("--quantile", outputs.quantiles)):
         if asked is None or asked == ():
             continue
-        if file.task != "regression":
+        if model.task != "regression":
             raise ValueError(
                 f"{option} is for numbers, and this model predicts classes. Use --proba."
             )
-        if not file.has_intervals:
+        if model.spread is None:
             raise ValueError(
-                f"{option} needs a MuddleRegressor, got a model of {file.estimator}, which has no "
+                f"{option} needs a MuddleRegressor, got a model of {model.estimator}, which has no "
                 "intervals."
             )
         for level in np.ravel(asked):
@@ -157,7 +168,7 @@ def check_outputs(outputs: Outputs, file: ModelFile) -> None:
 
 
 def predict_file(
-    file: ModelFile,
+    model: FittedModel,
     data: str,
     options: TextOptions,
     output: str,
@@ -174,17 +185,18 @@ def predict_file(
     """
     from muddle.page.drift import DriftCounter
 
-    drift = None if file.summary is None else DriftCounter(file.summary)
+    summary = model.training.table
+    drift = None if summary is None else DriftCounter(summary)
     with open_table(data, options, chunk_rows) as table:
         names = table.names if keep is None else keep
         for name in names:
             check_column(name, table.names, table.title, "--keep")
-        prepared = each_prepared(table, file, notes)
+        prepared = each_prepared(table, model, notes)
         first = next(prepared)  # errors in the first rows come before anything is written
         with open_output(output, as_json=as_json) as write:
             for chunk, rows in chain([first], prepared):
                 with notes.take_warnings(per_chunk=True), _locate_rows(table, chunk):
-                    predicted = predict_rows(file, rows, outputs)
+                    predicted = predict_rows(model, rows, outputs)
                     if drift is not None:
                         drift.add(rows)
                 write(_join(table, chunk.keep(names), predicted))
@@ -194,11 +206,10 @@ def predict_file(
     return table.n_rows
 
 
-def predict_rows(file: ModelFile, rows: pd.DataFrame, outputs: Outputs) -> pd.DataFrame:
+def predict_rows(model: FittedModel, rows: pd.DataFrame, outputs: Outputs) -> pd.DataFrame:
     """The columns of the output for some rows."""
-    model = file.model
     columns: dict[str, Any] = {}
-    if file.task == "classification":
+    if model.task == "classification":
         probabilities = np.asarray(model.predict_proba(rows))
         columns["prediction"] = model.classes_[probabilities.argmax(axis=1)]
         if outputs.proba:
@@ -252,7 +263,7 @@ def _join(table: OpenTable, kept: pd.DataFrame, predicted: pd.DataFrame) -> pd.D
 
 
 def read_labelled(
-    file: ModelFile, data: str, options: TextOptions, target: str | None, notes: Notes
+    model: FittedModel, data: str, options: TextOptions, target: str | None, notes: Notes
 ) -> tuple[str, pd.DataFrame, NDArray[Any] | None]:
     """Title of a file, its rows with a target, and the targets: numbers, or positions of classes.
 
@@ -261,27 +272,33 @@ def read_labelled(
     with open_table(data, options, WHOLE) as table:
         if target is not None:
             check_column(target, table.names, table.title, "--target")
-        elif file.target in table.names:
-            target = file.target
-        pairs = list(each_prepared(table, file, notes, target))
+        elif _trained_target(model) in table.names:
+            target = _trained_target(model)
+        pairs = list(each_prepared(table, model, notes, target))
     rows = pd.concat([prepared for _, prepared in pairs], ignore_index=True)
     if target is None:
         return table.title, rows, None
     labels = pd.concat([chunk.frame[target] for chunk, _ in pairs], ignore_index=True)
-    gaps = find_gaps(labels, file.missing, table.title, notes)
+    gaps = find_gaps(labels, _list_gaps(model), table.title, notes)
     rows, labels = rows[~gaps].reset_index(drop=True), labels[~gaps]
-    if file.task == "regression":
+    if model.task == "regression":
         return table.title, rows, _read_numbers(table.title, labels)
-    classes = file.model.classes_
+    classes = model.classes_
     codes = match_labels(labels.tolist(), classes)
     unknown = codes < 0
     if unknown.any():
         raise DataFormatError(
             f"every target of {table.title} must be a class of the model "
-            f"({show_names(classes.tolist())}), got {labels[unknown].tolist()[0]!r} in "
-            f"{unknown.sum()} of {len(codes)} rows. Leave these rows out."
+            f"({list_names(classes.tolist(), SHOWN_NAMES)}), got "
+            f"{labels[unknown].tolist()[0]!r} in {unknown.sum()} of {len(codes)} rows. Leave these "
+            "rows out."
         )
     return table.title, rows, codes
+
+
+def _trained_target(model: FittedModel) -> str | None:
+    """Name of the target in the training table, if the command line fitted the model."""
+    return (model.training.origin or {}).get("target")
 
 
 def _read_numbers(title: str, labels: "pd.Series[Any]") -> Floats:
@@ -316,7 +333,7 @@ def _spell_label(label: Any) -> str:
 
 
 def evaluate_file(
-    file: ModelFile,
+    model: FittedModel,
     data: str,
     options: TextOptions,
     target: str | None,
@@ -324,26 +341,26 @@ def evaluate_file(
     notes: Notes,
 ) -> dict[str, Any]:
     """Scores of a model on a file as plain data."""
-    if file.has_intervals:
-        check_outputs(Outputs(interval=interval), file)
-    title, rows, y = read_labelled(file, data, options, target, notes)
+    if model.spread is not None:
+        check_outputs(Outputs(interval=interval), model)
+    title, rows, y = read_labelled(model, data, options, target, notes)
     if y is None:
-        expected = "" if file.target is None else f" ({file.target!r} in the training table)"
+        name = _trained_target(model)
+        expected = "" if name is None else f" ({name!r} in the training table)"
         raise DataFormatError(
             f"{title} must have a column of targets{expected}. Name it with --target."
         )
-    scores = score_rows(file, rows, y, interval)
-    facts = {"model": str(file.path), "data": title, "task": file.task, "rows": len(rows)}
-    return {**facts, **scores}
+    scores = score_rows(model, rows, y, interval)
+    return {"data": title, "task": model.task, "rows": len(rows), **scores}
 
 
 def score_rows(
-    file: ModelFile, rows: pd.DataFrame, y: NDArray[Any], interval: float
+    model: FittedModel, rows: pd.DataFrame, y: NDArray[Any], interval: float
 ) -> dict[str, Any]:
     """Scores and, besides them, facts about the intervals or the confusion matrix."""
-    if file.task == "classification":
-        return _score_classes(file, np.asarray(file.model.predict_proba(rows)), y)
-    predicted = np.asarray(file.model.predict(rows))
+    if model.task == "classification":
+        return _score_classes(model, np.asarray(model.predict_proba(rows)), y)
+    predicted = np.asarray(model.predict(rows))
     if predicted.ndim == 2:
         raise DataFormatError(
             f"the model must predict one target, got one that predicts {predicted.shape[1]}. Use "
@@ -356,9 +373,9 @@ def score_rows(
         "rmse": float(np.sqrt(np.mean(errors**2))),
         "mae": float(np.mean(np.abs(errors))),
     }
-    if not file.has_intervals:
+    if model.spread is None:
         return {"scores": scores}
-    lower, upper = np.asarray(file.model.predict_interval(rows, coverage=interval)).T
+    lower, upper = np.asarray(model.predict_interval(rows, coverage=interval)).T
     facts = {
         "level": interval,
         "coverage": float(np.mean((y >= lower) & (y <= upper))),
@@ -368,7 +385,7 @@ def score_rows(
 
 
 def _score_classes(
-    file: ModelFile, probabilities: Floats, codes: NDArray[np.int64]
+    model: FittedModel, probabilities: Floats, codes: NDArray[np.int64]
 ) -> dict[str, Any]:
     from sklearn.metrics import confusion_matrix
 
@@ -383,7 +400,7 @@ def _score_classes(
     counts = confusion_matrix(codes, predicted, labels=places)
     return {
         "scores": {**scores, "calibration_error": found["ece"]},
-        "confusion": {"classes": file.model.classes_.tolist(), "counts": counts.tolist()},
+        "confusion": {"classes": model.classes_.tolist(), "counts": counts.tolist()},
     }
 
 
@@ -409,28 +426,20 @@ def print_evaluation(result: dict[str, Any]) -> None:
 # explain
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """Columns, the most important first, and how their importances were measured."""
-
-    importances: list[dict[str, Any]]
-    source: str
-    measure: str
-
-
-def read_importances(file: ModelFile) -> Explanation:
+def read_importances(model: FittedModel, path: Path) -> dict[str, Any]:
     """The importances that the fit computed on rows its nets had not seen."""
-    if file.importances is None or np.isnan(file.importances).any():
+    importances, deviations = model.training.importances, model.training.importances_std
+    if importances is None or np.isnan(importances).any():
         raise DataFormatError(
-            f"{file.path} has no importances from its fit. Pass rows with a target: muddle "
-            f"explain {file.path} DATA."
+            f"{path} has no importances from its fit. Pass rows with a target: muddle explain "
+            f"{path} DATA."
         )
-    ranked = rank_importances(file.names, file.importances, file.importances_std)
-    return Explanation(ranked, "From the fit", MEASURES["fit"])
+    ranked = rank_importances(model.table.names, importances, deviations)
+    return {"from": "From the fit", "measure": MEASURES["fit"], "importances": ranked}
 
 
 def explain_file(
-    file: ModelFile,
+    model: FittedModel,
     data: str,
     options: TextOptions,
     target: str | None,
@@ -439,9 +448,9 @@ def explain_file(
     max_rows: int,
     repeats: int,
     seed: int,
-) -> Explanation | None:
+) -> dict[str, Any] | None:
     """Importances on the rows of a file; None if it has no targets."""
-    title, X, y = read_labelled(file, data, options, target, notes)
+    title, X, y = read_labelled(model, data, options, target, notes)
     if y is None:
         notes.add(
             f"{title} has no column of targets, so these are the importances from the fit. Name "
@@ -453,28 +462,30 @@ def explain_file(
         notes.add(f"{max_rows:,} of {len(X):,} rows drawn at random: --max-rows uses more.")
         chosen = np.sort(rng.permutation(len(X))[:max_rows])
         X, y = X.iloc[chosen].reset_index(drop=True), y[chosen]
-    places = [place for place, name in enumerate(file.names) if name in file.used]
-    error = make_error(file, y)
+    names, used = model.table.names, set(model.table.used)
+    error = make_error(model, y)
     base = error(X)
-    rises = np.zeros((repeats, len(file.names)))  # columns that the model does not use stay 0
+    rises = np.zeros((repeats, len(names)))  # columns that the model does not use stay 0
     for repeat in range(repeats):
         # One order for all columns of a repeat: they are compared on the same exchange of rows.
         order = rng.permutation(len(X))
-        for place in places:
-            label = file.names[place] if file.names[place] in X.columns else place
-            shuffled = X.copy(deep=False)
-            shuffled[label] = X[label].array[order]
-            rises[repeat, place] = error(shuffled) - base
-    ranked = rank_importances(file.names, rises.mean(axis=0), rises.std(axis=0))
-    return Explanation(ranked, f"{title}, {len(X):,} rows", MEASURES[file.task])
+        for place, name in enumerate(names):
+            if name in used:
+                label = name if name in X.columns else place
+                shuffled = X.copy(deep=False)
+                shuffled[label] = X[label].array[order]
+                rises[repeat, place] = error(shuffled) - base
+    ranked = rank_importances(names, rises.mean(axis=0), rises.std(axis=0))
+    source = f"{title}, {len(X):,} rows"
+    return {"from": source, "measure": MEASURES[model.task], "importances": ranked}
 
 
-def make_error(file: ModelFile, y: NDArray[Any]) -> Callable[[pd.DataFrame], float]:
+def make_error(model: FittedModel, y: NDArray[Any]) -> Callable[[pd.DataFrame], float]:
     """The error of the model on rows with these targets."""
-    if file.task == "classification":
+    if model.task == "classification":
 
         def log_loss(rows: pd.DataFrame) -> float:
-            probabilities = np.asarray(file.model.predict_proba(rows))[np.arange(len(y)), y]
+            probabilities = np.asarray(model.predict_proba(rows))[np.arange(len(y)), y]
             return float(-np.log(np.maximum(probabilities, np.finfo(np.float64).eps)).mean())
 
         return log_loss
@@ -483,7 +494,7 @@ def make_error(file: ModelFile, y: NDArray[Any]) -> Callable[[pd.DataFrame], flo
         raise DataFormatError("the target must vary, got the same value in every row.")
 
     def squared_error(rows: pd.DataFrame) -> float:
-        predicted = np.asarray(file.model.predict(rows))
+        predicted = np.asarray(model.predict(rows))
         if predicted.ndim == 2:
             raise DataFormatError("the model must predict one target, got one with several.")
         return float(np.mean((predicted - y) ** 2)) / variance
@@ -515,13 +526,9 @@ def draw_importances(path: Path, importances: list[dict[str, Any]], top: int) ->
     height = max(2.4, 1.2 + 0.28 * min(top, len(importances)))
     figure = Figure(figsize=(7, height), layout="constrained")
     FigureCanvasAgg(figure)
-    deviations = [row["deviation"] for row in importances]
-    plot_importances(
-        [row["importance"] for row in importances],
-        None if None in deviations else deviations,
-        [row["column"] for row in importances],
-        top=top,
-        ax=figure.add_subplot(),
-    )
+    frame = pd.DataFrame(importances)
+    values, deviations = frame["importance"].to_numpy(), frame["deviation"].to_numpy()
+    spread = None if None in deviations else deviations
+    plot_importances(values, spread, frame["column"], top=top, ax=figure.add_subplot())
     with write_whole(path.expanduser()) as file:
         figure.savefig(file, format=path.suffix[1:].lower())

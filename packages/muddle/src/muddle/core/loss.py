@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits as logistic_loss
 
 from muddle.core.network import Generators
+from muddle_runtime.fitted import Task
 
-Task = Literal["regression", "classification"]
 # The paper's loss, and that of the released code. They are named after what they are in regression;
 # for classes, both are logistic and differ in how logits are made from labels and noise.
 LossName = Literal["root_mean_square", "mean_square"]

@@ -17,7 +17,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags, check_random_state
 
 from muddle.core.device import Precision, resolve_device
-from muddle.core.loss import LossName, Task
+from muddle.core.loss import LossName
 from muddle.core.network import Activation
 from muddle.core.penalty import PenaltyGrid
 from muddle.estimators.base import (
@@ -45,7 +45,7 @@ from muddle.training.jobs import train_in_parallel
 from muddle.training.stopping import Deadline
 from muddle.training.trainer import TrainResult
 from muddle_runtime.columns import FloatArray
-from muddle_runtime.fitted import FittedModel, Member, Select, Selection, check_selection
+from muddle_runtime.fitted import FittedModel, Member, Select, Selection, Task, check_selection
 from muddle_runtime.forward import PlainView
 from muddle_runtime.parameters import check_choice, check_int
 from muddle_runtime.tables import warn

@@ -15,7 +15,6 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from muddle.core.device import resolve_device, torch_threads
-from muddle.core.loss import Task
 from muddle.estimators.base import MAX_SEED, Estimator, watch
 from muddle.estimators.calibrate import (
     fit_calibration,
@@ -47,7 +46,7 @@ from muddle.tables.preprocessor import TablePreprocessor
 from muddle.training.jobs import Reporter
 from muddle.training.stopping import Deadline
 from muddle_runtime.columns import FloatArray
-from muddle_runtime.fitted import FittedModel, SpreadModel
+from muddle_runtime.fitted import FittedModel, SpreadModel, Task
 from muddle_runtime.labels import Calibration, ClassTarget, NormalScores, NumberTarget
 from muddle_runtime.parameters import check_choice, check_number
 from muddle_runtime.tables import TablePlan, warn

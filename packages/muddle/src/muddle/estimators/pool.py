@@ -16,7 +16,6 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from muddle.core.loss import Task
 from muddle.errors import DivergenceError
 from muddle.estimators.base import MAX_SEED
 from muddle.estimators.crossfit import (
@@ -49,6 +48,7 @@ from muddle.training.data import TrainJob
 from muddle.training.jobs import Reporter, train_jobs
 from muddle.training.stopping import Deadline
 from muddle_runtime.columns import FloatArray
+from muddle_runtime.fitted import Task
 from muddle_runtime.forward import BinsView, PlainView, View, ViewName, WavesView, view_features
 from muddle_runtime.labels import NormalScores
 from muddle_runtime.parameters import check_choice

@@ -4,9 +4,8 @@ Nothing is fitted and nothing is changed; no torch. Drift between training rows 
 muddle.page.drift.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -16,11 +15,11 @@ from numpy.typing import NDArray
 from muddle.page.html import format_share, list_names
 from muddle.tables.summarise import read_named, to_floats
 from muddle_runtime.columns import Column, FloatArray, as_levels, guess_form, is_missing, read_table
+from muddle_runtime.fitted import Task
 
 if TYPE_CHECKING:
     from muddle.tables import TablePreprocessor
 
-Task = Literal["regression", "classification"]
 Severity = Literal["warning", "note"]
 Codes = NDArray[np.int64]
 Rows = NDArray[np.bool_]
@@ -55,11 +54,7 @@ class Finding:
 
 
 def find_in_table(
-    X: Any,
-    y: Any,
-    *,
-    task: Task,
-    preprocessor: "TablePreprocessor | None" = None,
+    X: Any, y: Any, *, task: Task, preprocessor: "TablePreprocessor | None" = None
 ) -> list[Finding]:
     """Facts about a table to know before trusting a model of it, warnings first.
 
@@ -82,24 +77,17 @@ def find_in_table(
     used = table.names if preprocessor is None else preprocessor.plan_.used
     gap_texts = ("",) if preprocessor is None else tuple(preprocessor.missing_values)
     columns = [read_named(table, name, gap_texts) for name in used]
+    found = find_few_rows(table.n_rows) + find_leaks(columns, target, task)
     if numeric:
-        about_target = find_outliers(target)
+        found += find_outliers(target)
     else:
-        about_target = find_class_sizes(*np.unique(target, return_counts=True))
-    found = [
-        *find_few_rows(table.n_rows),
-        *find_leaks(columns, target, task),
-        *about_target,
-        *find_repeated_rows(columns, target),
-        *find_twins(columns),
-        *find_gaps({column.name: float(is_missing(column).mean()) for column in columns}),
-        *([] if preprocessor is None else find_ignored(preprocessor)),
-    ]
-    return sort_findings(found)
+        found += find_class_sizes(*np.unique(target, return_counts=True))
+    found += find_repeated_rows(columns, target) + find_twins(columns)
+    found += find_gaps({column.name: float(is_missing(column).mean()) for column in columns})
+    return sort_findings(found + ([] if preprocessor is None else find_ignored(preprocessor)))
 
 
 def sort_findings(found: Sequence[Finding]) -> list[Finding]:
-    """Warnings first, otherwise in the order given."""
     return sorted(found, key=lambda finding: finding.severity != "warning")
 
 
@@ -235,15 +223,11 @@ def find_ignored(preprocessor: "TablePreprocessor") -> list[Finding]:
         if decision.hint:
             text = f"Column {decision.name!r} is read as text: {decision.hint}."
             hints.append(Finding("numbers as text", "warning", (decision.name,), text))
-    return [
-        Finding(
-            "ignored columns",
-            "note",
-            tuple(names),
-            f"{_name_columns(names, 'is', 'are')} ignored: {reason}.",
-        )
-        for reason, names in by_reason.items()
-    ] + hints
+    ignored = []
+    for reason, names in by_reason.items():
+        text = f"{_name_columns(names, 'is', 'are')} ignored: {reason}."
+        ignored.append(Finding("ignored columns", "note", tuple(names), text))
+    return ignored + hints
 
 
 def _name_columns(names: Sequence[str], verb: str, plural: str) -> str:
@@ -309,35 +293,32 @@ def find_leaks(columns: Sequence[Column], target: NDArray[Any], task: Task) -> l
     rows = np.arange(len(target))
     if len(rows) > LEAK_ROWS:
         rows = np.sort(np.random.default_rng(0).choice(len(rows), LEAK_ROWS, replace=False))
-    errors: list[Callable[[Codes, Rows, Rows], float]]
     if task == "classification":
-        codes = np.unique(target, return_inverse=True)[1].astype(np.int64)[rows]
-        errors = [partial(_error_of_shares, codes)]
+        codes = np.unique(target, return_inverse=True)[1][rows]
+        outputs = [np.eye(int(codes.max()) + 1)[codes]]
     else:
         from scipy.stats import rankdata  # here, as drift on numpy alone imports this module
 
-        outputs = np.asarray(target, dtype=np.float64).reshape(len(target), -1)[rows]
         # Ranks: one huge value must not hide that all others are known.
-        errors = [partial(_error_of_means, rankdata(values)) for values in outputs.T]
+        numbers = np.asarray(target, dtype=np.float64).reshape(len(target), -1)[rows]
+        outputs = list(rankdata(numbers, axis=0).T[:, :, None])
     suspects = {}
     for column in columns:
         bins = np.unique(_bin_column(column)[rows], return_inverse=True)[1]
-        share = max(_explain(bins, error, LEAKS[task]) for error in errors)
+        share = max(_explain(bins, values, LEAKS[task]) for values in outputs)
         if share >= LEAKS[task]:
             suspects[column.name] = share
     if len(suspects) > len(columns) / 2:
         return []  # if most columns determine the target, it is simply easy
-    return [
-        Finding(
-            "possible leak",
-            "warning",
-            (name,),
+    found = []
+    for name, share in sorted(suspects.items(), key=lambda pair: -pair[1]):
+        text = (
             f"Column {name!r} almost determines the target by itself (it explains "
             f"{format_share(share)} of it on held-out rows). Is it known before the target is? If "
-            "not, drop it: with it, scores are far too good.",
+            "not, drop it: with it, scores are far too good."
         )
-        for name, share in sorted(suspects.items(), key=lambda pair: -pair[1])
-    ]
+        found.append(Finding("possible leak", "warning", (name,), text))
+    return found
 
 
 def _bin_column(column: Column) -> Codes:
@@ -349,7 +330,7 @@ def _bin_column(column: Column) -> Codes:
     bins = np.zeros(len(missing), dtype=np.int64)
     if missing.all():
         return bins
-    kind = "date" if form == "date" else column.kind if column.kind == "duration" else "number"
+    kind = column.kind if column.kind == "duration" else form
     values = to_floats(column, kind)[~missing]
     distinct, places = np.unique(values, return_inverse=True)
     if len(distinct) > MOST_BINS:
@@ -360,42 +341,30 @@ def _bin_column(column: Column) -> Codes:
     return bins
 
 
-def _explain(bins: Codes, error: Callable[[Codes, Rows, Rows], float], at_least: float) -> float:
-    """Share of the squared error that the bins remove on held-out rows.
+def _explain(bins: Codes, values: FloatArray, at_least: float) -> float:
+    """Share of the squared error of values (n, T) that the bins remove on held-out rows.
 
-    error(bins, known, judged): the squared error of the judged rows, each predicted from the known
-    rows of its bin. If the share in sample, which is too good, stays below `at_least`, it is
-    returned instead.
+    If the share in sample, which is too good, stays below `at_least`, it is returned instead.
     """
     everywhere = np.ones(len(bins), dtype=bool)
-    total = error(np.zeros_like(bins), everywhere, everywhere)
+    total = _sum_errors(values, np.zeros_like(bins), everywhere, everywhere)
     if total == 0:
         return 0.0
-    in_sample = 1.0 - error(bins, everywhere, everywhere) / total
+    in_sample = 1.0 - _sum_errors(values, bins, everywhere, everywhere) / total
     if in_sample < at_least:
         return in_sample
-    return 1.0 - sum(error(bins, ~fold, fold) for fold in split_rows(len(bins))) / total
+    folds = split_rows(len(bins))
+    return 1.0 - sum(_sum_errors(values, bins, ~fold, fold) for fold in folds) / total
 
 
-def _error_of_means(values: FloatArray, bins: Codes, known: Rows, judged: Rows) -> float:
-    """Squared error of the mean per bin; an empty bin gets the mean of all known rows."""
-    n_bins = int(bins.max()) + 1
-    counts = np.bincount(bins[known], minlength=n_bins)
-    sums = np.bincount(bins[known], values[known], minlength=n_bins)
-    means = np.where(counts > 0, sums / np.maximum(counts, 1), values[known].mean())
+def _sum_errors(values: FloatArray, bins: Codes, known: Rows, judged: Rows) -> float:
+    """Squared error of the judged rows if each is predicted by the mean of the known rows of its
+    bin, or of all known rows if the bin has none."""
+    counts = np.bincount(bins[known], minlength=int(bins.max()) + 1)[:, None]
+    sums = np.zeros((len(counts), values.shape[1]))
+    np.add.at(sums, bins[known], values[known])
+    means = np.where(counts > 0, sums / np.maximum(counts, 1), values[known].mean(axis=0))
     return float(np.square(values[judged] - means[bins[judged]]).sum())
-
-
-def _error_of_shares(codes: Codes, bins: Codes, known: Rows, judged: Rows) -> float:
-    """Squared error, over all classes, of their shares per bin (Brier score, not divided by n)."""
-    n_bins, n_classes = int(bins.max()) + 1, int(codes.max()) + 1
-    counts = np.bincount(
-        bins[known] * n_classes + codes[known], minlength=n_bins * n_classes
-    ).reshape(n_bins, n_classes)
-    counts[counts.sum(axis=1) == 0] = counts.sum(axis=0)
-    shares = counts / counts.sum(axis=1, keepdims=True)
-    own = shares[bins[judged], codes[judged]]
-    return float((np.square(shares).sum(axis=1)[bins[judged]] - 2 * own + 1).sum())
 
 
 def split_rows(n_rows: int) -> list[Rows]:

@@ -3,10 +3,8 @@
 The sentences of the page are in fit.html.
 """
 
-import platform
 from dataclasses import dataclass
-from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
+from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -17,22 +15,9 @@ from numpy.typing import NDArray
 from sklearn.metrics import confusion_matrix, roc_auc_score
 from sklearn.utils.validation import check_is_fitted
 
-from muddle import __version__
 from muddle.estimators.calibrate import fit_conformal
-from muddle.page import plots
+from muddle.page import findings, plots
 from muddle.page.drift import write_day
-from muddle.page.findings import (
-    N_FOLDS,
-    Finding,
-    Task,
-    find_class_sizes,
-    find_few_rows,
-    find_gaps,
-    find_ignored,
-    find_in_table,
-    sort_findings,
-    split_rows,
-)
 from muddle.page.html import (
     HERE,
     Fact,
@@ -81,7 +66,6 @@ MOST_CONFUSED = 20  # classes of a confusion matrix; with more, only the most fr
 MOST_NAMED = 8
 HARDLY = 0.01  # of the largest importance: too small to name
 
-PACKAGES = ("numpy", "pandas", "scikit-learn", "scipy", "torch")
 OUTCOMES = {
     "no time": "were left out for lack of time: raise time_limit",
     "shortened": "were cut short to keep the time limit: raise time_limit",
@@ -90,18 +74,9 @@ OUTCOMES = {
 
 
 def write_fit_report(
-    estimator: Any,
-    path: str | PathLike[str],
-    X: Any = None,
-    y: Any = None,
-    *,
-    title: str | None = None,
+    estimator: Any, path: str | PathLike[str], X: Any, y: Any, *, title: str | None = None
 ) -> Path:
-    """Write the page to `path`, an HTML file in a folder that exists, and return the path.
-
-    The arguments are those of the method `report` of estimators. An existing file is replaced once
-    the new page is complete.
-    """
+    """The method `report` of estimators: write the page and return its path."""
     out = Path(path)
     if out.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"the page must be an HTML file, got {str(out)!r}. Call it report.html.")
@@ -114,27 +89,26 @@ def write_fit_report(
 
 
 def render_fit_report(facts: "Facts", title: str | None = None) -> str:
-    """The page as HTML."""
+    kind = facts.model.estimator
     name = facts.target_names[0] if len(facts.target_names) == 1 else ""
     return render_page(
         HERE / "fit.html",
         styles=[HERE / "fit.css"],
         scripts=[HERE / "tables.js"],
-        title=clean(title or f"{facts.kind}: {name or 'report of a fit'}"),
+        title=clean(title or f"{kind}: {name or 'report of a fit'}"),
         subtitle="One fitted model: its data, how good it is, what to check, and how to use it.",
         facts=list_facts(facts),
         sections=build_sections(facts),
         fit=facts,
         most_rows=MOST_ROWS,
         most_outputs=MOST_OUTPUTS,
-        versions=list_versions(),
         count=count,
         duration=format_duration,
         number=format_number,
         share=format_share,
         value=format_value,
         names=lambda names, most=MOST_NAMED: list_names([clean(name) for name in names], most),
-        footer=f"Made by muddle from a fitted {facts.kind}.",
+        footer=f"Made by muddle from a fitted {kind}.",
     )
 
 
@@ -177,11 +151,11 @@ class Numbers:
         """Share of rows within an interval whose width was set by other rows; nan if there are
         too few rows for a finite interval."""
         n_rows = len(self.target)
-        if n_rows - -(-n_rows // N_FOLDS) < rows_needed(coverage):
+        if n_rows - -(-n_rows // findings.N_FOLDS) < rows_needed(coverage):
             return float("nan")
         covered = np.empty(n_rows)
         error = np.abs(self.target - self.predicted)
-        for own in split_rows(n_rows):
+        for own in findings.split_rows(n_rows):
             weights = None if self.weights is None else self.weights[~own]
             others = fit_conformal(
                 self.target[~own], self.predicted[~own], self.spread[~own], weights
@@ -204,8 +178,7 @@ class Classes:
 
     @property
     def predicted(self) -> NDArray[np.int64]:
-        likeliest: NDArray[np.int64] = self.probabilities.argmax(axis=1)
-        return likeliest
+        return np.asarray(self.probabilities.argmax(axis=1))
 
     @property
     def accuracy(self) -> float:
@@ -214,8 +187,7 @@ class Classes:
     @property
     def shares(self) -> FloatArray:
         counts = np.bincount(self.codes, self.weights)
-        shares: FloatArray = counts[counts > 0] / counts.sum()
-        return shares
+        return np.asarray(counts[counts > 0] / counts.sum())
 
     @property
     def log_loss(self) -> float:
@@ -237,29 +209,22 @@ class Classes:
         counts = np.bincount(self.codes, minlength=len(self.names))
         frequent = np.argsort(-counts, kind="stable")[:AUC_CLASSES]
         chosen = [1] if len(self.names) == 2 else sorted(frequent.tolist())
-        return {
-            place: float(
-                roc_auc_score(
-                    self.codes == place, self.probabilities[:, place], sample_weight=self.weights
-                )
-            )
-            for place in chosen
-            if 0 < counts[place] < len(self.codes)
-        }
+        areas = {}
+        for place in chosen:
+            if 0 < counts[place] < len(self.codes):
+                stated = self.probabilities[:, place]
+                area = roc_auc_score(self.codes == place, stated, sample_weight=self.weights)
+                areas[place] = float(area)
+        return areas
 
 
 @dataclass(frozen=True)
 class Facts:
     """Everything that the page shows; None or empty if the model does not know it."""
 
-    kind: str  # class of the estimator
+    model: FittedModel
     parameters: str
-    task: Task
-    flagship: bool
-    seconds: float | None
-    summary: Summary | None  # of the training rows
     columns: pd.DataFrame  # one row per column of the table, as the preprocessor describes it
-    used: tuple[str, ...]  # names of the columns that are used
     target_names: tuple[str, ...]
     labels: tuple[Any, ...]  # of the classes
     score_name: str
@@ -270,12 +235,21 @@ class Facts:
     classes: Classes | None
     target: NDArray[Any] | None  # as passed to the report
     n_given: int | None  # rows of the table passed to the report
-    findings: tuple[Finding, ...]
+    found: list[findings.Finding]
+
+    @property
+    def flagship(self) -> bool:
+        return self.model.selection is None
+
+    @property
+    def summary(self) -> Summary:
+        """Of the training rows; empty if the model has none."""
+        return self.model.training.table or {}
 
     @property
     def n_rows(self) -> int | None:
         """Rows of weight above 0 that were fitted."""
-        return None if self.summary is None else int(self.summary["rows"])
+        return self.summary.get("rows")
 
     @property
     def kinds(self) -> dict[str, int]:
@@ -294,38 +268,28 @@ class Facts:
 
 
 def gather_facts(estimator: Any, X: Any, y: Any) -> Facts:
-    """Facts about a fitted estimator; X and y, if given, must be the data of the fit.
-
-    This function and its four helpers below are the only code of the page that reads an estimator.
-    """
+    """Facts about a fitted estimator; X and y, if given, must be the data of the fit."""
     check_is_fitted(estimator)
     model: FittedModel = estimator.model_
-    kind, task, preprocessor = model.estimator, model.task, estimator.preprocessor_
-    flagship = model.selection is None
-    labels: tuple[Any, ...] = ()
-    n_outputs = 1
-    if isinstance(model.target, NumberTarget):
-        n_outputs = len(model.target.scale.mean)
-    else:
-        labels = tuple(model.classes_.tolist())
-
+    kind, training, preprocessor = model.estimator, model.training, estimator.preprocessor_
+    numeric = isinstance(model.target, NumberTarget)
+    labels = () if numeric else tuple(model.classes_.tolist())
+    n_outputs = len(model.target.scale.mean) if isinstance(model.target, NumberTarget) else 1
     table = target = None
     if X is not None:
         table = model.table.match(read_table(X, kind), kind)
+        if y is not None:
+            target = check_target(y, table.n_rows, kind, multi_output=numeric, y_numeric=numeric)
     elif y is not None:
         raise ValueError("X and y must be given together, got y alone. Pass X as well.")
-    if table is not None and y is not None:
-        numeric = task == "regression"
-        target = check_target(y, table.n_rows, kind, multi_output=numeric, y_numeric=numeric)
     target_names = _name_targets(y, n_outputs)
 
-    training = model.training
     importances = None
     if training.importances is not None and np.isfinite(training.importances).all():
         importances = pd.DataFrame(
             {"value": training.importances, "deviation": training.importances_std}
         )
-    if flagship:
+    if model.selection is None:
         score_name = "AUC" if labels else "R²"
         board = estimator.leaderboard_
         scored = board.dropna(subset=["iteration", "score"])
@@ -345,18 +309,13 @@ def gather_facts(estimator: Any, X: Any, y: Any) -> Facts:
         numbers = _gather_numbers(estimator, target_names)
 
     if target is not None:
-        findings = find_in_table(table, target, task=task, preprocessor=preprocessor)
+        found = findings.find_in_table(table, target, task=model.task, preprocessor=preprocessor)
     else:
-        findings = _find_in_summary(training.table, labels) + find_ignored(preprocessor)
+        found = _find_in_summary(training.table, labels) + findings.find_ignored(preprocessor)
     return Facts(
-        kind=kind,
+        model=model,
         parameters=repr(estimator),
-        task=task,
-        flagship=flagship,
-        seconds=training.seconds,
-        summary=training.table,
         columns=preprocessor.describe().rename_axis("column").reset_index(),
-        used=tuple(preprocessor.plan_.used),
         target_names=target_names,
         labels=labels,
         score_name=score_name,
@@ -367,7 +326,7 @@ def gather_facts(estimator: Any, X: Any, y: Any) -> Facts:
         classes=classes,
         target=target,
         n_given=None if table is None else table.n_rows,
-        findings=tuple(sort_findings([*findings, *find_in_fit(board, numbers, classes)])),
+        found=findings.sort_findings(found + find_in_fit(board, numbers, classes)),
     )
 
 
@@ -418,45 +377,45 @@ def _read_nets(estimator: Any) -> tuple[pd.DataFrame, pd.DataFrame]:
     return board, pd.concat(parts, ignore_index=True)
 
 
-def _find_in_summary(summary: Summary | None, labels: tuple[Any, ...]) -> list[Finding]:
+def _find_in_summary(summary: Summary | None, labels: tuple[Any, ...]) -> list[findings.Finding]:
     """Findings about a table that is no longer there, from its summary."""
     if summary is None:
         return []
-    found = find_few_rows(summary["rows"])
-    found += find_gaps({entry["name"]: entry["missing"] for entry in summary["columns"]})
+    found = findings.find_few_rows(summary["rows"])
+    found += findings.find_gaps({entry["name"]: entry["missing"] for entry in summary["columns"]})
     if "counts" in summary.get("target", {}):
-        found += find_class_sizes(labels, np.asarray(summary["target"]["counts"]))
+        found += findings.find_class_sizes(labels, np.asarray(summary["target"]["counts"]))
     return found
 
 
 def find_in_fit(
     board: pd.DataFrame, numbers: tuple[Numbers, ...], classes: Classes | None
-) -> list[Finding]:
+) -> list[findings.Finding]:
     """Findings about the fit itself: lost or shortened members, and predictions without skill."""
     found = []
     for outcome, text in OUTCOMES.items() if "outcome" in board else ():
         names = board.loc[board["outcome"] == outcome, "configuration"].unique()
         if len(names):
             text = f"{len(names)} configuration(s) of the pool ({'; '.join(names)}) {text}."
-            found.append(Finding(outcome, "warning", (), text))
+            found.append(findings.Finding(outcome, "warning", (), text))
     if "n_recoveries" in board and board["n_recoveries"].sum():
         text = (
             f"The ridge penalty was raised {int(board['n_recoveries'].sum())} time(s) because a "
             "Gram matrix was not positive definite. A larger penalty at the start avoids this."
         )
-        found.append(Finding("recoveries", "note", (), text))
+        found.append(findings.Finding("recoveries", "note", (), text))
     for one in numbers:
         if not one.r2 > 0:
             which = f" of {one.name}" if one.name else ""
             r2 = format_number(one.r2, 2)
             text = f"Out-of-fold predictions{which} are no better than the mean (R² {r2})."
-            found.append(Finding("no signal", "warning", (), text))
+            found.append(findings.Finding("no signal", "warning", (), text))
     if classes is not None and classes.log_loss >= classes.base_log_loss:
         text = (
             "Out-of-fold probabilities are no better than the shares of the classes (log-loss "
             f"{classes.log_loss:.3f} against {classes.base_log_loss:.3f})."
         )
-        found.append(Finding("no signal", "warning", (), text))
+        found.append(findings.Finding("no signal", "warning", (), text))
     return found
 
 
@@ -465,15 +424,13 @@ def find_in_fit(
 
 def list_facts(facts: Facts) -> list[Fact]:
     """The most important numbers, for the top of the page."""
-    found = []
-    if facts.n_rows is not None:
-        found.append(Fact("Rows", f"{facts.n_rows:,}"))
-    found += [Fact("Columns", f"{len(facts.columns):,}", f"{len(facts.used):,} used")]
-    found += _list_scores(facts)
-    if facts.seconds is not None:
-        found.append(Fact("Fit", format_duration(facts.seconds)))
-    n_warnings = sum(finding.severity == "warning" for finding in facts.findings)
-    n_notes = len(facts.findings) - n_warnings
+    seconds, n_used = facts.model.training.seconds, len(facts.model.table.used)
+    found = [] if facts.n_rows is None else [Fact("Rows", f"{facts.n_rows:,}")]
+    found += [Fact("Columns", f"{len(facts.columns):,}", f"{n_used:,} used"), *_list_scores(facts)]
+    if seconds is not None:
+        found.append(Fact("Fit", format_duration(seconds)))
+    n_warnings = sum(finding.severity == "warning" for finding in facts.found)
+    n_notes = len(facts.found) - n_warnings
     found.append(Fact("Warnings", str(n_warnings), f"and {count(n_notes, 'note')}"))
     return found
 
@@ -519,14 +476,13 @@ def build_sections(facts: Facts) -> list[Panel]:
 
 
 def build_data(facts: Facts) -> Panel:
-    draw = _draw_class_sizes if facts.task == "classification" else _draw_targets
-    figures = draw(facts)
-    tables = () if figures or facts.task == "classification" else tabulate_targets(facts)
+    figures = _draw_class_sizes(facts) if facts.labels else _draw_targets(facts)
+    tables = () if figures or facts.labels else tabulate_targets(facts)
     return Panel("data", "Data", tables=tables, figures=tuple(figures))
 
 
 def _draw_class_sizes(facts: Facts) -> list[Figure]:
-    if facts.summary is None or "target" not in facts.summary:
+    if "target" not in facts.summary:
         return []
     counts = np.asarray(facts.summary["target"]["counts"])
     order = np.argsort(-counts, kind="stable")[:MOST_BARS]
@@ -534,13 +490,10 @@ def _draw_class_sizes(facts: Facts) -> list[Figure]:
     if len(counts) > len(order):
         caption = f"The {len(order)} most frequent of {len(counts):,} classes. {caption}"
     names = [shorten(facts.labels[i], LABEL) for i in order]
-    title = _title("Classes", facts.target_names[0])
+    about = ("target", _title("Classes", facts.target_names[0]), caption)
     height = plots.bars_height(len(order))
-    return [
-        plots.draw_figure(
-            "target", title, caption, plots.plot_class_sizes, counts[order], names, height=height
-        )
-    ]
+    drawn = (plots.plot_class_sizes, counts[order], names)
+    return [plots.draw_figure(*about, *drawn, height=height)]
 
 
 def _draw_targets(facts: Facts) -> list[Figure]:
@@ -550,35 +503,27 @@ def _draw_targets(facts: Facts) -> list[Figure]:
     else:
         outputs = [one.target for one in facts.numbers]
     figures = []
-    for i, (name, values) in enumerate(
-        zip(facts.target_names, outputs[:MOST_OUTPUTS], strict=False)
-    ):
+    for i, values in enumerate(outputs[:MOST_OUTPUTS]):
+        name = facts.target_names[i]
         caption = (
             f"Median {np.median(values):.4g}, mean {np.mean(values):.4g}, standard deviation "
             f"{np.std(values):.4g}."
         )
-        label = shorten(name or "target", LABEL)
-        title = _title("Target", name)
-        figures.append(
-            plots.draw_figure(
-                f"target-{i}", title, caption, plots.plot_histogram, values, label, height=3.2
-            )
-        )
+        about = (f"target-{i}", _title("Target", name), caption)
+        drawn = (plots.plot_histogram, values, shorten(name or "target", LABEL))
+        figures.append(plots.draw_figure(*about, *drawn, height=3.2))
     return figures
 
 
 def tabulate_targets(facts: Facts) -> tuple[Table, ...]:
     """Quantiles of the targets, for a model without its training rows."""
-    if facts.summary is None or "target" not in facts.summary:
+    if "target" not in facts.summary:
         return ()
     labels = ["Minimum", "Lower quartile", "Median", "Upper quartile", "Maximum"]
     outputs = facts.summary["target"]["outputs"]
-    rows = [
-        [name or "target", *_find_quantiles(about)]
-        for name, about in zip(facts.target_names, outputs, strict=True)
-    ]
+    frame = pd.DataFrame([_find_quantiles(about) for about in outputs], columns=labels)
+    frame.insert(0, "target", [name or "target" for name in facts.target_names])
     columns = [number_column(label, label, write=format_value) for label in labels]
-    frame = pd.DataFrame(rows, columns=["target", *labels])
     title = "The target in the training rows"
     return (Table("target", title, frame, (name_column("target", "Target"), *columns)),)
 
@@ -606,9 +551,8 @@ def build_preprocessing(facts: Facts) -> Panel:
 
 def _describe_values(facts: Facts) -> list[str]:
     """A few words on the values of each column, from the summary of the training rows."""
-    entries = [] if facts.summary is None else facts.summary["columns"]
     texts = {}
-    for entry in entries:
+    for entry in facts.summary.get("columns", []):
         if entry["kind"] == "levels":
             pairs = list(zip(entry["levels"], entry["shares"], strict=True))
             common = [f"{shorten(level, 24)} {format_share(share)}" for level, share in pairs[:3]]
@@ -629,12 +573,11 @@ def _find_quantiles(about: Summary) -> list[float]:
 
 def build_leaderboard(facts: Facts) -> Panel:
     if facts.flagship:
+        four_digits = partial(format_number, digits=4)
         columns = [
             text_column("configuration", "Configuration"),
             number_column("iteration", "Iteration", "End of the cycle.", format_count),
-            number_column(
-                "score", f"Out-of-fold {facts.score_name}", write=lambda v: format_number(v, 4)
-            ),
+            number_column("score", f"Out-of-fold {facts.score_name}", write=four_digits),
             number_column("weight", "Weight", "Share in the prediction."),
             number_column("n_nets", "Nets", "Number of nets trained.", format_count),
             number_column("n_rounds", "Rounds", "Rounds of cross-fitting.", format_count),
@@ -687,27 +630,24 @@ def build_learning(facts: Facts) -> Panel:
 
 def build_outcome(facts: Facts) -> list[Panel]:
     """Out-of-fold quality: probabilities of classes, or predictions and their intervals."""
-    if facts.task == "classification":
-        return [
-            Panel("classes", "Classes") if facts.classes is None else build_classes(facts.classes)
-        ]
+    if facts.classes is not None:
+        return [build_classes(facts.classes)]
+    if facts.labels:
+        return [Panel("classes", "Classes")]
     if not facts.numbers:
         return [Panel("predictions", "Predictions"), Panel("intervals", "Intervals")]
     return [build_predictions(facts.numbers), build_intervals(facts.numbers)]
 
 
 def build_predictions(numbers: tuple[Numbers, ...]) -> Panel:
-    figures = [
-        figure
-        for place, one in enumerate(numbers[:MOST_OUTPUTS])
-        for figure in _draw_predictions(one, place)
-    ]
+    shown = enumerate(numbers[:MOST_OUTPUTS])
+    figures = [figure for place, one in shown for figure in _draw_predictions(one, place)]
     tables: tuple[Table, ...] = ()
     if len(numbers) > 1:
-        frame = pd.DataFrame(
-            [[one.name, one.r2, one.rmse, one.mae, one.deviation] for one in numbers],
-            columns=["target", "r2", "rmse", "mae", "deviation"],
-        )
+        scores = ["r2", "rmse", "mae", "deviation"]
+        frame = pd.DataFrame([[getattr(one, score) for score in scores] for one in numbers])
+        frame.columns = pd.Index(scores)
+        frame.insert(0, "target", [one.name for one in numbers])
         columns = (
             name_column("target", "Target"),
             number_column("r2", "R²"),
@@ -732,18 +672,12 @@ def _draw_predictions(one: Numbers, place: int) -> list[Figure]:
     errors = "Errors should scatter around 0 along the whole range."
     if plots.has_band(len(one.target)):
         errors += " The band contains the middle half of the errors."
+    against = (f"predictions-{place}", _title("Predicted against actual", one.name), exact)
+    by_size = (f"residuals-{place}", _title("Errors", one.name), errors)
+    drawn = (*rows, *bounds) if finite else rows
     return [
-        plots.draw_figure(
-            f"predictions-{place}",
-            _title("Predicted against actual", one.name),
-            exact,
-            plots.plot_predictions,
-            *rows,
-            *(bounds if finite else ()),
-        ),
-        plots.draw_figure(
-            f"residuals-{place}", _title("Errors", one.name), errors, plots.plot_residuals, *rows
-        ),
+        plots.draw_figure(*against, plots.plot_predictions, *drawn),
+        plots.draw_figure(*by_size, plots.plot_residuals, *rows),
     ]
 
 
@@ -773,16 +707,10 @@ def build_classes(classes: Classes) -> Panel:
         "Of the rows with a predicted probability of 0.7, seven in ten should be of the class. "
         "Bars at the bottom: how often a probability is predicted."
     )
-    reliability = plots.draw_figure(
-        "reliability",
-        "Reliability of the probabilities",
-        caption,
-        plots.plot_reliability,
-        classes.probabilities,
-        classes.codes,
-        [shorten(name, LABEL) for name in classes.names],
-        classes.weights,
-    )
+    about = ("reliability", "Reliability of the probabilities", caption)
+    names = [shorten(name, LABEL) for name in classes.names]
+    rows = (classes.probabilities, classes.codes, names, classes.weights)
+    reliability = plots.draw_figure(*about, plots.plot_reliability, *rows)
     figures = (reliability, *_draw_roc(classes))
     return Panel("classes", "Classes", tables=tables, figures=figures)
 
@@ -812,25 +740,18 @@ def tabulate_confusion(classes: Classes) -> Table:
     keys = [f"predicted{place}" for place in range(n_classes)]
     frame = pd.DataFrame(counts, columns=keys)
     frame.insert(0, "true", list(classes.names))
-    marks = {
-        (row, key): Mark(
-            f"{'right' if row == place else 'wrong'} s{int(np.ceil(5 * shares[row, place]))}",
-            f"{format_share(shares[row, place])} of {clean(classes.names[row])}",
-        )
-        for row in range(n_classes)
-        for place, key in enumerate(keys)
-    }
-    columns = [
-        name_column("true", "True class"),
-        *(
-            number_column(key, shorten(name, 24), write=format_count, group="Predicted class")
-            for key, name in zip(keys, classes.names, strict=True)
-        ),
-    ]
+    marks = {}
+    for (row, place), share in np.ndenumerate(shares):
+        style = f"{'right' if row == place else 'wrong'} s{int(np.ceil(5 * share))}"
+        title = f"{format_share(share)} of {clean(classes.names[row])}"
+        marks[row, keys[place]] = Mark(style, title)
+    columns = [name_column("true", "True class")]
+    for key, name in zip(keys, classes.names, strict=True):
+        label = shorten(name, 24)
+        columns.append(number_column(key, label, write=format_count, group="Predicted class"))
     caption = "True class (rows) and predicted class (columns)."
-    return Table(
-        "confusion", "Confusion matrix", frame, tuple(columns), caption, "confusion", marks
-    )
+    about = ("confusion", "Confusion matrix", frame, tuple(columns), caption)
+    return Table(*about, classes="confusion", marks=marks)
 
 
 def tabulate_pairs(classes: Classes) -> Table:
@@ -864,30 +785,12 @@ def build_importances(facts: Facts) -> Panel:
     )
     if len(names) > n_shown:
         caption += f" The {n_shown} largest of {len(names):,} are drawn."
-    figure = plots.draw_figure(
-        "importances",
-        "Importance of the columns",
-        caption,
-        plots.plot_importances,
-        facts.importances["value"].to_numpy(),
-        facts.importances["deviation"].to_numpy(),
-        names,
-        top=MOST_BARS,
-        height=plots.bars_height(n_shown),
-    )
+    about = ("importances", "Importance of the columns", caption)
+    bars = (facts.importances["value"].to_numpy(), facts.importances["deviation"].to_numpy())
+    draw, height = partial(plots.plot_importances, top=MOST_BARS), plots.bars_height(n_shown)
+    figure = plots.draw_figure(*about, draw, *bars, names, height=height)
     return Panel("importances", "Importances", figures=(figure,))
 
 
 def _title(text: str, name: str) -> str:
     return f"{text}: {clean(name)}" if name else text
-
-
-def list_versions() -> str:
-    """Versions of muddle, Python and the packages that wrote the page."""
-    found = [f"muddle {__version__}", f"Python {platform.python_version()}"]
-    for package in PACKAGES:
-        try:
-            found.append(f"{package} {version(package)}")
-        except PackageNotFoundError:  # a package without metadata, e.g. on a path
-            continue
-    return ", ".join(found)

@@ -8,6 +8,7 @@ import math
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -137,6 +138,7 @@ def shorten(value: Any, most: int = LONGEST_NAME) -> str:
 # Tables, figures and sections
 
 Record = Mapping[str, Any]
+Write = Callable[[Any], str]
 # "method" puts the symbol of a family in front of a name, "interval" draws a bar behind a rank.
 Role = Literal["text", "number", "method", "family", "interval"]
 
@@ -218,8 +220,7 @@ class Table:
         import pandas as pd
 
         labels = [f"{c.group}: {c.label}" if c.group else c.label for c in self.columns]
-        records = self.frame.to_dict("records")
-        texts = [[column.show(record) for column in self.columns] for record in records]
+        texts = [[cell.text for cell in row] for row in self.rows()]
         return pd.DataFrame(texts, columns=labels)
 
     def _cell(self, row: int, record: Record, column: Column) -> Cell:
@@ -277,20 +278,14 @@ class Section:
     panels: tuple[Panel, ...] = ()
 
 
-def text_column(key: str, label: str, meaning: str = "", **more: Any) -> Column:
+def text_column(key: str, label: str, meaning: str = "", write: Write = str, **more: Any) -> Column:
     def show(record: Record) -> str:
-        return "" if is_missing(record[key]) else str(record[key])
+        return "" if is_missing(record[key]) else write(record[key])
 
     return Column(key, label, show, **{"role": "text", "meaning": meaning, **more})
 
 
-def name_column(key: str, label: str, **more: Any) -> Column:
-    """A column of texts from the user's table, cleaned and shortened."""
-
-    def show(record: Record) -> str:
-        return "" if is_missing(record[key]) else shorten(record[key])
-
-    return Column(key, label, show, **{"role": "text", **more})
+name_column = partial(text_column, write=shorten)  # texts from the user's table
 
 
 def number_column(
@@ -330,11 +325,9 @@ def render_page(
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    page = environment.get_template(template.name).render(
-        style=_join_files([HERE / "style.css", *styles]), script=_join_files(scripts), **content
+    style, script = (
+        "\n".join(path.read_text(encoding="utf-8").rstrip("\n") for path in paths)
+        for paths in ([HERE / "style.css", *styles], scripts)
     )
-    return page.lstrip()
-
-
-def _join_files(paths: Sequence[Path]) -> str:
-    return "\n".join(path.read_text(encoding="utf-8").rstrip("\n") for path in paths)
+    filled = environment.get_template(template.name).render(style=style, script=script, **content)
+    return filled.lstrip()

@@ -20,15 +20,7 @@ from numpy.typing import NDArray
 
 from muddle.errors import MissingPackageError
 from muddle.page.html import Figure
-from muddle.scores import (
-    N_BINS,
-    Codes,
-    Floats,
-    assign_bins,
-    check_classified,
-    expected_calibration_error,
-)
-from muddle_runtime.parameters import check_int, suggest
+from muddle.scores import N_BINS, Codes, Floats, assign_bins, expected_calibration_error
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,7 +38,6 @@ LINE_COLORS = (BLUE, VERMILLION, GREEN, ORANGE, PINK, SKY, GREY)
 LINE_STYLES = ("-", "--", "-.", ":")
 LONG_LEGEND = 8  # with more entries a legend is small and has two columns
 
-HISTORY_COLUMNS = ("configuration", "iteration", "score", "kept")
 MOST_POINTS = 500  # rows drawn in a scatter plot
 COVERAGE_OF_BARS = 0.90  # of the intervals in reliability diagrams
 N_STRIPES = 20  # bars of the histogram in a reliability diagram
@@ -66,7 +57,6 @@ def plot_learning_curves(
 
     history: configuration, iteration, score (may end with gaps), kept (True or False).
     """
-    _check_history(history)
     ax = _choose_axes(ax)
     lines, names = [], []
     # By first appearance: the legend keeps the caller's order.
@@ -93,10 +83,10 @@ def plot_learning_curves(
 
 
 def plot_reliability(
-    probabilities: Any,
-    codes: Any,
+    probabilities: Floats,
+    codes: Codes,
     classes: Sequence[Any],
-    weights: Any = None,
+    weights: Floats | None = None,
     *,
     n_bins: int = N_BINS,
     ax: "Axes | None" = None,
@@ -109,19 +99,17 @@ def plot_reliability(
     the bottom shows how often a probability is predicted, its highest bar without a scale. The
     calibration error in the title is `expected_calibration_error` of the same arguments.
     """
-    table, known, w = check_classified(probabilities, codes, weights)
-    check_int("n_bins", n_bins, minimum=1)
-    names = _check_names("classes", classes, table.shape[1], "column of the probabilities")
-    error = expected_calibration_error(table, known, w, n_bins)
-    stated, event, mass = table[:, 1], known == 1, w
+    error = expected_calibration_error(probabilities, codes, weights, n_bins)
+    stated, event = probabilities[:, 1], codes == 1
+    mass = np.ones(len(codes)) if weights is None else np.asarray(weights, dtype=np.float64)
     title = f"Reliability: expected calibration error {error:.3f}"
-    xlabel = f"predicted probability of {names[1]}"
-    ylabel = f"share of rows that are {names[1]}"
-    if len(names) > 2:
-        stated, event = table.ravel(), np.eye(len(names), dtype=bool)[known].ravel()
-        mass = np.repeat(w, len(names))
+    xlabel = f"predicted probability of {classes[1]}"
+    ylabel = f"share of rows that are {classes[1]}"
+    if len(classes) > 2:
+        stated, event = probabilities.ravel(), np.eye(len(classes), dtype=bool)[codes].ravel()
+        mass = np.repeat(mass, len(classes))
         title = (
-            f"Reliability of {len(names)} classes: expected calibration error\n"
+            f"Reliability of {len(classes)} classes: expected calibration error\n"
             f"of the most probable class {error:.3f}"
         )
         xlabel = "predicted probability, every class against the rest"
@@ -186,10 +174,10 @@ def plot_roc(
 
 
 def plot_predictions(
-    target: Any,
-    predicted: Any,
-    lower: Any = None,
-    upper: Any = None,
+    target: Floats,
+    predicted: Floats,
+    lower: Floats | None = None,
+    upper: Floats | None = None,
     *,
     ax: "Axes | None" = None,
 ) -> "Axes":
@@ -198,38 +186,22 @@ def plot_predictions(
     With more than 500 rows, 500 of them are drawn (always the same); the share of covered rows
     counts all.
     """
-    y = _check_vector("target", target)
-    points = _check_vector("predicted", predicted, len(y))
-    if (lower is None) != (upper is None):
-        given, lacking = ("upper", "lower") if lower is None else ("lower", "upper")
-        raise ValueError(
-            f"lower and upper must be passed together, got {given} alone. Pass {lacking} as well, "
-            "or neither."
-        )
-    shown = _choose_rows(len(y))
+    shown = _choose_rows(len(target))
     details = []
-    if lower is not None:
-        low = _check_vector("lower", lower, len(y))
-        high = _check_vector("upper", upper, len(y))
-        if (low > high).any():
-            row = int(np.argmax(low > high))
-            raise ValueError(
-                f"lower must not be above upper, got {low[row]:g} and {high[row]:g} in row {row}. "
-                "Swap the two arguments."
-            )
-        covered = np.mean((low <= y) & (y <= high))
+    if lower is not None and upper is not None:
+        _check_finite("the bounds of the intervals", lower, upper)
+        covered = np.mean((lower <= target) & (target <= upper))
         details.append(f"{100 * covered:.1f} % of rows within their interval")
-    if len(shown) < len(y):
-        details.append(f"{len(shown)} of {len(y)} rows drawn")
+    if len(shown) < len(target):
+        details.append(f"{len(shown)} of {len(target)} rows drawn")
 
     ax = _choose_axes(ax)
-    if lower is not None:
-        ax.vlines(
-            y[shown], low[shown], high[shown], colors=SKY, alpha=0.5, linewidths=0.8, zorder=1
-        )
-    both = [min(y.min(), points.min()), max(y.max(), points.max())]
+    x, y = target[shown], predicted[shown]
+    if lower is not None and upper is not None:
+        ax.vlines(x, lower[shown], upper[shown], colors=SKY, alpha=0.5, linewidths=0.8, zorder=1)
+    both = [min(target.min(), predicted.min()), max(target.max(), predicted.max())]
     ax.plot(both, both, "--", color="black", linewidth=1, zorder=2)
-    ax.scatter(y[shown], points[shown], s=14, color=BLUE, edgecolors="white", lw=0.4, zorder=3)
+    ax.scatter(x, y, s=14, color=BLUE, edgecolors="white", lw=0.4, zorder=3)
     lines = ["Predicted against actual", *([", ".join(details)] if details else [])]
     _label(ax, "\n".join(lines), "actual", "predicted")
     return ax
@@ -276,8 +248,8 @@ def plot_class_sizes(
 
 
 def plot_importances(
-    importances: Any,
-    spread: Any,
+    importances: Floats,
+    spread: Floats | None,
     names: Sequence[Any],
     *,
     top: int = 20,
@@ -287,25 +259,19 @@ def plot_importances(
 
     importances (features,); spread (features,) or None, drawn as an error bar to both sides.
     """
-    values = _check_vector("importances", importances)
-    labels = _check_names("names", names, len(values), "importance")
-    check_int("top", top, minimum=1)
-    errors = None if spread is None else _check_vector("spread", spread, len(values))
-    if errors is not None and errors.min() < 0:
-        raise ValueError(
-            f"spread must not be negative, got {errors.min():g} for {labels[errors.argmin()]}."
-        )
-    order = np.argsort(-values, kind="stable")[:top]
+    _check_finite("importances", importances)
+    order = np.argsort(-importances, kind="stable")[:top]
     ax = _choose_axes(ax, height=max(2.4, 1.2 + 0.28 * len(order)))
     _draw_bars(
         ax,
-        values[order],
-        [labels[place] for place in order],
-        xerr=None if errors is None else errors[order],
+        importances[order],
+        [str(names[place]) for place in order],
+        xerr=None if spread is None else spread[order],
         error_kw={"ecolor": "black", "capsize": 2, "elinewidth": 1},
     )
     ax.axvline(0, color="black", linewidth=0.8)
-    shown = f", {len(order)} of {len(values)} features" if len(order) < len(values) else ""
+    n_columns = len(importances)
+    shown = f", {len(order)} of {n_columns} features" if len(order) < n_columns else ""
     _label(ax, f"Importance{shown}", "importance", "")
     return ax
 
@@ -443,45 +409,8 @@ def _label(ax: "Axes", title: str, xlabel: str, ylabel: str) -> None:
     ax.set_ylabel(ylabel, parse_math=False)
 
 
-def _check_history(history: Any) -> None:
-    columns = ", ".join(HISTORY_COLUMNS)
-    if not isinstance(history, pd.DataFrame):
-        raise TypeError(
-            f"history must be a DataFrame with the columns {columns}, got {type(history).__name__}."
-        )
-    missing = [name for name in HISTORY_COLUMNS if name not in history]
-    if missing:
-        others = [str(name) for name in history if name not in HISTORY_COLUMNS]
-        raise ValueError(
-            f"history must have the columns {columns}, but lacks {', '.join(missing)}."
-            f"{suggest(missing[0], others)}"
-        )
-    if history.empty:
-        raise ValueError("history must have at least one row, got none. Fit a model first.")
-    wrong = history["kept"][~history["kept"].isin([True, False])]
-    if len(wrong):
-        raise ValueError(
-            f"kept must be True or False in every row of history, got {wrong.iloc[0]}."
-        )
-
-
-def _check_vector(name: str, values: Any, n_rows: int | None = None) -> Floats:
-    """Finite numbers of the shape (n_rows,), or of any length above 0."""
-    vector = np.asarray(values, dtype=np.float64)
-    if vector.ndim != 1 or len(vector) == 0 or (n_rows is not None and len(vector) != n_rows):
-        wanted = "(n,) with n of at least 1" if n_rows is None else f"({n_rows},)"
-        hint = " Pass one output at a time." if vector.ndim == 2 else ""
-        raise ValueError(f"{name} must have the shape {wanted}, got {vector.shape}.{hint}")
-    n_wrong = int((~np.isfinite(vector)).sum())
+def _check_finite(name: str, *arrays: Floats) -> None:
+    """Raise before drawing what a fit could not compute, for lack of time or of rows."""
+    n_wrong = sum(int(np.count_nonzero(~np.isfinite(values))) for values in arrays)
     if n_wrong:
-        raise ValueError(
-            f"{name} must hold finite numbers, got {n_wrong} of {len(vector)} that are NaN or inf."
-        )
-    return vector
-
-
-def _check_names(name: str, values: Sequence[Any], n_needed: int, each: str) -> list[str]:
-    found = [str(value) for value in values]
-    if len(found) != n_needed:
-        raise ValueError(f"{name} must be {n_needed}, one per {each}, got {len(found)}.")
-    return found
+        raise ValueError(f"{name} must be finite, got {n_wrong} values that are NaN or inf.")

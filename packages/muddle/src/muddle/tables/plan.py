@@ -7,8 +7,8 @@ Shapes: N rows, P columns of numbers, T columns of the target.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -49,6 +49,9 @@ from muddle_runtime.tables import (
     warn,
 )
 
+if TYPE_CHECKING:
+    from muddle.tables.preprocessor import TablePreprocessor
+
 Scaling = Literal["standard", "robust+clip", "none"]
 AboveLimit = Literal["target", "drop"]
 FewValues = Literal["number", "levels", "both"]
@@ -68,36 +71,19 @@ MAX_MARKERS = 3
 IDENTIFIER = "an identifier (every value is different)"
 
 
-@dataclass(frozen=True, kw_only=True)
-class TableOptions:
-    """The parameters of TablePreprocessor, checked. Its docstring explains them."""
-
-    scaling: Scaling
-    max_levels: int
-    min_level_rows: int
-    above_limit: AboveLimit
-    few_values: FewValues
-    flags: Flags
-    missing_indicator: bool
-    missing_level: MissingLevel
-    missing_values: frozenset[str]
-    categorical: frozenset[str]
-    drop: frozenset[str]
-    target_type: TargetType
-    random_state: int
-
-
 def fit_plan(
-    table: Table, y: Any, weights: FloatArray | None, options: TableOptions
+    table: Table, y: Any, weights: FloatArray | None, options: "TablePreprocessor"
 ) -> tuple[TablePlan, FloatArray]:
     """Decide about the columns and fit them. Also returns the matrix of the training rows, in which
-    the means of the target come from other rows than the row itself."""
+    the means of the target come from other rows than the row itself.
+
+    `categorical` and `drop` of the options must be names of columns.
+    """
+    gap_texts = frozenset(options.missing_values)
     names = [name for name in table.names if name not in options.drop]
     if table.numbers is not None:  # the error then names every bad column, not only the first
         check_range(table.select(names), names)
-    columns = {
-        name: read_column(name, table.values(name), options.missing_values) for name in names
-    }
+    columns = {name: read_column(name, table.values(name), gap_texts) for name in names}
     decisions = tuple(decide(column, options) for column in columns.values())
     numbers = tuple(
         NumberSource(d.name, d.number, d.n_missing > 0) for d in decisions if d.number is not None
@@ -116,7 +102,7 @@ def fit_plan(
             one_hot.append(source)
             codes.append(found)
             continue
-        labels, suffixes = _require_target(y, options)
+        labels, suffixes = target_columns(y, options)
         per_level, own = fit_target_means(found, len(source.levels), labels, options.random_state)
         means.append(replace(source, means=per_level, suffixes=suffixes))
         crossed.append(own)
@@ -131,7 +117,7 @@ def fit_plan(
     plan = TablePlan(
         names=table.names,
         named=table.named,
-        missing_values=options.missing_values,
+        missing_values=gap_texts,
         numbers=numbers,
         means=tuple(means),
         one_hot=tuple(one_hot),
@@ -154,10 +140,10 @@ def fit_plan(
     return plan, matrix
 
 
-# --- decisions -----------------------------------------------------------------------------------
+# Decisions
 
 
-def decide(column: Column, options: TableOptions) -> Decision:
+def decide(column: Column, options: "TablePreprocessor") -> Decision:
     """Choose between numbers, levels, both and nothing."""
     missing = is_missing(column)
     form = "levels" if column.name in options.categorical else guess_form(column)
@@ -179,17 +165,17 @@ def decide(column: Column, options: TableOptions) -> Decision:
     if number == "number" and options.few_values != "number":
         values = as_numbers(column)
         if 2 <= len(pd.unique(values[~np.isnan(values)])) <= options.max_levels:
-            levels = _find_levels(column, options)
+            levels = find_levels(column, options)
             both = options.few_values == "both" and len(levels) > 2
             if len(levels) > 1:
                 return replace(undecided, number=number if both else None, levels=levels)
     return replace(undecided, number=number)
 
 
-def _decide_levels(column: Column, undecided: Decision, options: TableOptions) -> Decision:
+def _decide_levels(column: Column, undecided: Decision, options: "TablePreprocessor") -> Decision:
     codes, keys = as_levels(column)
     rows = np.bincount(codes[codes >= 0], minlength=len(keys))
-    levels = _find_levels(column, options)
+    levels = find_levels(column, options)
     n_rare = rows[rows < options.min_level_rows].sum()
     few = len(levels.known) <= options.max_levels and n_rare <= (1 - MOSTLY) * rows.sum()
     if few or len(keys) <= options.max_levels:
@@ -206,7 +192,7 @@ def _decide_levels(column: Column, undecided: Decision, options: TableOptions) -
         hint = _hint_at_numbers(keys, rows)
         if len(keys) == rows.sum() and not hint:
             return replace(undecided, ignored=IDENTIFIER)
-    levels = find_levels(column, min_rows=1, missing_as_mode=options.missing_level == "mode")
+    levels = find_levels(column, replace(options, min_level_rows=1))
     return replace(undecided, levels=levels, use="means", hint=hint)
 
 
@@ -237,7 +223,7 @@ def _hint_at_numbers(keys: tuple[str, ...], rows: NDArray[np.intp]) -> str:
     is_number = np.array([NUMBER.fullmatch(key.strip()) is not None for key in keys])
     if rows[is_number].sum() < MOSTLY * rows.sum():
         return ""
-    words = [key for key, number in zip(keys, is_number, strict=True) if not number]
+    words = [keys[place] for place in np.flatnonzero(~is_number)]
     found = f"{rows[is_number].sum()} of its {rows.sum()} values are numbers, but not "
     if len(words) > MAX_MARKERS:
         return f"{found}e.g. {words[0]!r}; turn it into numbers first if it should be one"
@@ -253,37 +239,33 @@ def _warn_about(decisions: Sequence[Decision]) -> None:
             by_reason.setdefault(decision.ignored, []).append(decision.name)
     clauses = []
     for reason, names in by_reason.items():
-        verb = "are" if len(names) > 1 else "is"
-        if reason == IDENTIFIER:
-            verb = "look like" if len(names) > 1 else "looks like"
+        one, several = ("looks like", "look like") if reason == IDENTIFIER else ("is", "are")
+        verb = several if len(names) > 1 else one
         clauses.append(f"{list_columns(names)} {verb} {reason}")
     if clauses:
-        one = sum(len(names) for names in by_reason.values()) == 1
-        warn(f"{'; '.join(clauses)}; ignoring {'it' if one else 'them'}.")
+        n_ignored = sum(map(len, by_reason.values()))
+        warn(f"{'; '.join(clauses)}; ignoring {'it' if n_ignored == 1 else 'them'}.")
     for decision in decisions:
         if decision.hint:
             warn(f"column {decision.name!r} is taken as text: {decision.hint}.")
 
 
-# --- levels --------------------------------------------------------------------------------------
+# Levels
 
 
-def _find_levels(column: Column, options: TableOptions) -> Levels:
-    return find_levels(column, options.min_level_rows, options.missing_level == "mode")
-
-
-def find_levels(column: Column, min_rows: int, missing_as_mode: bool) -> Levels:
-    """The levels of a column: those in at least `min_rows` rows, missing, and other."""
+def find_levels(column: Column, options: "TablePreprocessor") -> Levels:
+    """The levels of a column: those in at least `min_level_rows` rows, missing, and other."""
     codes, keys = as_levels(column)
     counts = np.bincount(codes[codes >= 0], minlength=len(keys))
-    known = sort_keys([key for key, count in zip(keys, counts, strict=True) if count >= min_rows])
-    rare = frozenset(key for key, count in zip(keys, counts, strict=True) if 0 < count < min_rows)
+    is_known = counts >= options.min_level_rows
+    known = sort_keys([keys[place] for place in np.flatnonzero(is_known)])
+    rare = frozenset(keys[place] for place in np.flatnonzero((counts > 0) & ~is_known))
     missing = UNSEEN
     if (codes < 0).any():
         missing = len(known)
-        most_frequent = keys[int(counts.argmax())] if len(keys) else None
-        if missing_as_mode and most_frequent in known:
-            missing = known.index(most_frequent)
+        if options.missing_level == "mode" and len(keys):
+            most_frequent = keys[int(counts.argmax())]
+            missing = known.index(most_frequent) if most_frequent in known else missing
     return Levels(tuple(known), rare, missing, column.kind == "boolean")
 
 
@@ -317,19 +299,15 @@ def _means_per_level(codes: Codes, n_levels: int, targets: FloatArray) -> FloatA
     return means
 
 
-def _require_target(y: Any, options: TableOptions) -> tuple[FloatArray, tuple[str, ...]]:
-    if y is None:
-        raise ValueError(
-            "y must be given if a column has more levels than "
-            f"max_levels={options.max_levels}: each level becomes the mean of y. Pass y to "
-            "fit, raise max_levels, or set above_limit='drop'."
-        )
-    return target_columns(y, options.target_type)
-
-
-def target_columns(y: Any, target_type: TargetType) -> tuple[FloatArray, tuple[str, ...]]:
+def target_columns(y: Any, options: "TablePreprocessor") -> tuple[FloatArray, tuple[str, ...]]:
     """(N, T), and a suffix per column: the target itself, or a 0/1 column per class (of two
     classes only the second)."""
+    if y is None:
+        raise ValueError(
+            f"y must be given if a column has more levels than max_levels={options.max_levels}: "
+            "each level becomes the mean of y. Pass y to fit, raise max_levels, or set "
+            "above_limit='drop'."
+        )
     values = np.asarray(y)
     if pd.isna(values).any():
         raise ValueError(
@@ -339,7 +317,8 @@ def target_columns(y: Any, target_type: TargetType) -> tuple[FloatArray, tuple[s
     if values.ndim == 2 and values.shape[1] > 1:
         return values.astype(np.float64), tuple(f"mean{i}" for i in range(values.shape[1]))
     values = column_or_1d(values)
-    if target_type == "continuous" or (target_type == "auto" and looks_continuous(values)):
+    kind = options.target_type
+    if kind == "continuous" or (kind == "auto" and looks_continuous(values)):
         return values.astype(np.float64)[:, None], ("mean",)
     classes, codes = np.unique(values, return_inverse=True)
     if len(classes) == 2:
@@ -356,7 +335,7 @@ def looks_continuous(y: Any) -> bool:
     return bool((values % 1 != 0).any()) or len(np.unique(values)) > MAX_CLASSES
 
 
-# --- numbers -------------------------------------------------------------------------------------
+# Numbers
 
 
 def fit_numbers(
@@ -364,7 +343,7 @@ def fit_numbers(
     names: Sequence[str],
     marks: Sequence[str | None],
     weights: FloatArray | None,
-    options: TableOptions,
+    options: "TablePreprocessor",
 ) -> NumberBlock:
     """Fit the fill, the scale and the flags of training rows, numbers (N, P) with NaN for gaps.
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import fields
+from dataclasses import dataclass, replace
 from typing import Any, Self, get_args
 
 import numpy as np
@@ -18,7 +18,6 @@ from muddle.tables.plan import (
     Flags,
     MissingLevel,
     Scaling,
-    TableOptions,
     TargetType,
     fit_plan,
 )
@@ -37,7 +36,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "few_values": "levels",
         "flags": "0/1",
         "missing_indicator": False,
-    },
+    }
 }
 CHOICES = {
     "scaling": Scaling,
@@ -49,6 +48,7 @@ CHOICES = {
 }
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class TablePreprocessor(TransformerMixin, BaseEstimator):
     """Turn any table into a matrix of floats without gaps, fitted on training rows only.
 
@@ -128,36 +128,19 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
     ['number, standard; gaps marked', '2 levels as 0/1', 'ignored: constant']
     """
 
-    def __init__(
-        self,
-        *,
-        scaling: Scaling = "standard",
-        max_levels: int = 12,
-        min_level_rows: int = 2,
-        above_limit: AboveLimit = "target",
-        few_values: FewValues = "number",
-        flags: Flags = "centred",
-        missing_indicator: bool = True,
-        missing_level: MissingLevel = "own",
-        missing_values: Iterable[str] = ("", "nan", "NaN"),
-        categorical: Iterable[Any] = (),
-        drop: Iterable[Any] = (),
-        target_type: TargetType = "auto",
-        random_state: int = 0,
-    ) -> None:
-        self.scaling = scaling
-        self.max_levels = max_levels
-        self.min_level_rows = min_level_rows
-        self.above_limit = above_limit
-        self.few_values = few_values
-        self.flags = flags
-        self.missing_indicator = missing_indicator
-        self.missing_level = missing_level
-        self.missing_values = missing_values
-        self.categorical = categorical
-        self.drop = drop
-        self.target_type = target_type
-        self.random_state = random_state
+    scaling: Scaling = "standard"
+    max_levels: int = 12
+    min_level_rows: int = 2
+    above_limit: AboveLimit = "target"
+    few_values: FewValues = "number"
+    flags: Flags = "centred"
+    missing_indicator: bool = True
+    missing_level: MissingLevel = "own"
+    missing_values: Iterable[str] = ("", "nan", "NaN")
+    categorical: Iterable[Any] = ()
+    drop: Iterable[Any] = ()
+    target_type: TargetType = "auto"
+    random_state: int = 0
 
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> Self:
@@ -194,21 +177,25 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         if y is not None:
             check_consistent_length(np.empty(table.n_rows), y)
         weights = check_weights(sample_weight, table.n_rows, min_rows=1)
-        if weights is None:
-            return self.fit_table(table, y, None)
+        if weights is None or (weights > 0).all():
+            return self.fit_table(table, y, weights)
         present = weights > 0
         kept_y = None if y is None else np.asarray(y)[present]
         fitted = self.fit_table(table.keep(present), kept_y, weights[present])
-        if present.all():
-            return fitted
         matrix = self.plan_.transform(table, type(self).__name__)
         matrix[present] = fitted
         return matrix
 
     def fit_table(self, table: Table, y: Any, weights: FloatArray | None) -> FloatArray:
-        """Learn from a table that is read already, without rows of weight 0, and return its
-        matrix."""
-        self.plan_, matrix = fit_plan(table, y, weights, self._check_options(table))
+        """The same for a table that is read already, without rows of weight 0."""
+        for name, choices in CHOICES.items():
+            check_choice(name, getattr(self, name), get_args(choices))
+        for name, minimum in (("max_levels", 2), ("min_level_rows", 1), ("random_state", 0)):
+            check_int(name, getattr(self, name), minimum=minimum)
+        categorical = resolve_names("categorical", self.categorical, table)
+        drop = resolve_names("drop", self.drop, table)
+        options = replace(self, categorical=categorical, drop=drop)
+        self.plan_, matrix = fit_plan(table, y, weights, options)
         return matrix
 
     def transform(self, X: Any) -> FloatArray:
@@ -217,9 +204,8 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         return self.plan_.transform(X, type(self).__name__, min_rows=0)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
-        """Names of the features: a number keeps the name of its column, `age=missing` marks its
-        gaps, `colour=red` is a level, `city=mean` the target per level, `day:month` a part of a
-        date."""
+        """Names of the features: a column of numbers keeps its name, `age=missing` marks its gaps,
+        `colour=red` is a level, `city=mean` the target per level, `day:month` a part of a date."""
         check_is_fitted(self)
         _check_feature_names_in(self, input_features)
         return np.array([name for _, name in self.plan_.features], dtype=object)
@@ -228,17 +214,13 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         """One row per column: what it holds, gaps in the training rows, and its treatment."""
         check_is_fitted(self)
         n_features = Counter(column for column, _ in self.plan_.features)
-        decisions = {decision.name: decision for decision in self.plan_.decisions}
-        rows = []
-        for name in self.plan_.names:
-            row = {"column": name, "holds": "", "missing": 0, "treatment": "left out, as asked"}
-            if name in decisions:
-                decision = decisions[name]
-                row["holds"] = decision.kind
-                row["missing"] = decision.n_missing
-                row["treatment"] = self._describe_treatment(decision)
-            rows.append({**row, "features": n_features[name]})
-        return pd.DataFrame(rows).set_index("column")
+        rows = {name: ["", 0, "left out, as asked", 0] for name in self.plan_.names}
+        for decision in self.plan_.decisions:
+            treatment, name = self._describe_treatment(decision), decision.name
+            rows[name] = [decision.kind, decision.n_missing, treatment, n_features[name]]
+        columns = ["holds", "missing", "treatment", "features"]
+        table = pd.DataFrame(list(rows.values()), columns=columns, index=list(rows))
+        return table.rename_axis("column")
 
     def _describe_treatment(self, decision: Decision) -> str:
         if decision.ignored:
@@ -253,17 +235,6 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
             use = "0/1" if decision.use == "one-hot" else "mean of the target"
             parts.append(f"{len(decision.levels)} levels as {use}")
         return " and ".join(parts)
-
-    def _check_options(self, table: Table) -> TableOptions:
-        for name, choices in CHOICES.items():
-            check_choice(name, getattr(self, name), get_args(choices))
-        for name, minimum in (("max_levels", 2), ("min_level_rows", 1), ("random_state", 0)):
-            check_int(name, getattr(self, name), minimum=minimum)
-        options = {field.name: getattr(self, field.name) for field in fields(TableOptions)}
-        options["missing_values"] = frozenset(self.missing_values)
-        options["categorical"] = resolve_names("categorical", self.categorical, table)
-        options["drop"] = resolve_names("drop", self.drop, table)
-        return TableOptions(**options)
 
     @property
     def n_features_in_(self) -> int:

@@ -12,7 +12,7 @@ import re
 import sys
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -23,6 +23,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from muddle.errors import DataFormatError, MissingDataError, MissingPackageError
+from muddle.page.html import list_names
+from muddle_runtime.fitted import Task
 from muddle_runtime.parameters import suggest
 
 STREAM = "-"  # the standard input or output
@@ -35,7 +37,6 @@ MISSING = (
 WHOLE = 50_000  # rows per chunk where the whole table is wanted
 SHOWN_NAMES = 8  # in a message
 
-Task = Literal["regression", "classification"]
 Row = tuple[int, list[str]]  # number of its last line, fields
 Rows = list[Row]
 
@@ -75,19 +76,8 @@ def check_source(path: str) -> None:
         raise MissingDataError(f"there is no file {place}.{suggest(place.name, beside)}")
 
 
-@contextmanager
-def open_source(path: str) -> Iterator[tuple[Kind, ByteStream]]:
-    """The kind of a table file and its bytes, unzipped if they are gzipped."""
-    check_source(path)
-    if path == STREAM:
-        raw: Any = sys.stdin.buffer
-        yield _detect_kind(path, raw if hasattr(raw, "peek") else io.BufferedReader(raw))
-        return
-    with Path(path).expanduser().open("rb") as file:
-        yield _detect_kind(path, file)
-
-
 def _detect_kind(path: str, stream: io.BufferedReader) -> tuple[Kind, ByteStream]:
+    """The kind of a table file and its bytes, unzipped if they are gzipped."""
     start = stream.peek(8)
     for magic, kind in MAGICS.items():
         if start.startswith(magic):
@@ -128,15 +118,14 @@ class Chunk:
     lines: Sequence[int] | None  # the line at which each row of a text file ends
     original: Any = None  # the rows as read: texts before rewriting, or a pyarrow batch
 
-    def keep(self, names: Sequence[str]) -> pd.DataFrame:
+    def keep(self, names: list[str]) -> pd.DataFrame:
         """Columns as they are in the file; integers with gaps stay integers."""
-        if self.original is None:
-            return self.frame[[*names]]
-        if self.lines is not None:
-            kept: pd.DataFrame = self.original[[*names]]
-            return kept
-        kept = self.original.select([*names]).to_pandas(types_mapper=pd.ArrowDtype)
-        return kept.set_axis([*names], axis=1)
+        kept: pd.DataFrame = (
+            self.original.select(names).to_pandas(types_mapper=pd.ArrowDtype)
+            if self.lines is None
+            else self.original[names]
+        )
+        return kept.set_axis(names, axis=1)
 
 
 @dataclass
@@ -158,15 +147,19 @@ class OpenTable:
 @contextmanager
 def open_table(path: str, options: TextOptions, chunk_rows: int) -> Iterator[OpenTable]:
     """Open a file, or the standard input ("-"), to be read chunk by chunk."""
-    with open_source(path) as (kind, stream):
+    check_source(path)
+    with ExitStack() as stack:
+        if path == STREAM:
+            raw: Any = sys.stdin.buffer
+            file = raw if hasattr(raw, "peek") else io.BufferedReader(raw)
+        else:
+            file = stack.enter_context(Path(path).expanduser().open("rb"))
+        kind, stream = _detect_kind(path, file)
         if kind != "text":
             yield _open_typed(path, kind, stream, chunk_rows)
             return
-        limit = csv.field_size_limit(LONGEST_FIELD)
-        try:
-            yield _open_text(path, stream, options, chunk_rows)
-        finally:
-            csv.field_size_limit(limit)
+        stack.callback(csv.field_size_limit, csv.field_size_limit(LONGEST_FIELD))
+        yield _open_text(path, stream, options, chunk_rows)
 
 
 def read_whole(table: OpenTable) -> Chunk:
@@ -186,7 +179,6 @@ def no_rows(table: OpenTable) -> DataFormatError:
 
 
 def _open_typed(path: str, kind: Kind, stream: ByteStream, chunk_rows: int) -> OpenTable:
-    """A Parquet or Feather file."""
     title = name_source(path)
     try:
         import pyarrow as pa
@@ -210,18 +202,18 @@ def _open_typed(path: str, kind: Kind, stream: ByteStream, chunk_rows: int) -> O
         if pa.types.is_decimal(column.type):
             schema = schema.set(place, column.with_type(pa.float64()))
 
-    def read_batches() -> Iterator[Any]:
-        if kind == "Parquet":
-            yield from file.iter_batches(batch_size=chunk_rows)
-            return
-        for place in range(file.num_record_batches):
-            batch = file.get_batch(place)
-            for start in range(0, batch.num_rows, chunk_rows):
-                yield batch.slice(start, chunk_rows)
-
     def read_chunks() -> Iterator[Chunk]:
         with _explain_damage(title, kind):
-            for batch in read_batches():
+            if kind == "Parquet":
+                batches = file.iter_batches(batch_size=chunk_rows)
+            else:
+                stored = map(file.get_batch, range(file.num_record_batches))
+                batches = (
+                    batch.slice(start, chunk_rows)
+                    for batch in stored
+                    for start in range(0, batch.num_rows, chunk_rows)
+                )
+            for batch in batches:
                 first, table.n_rows = table.n_rows, table.n_rows + batch.num_rows
                 frame = pa.Table.from_batches([batch]).cast(schema).to_pandas()
                 if len(frame):
@@ -433,12 +425,11 @@ def _chunk_texts(table: OpenTable, rows: Iterator[Row], chunk_rows: int) -> Iter
     while part := list(islice(rows, chunk_rows)):
         frame = pd.DataFrame([fields for _, fields in part], columns=names, dtype=object)
         first, table.n_rows = table.n_rows, table.n_rows + len(part)
-        lines = [line for line, _ in part]
-        if table.decimal is None:
-            yield Chunk(frame, first, lines)
-        else:
-            plain = {name: rewrite_numbers(frame[name], table.decimal) for name in frame.columns}
-            yield Chunk(pd.DataFrame(plain, dtype=object), first, lines, frame)
+        plain = frame
+        if table.decimal is not None:
+            columns = {name: rewrite_numbers(frame[name], table.decimal) for name in frame.columns}
+            plain = pd.DataFrame(columns, dtype=object)
+        yield Chunk(plain, first, [line for line, _ in part], frame)
 
 
 def guess_separator(text: str, path: Path) -> str:
@@ -487,11 +478,9 @@ def guess_decimal(
         [text for text in column if text not in missing] for column in zip(*rows, strict=False)
     ]
     # Where commas separate fields, one inside a number more often marks thousands.
-    for decimal in (".", ",") if separator == "," else (",", "."):
-        example = _find_example(columns, decimal)
-        if example is not None:
-            return decimal, example
-    return None
+    signs = ".," if separator == "," else ",."
+    examples = ((sign, _find_example(columns, sign)) for sign in signs)
+    return next(((sign, example) for sign, example in examples if example is not None), None)
 
 
 def _find_example(columns: list[list[str]], decimal: str) -> str | None:
@@ -534,7 +523,6 @@ def hint_decimal(text: str) -> str:
 
 
 def is_number(text: str) -> bool:
-    """Whether Python reads a text as a number."""
     try:
         float(text)
     except ValueError:
@@ -558,11 +546,7 @@ def type_columns(
     as_text: Collection[str] = (),
     keep_codes: bool = False,
 ) -> pd.DataFrame:
-    """Columns of texts with their types: numbers if every present text is one, else text.
-
-    The texts in `missing` and empty ones are gaps. Columns in `as_text` stay text, and with
-    `keep_codes` so do columns with leading zeros and empty ones, as objects.
-    """
+    """Columns of texts with their types, by `type_column`; columns in `as_text` stay text."""
     typed = {
         name: type_column(table[name], missing, as_text=name in as_text, keep_codes=keep_codes)
         for name in table.columns
@@ -577,7 +561,10 @@ def type_column(
     as_text: bool = False,
     keep_codes: bool = False,
 ) -> "pd.Series[Any]":
-    """One column of `type_columns`."""
+    """Numbers if every present text is one, else text; the texts in `missing` and "" are gaps.
+
+    keep_codes: columns with leading zeros, and empty ones, stay text, as objects.
+    """
     present = ~column.isin(["", *missing])
     texts = column[present]
     is_text = as_text or (keep_codes and (texts.empty or any(map(CODE.match, texts))))
@@ -593,15 +580,6 @@ def type_column(
     if numbers.dtype.kind not in "iuf" or not present.all():
         numbers = numbers.astype(float)  # also integers too wide for a machine word
     return numbers.reindex(column.index)
-
-
-def type_chunk(
-    chunk: Chunk, missing: Collection[str], as_text: Collection[str] = ()
-) -> pd.DataFrame:
-    """The typed columns of a chunk, for a fit."""
-    if chunk.lines is not None:
-        return type_columns(chunk.frame, missing, as_text=as_text, keep_codes=True)
-    return mark_gaps(chunk.frame, missing)
 
 
 def mark_gaps(table: pd.DataFrame, missing: Collection[str]) -> pd.DataFrame:
@@ -637,32 +615,18 @@ def find_near_numbers(table: pd.DataFrame) -> Iterator[tuple[str, str]]:
             yield f"column {name!r} is text because of {shown} in {n_rows} row(s)", shown
 
 
-def note_near_numbers(table: pd.DataFrame) -> list[str]:
-    """A note for each column of `find_near_numbers`, for callers in Python."""
-    return [
-        f"{sentence}: if it means a missing value, pass missing=[{markers}]"
-        for sentence, markers in find_near_numbers(table)
-    ]
-
-
 def check_column(name: str, names: Iterable[str], source: str | Path, role: str) -> None:
     """Raise with a suggestion if the table has no such column."""
     names = list(names)
     if name not in names:
         raise DataFormatError(
             f"{role} must be a column of {source}, got {name!r}.{suggest(name, names)} "
-            f"Its columns: {show_names(names)}."
+            f"Its columns: {list_names(names, SHOWN_NAMES)}."
         )
 
 
-def show_names(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:SHOWN_NAMES])
-    n_more = len(names) - SHOWN_NAMES
-    return shown + (f" and {n_more} more" if n_more > 0 else "")
-
-
 def is_numeric(target: "pd.Series[Any]") -> bool:
-    """Whether a target is numeric, so that both tasks are possible."""
+    """Whether both tasks are possible for a target."""
     return not (is_text(target) or pd.api.types.is_bool_dtype(target))
 
 

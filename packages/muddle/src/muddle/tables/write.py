@@ -44,16 +44,26 @@ def open_output(path: str, *, as_json: bool = False) -> Iterator[Write]:
     The standard output gets rows as they come, as CSV or with as_json as a list of objects.
     """
     if path == STREAM:
-        with _write_json(sys.stdout) if as_json else _write_text(sys.stdout, ",") as write:
-            yield write
+        if as_json:
+            with _write_json(sys.stdout) as write:
+                yield write
+        else:
+            yield _write_text(sys.stdout, ",")
         sys.stdout.flush()
         return
+    suffix = _suffix(path)
     with ExitStack() as stack:
         file: Any = stack.enter_context(write_whole(Path(path).expanduser()))
+        if suffix in TYPED_SUFFIXES:
+            arrow = _write_arrow(file, _import_pyarrow(path), parquet=suffix == ".parquet")
+            yield stack.enter_context(arrow)
+            return
         if path.lower().endswith(".gz"):
             # Without a time inside, the same rows give the same bytes.
             file = stack.enter_context(gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0))
-        yield stack.enter_context(_write_file(file, path))
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        stack.callback(text.detach)
+        yield _write_text(text, TEXT_SUFFIXES[suffix])
 
 
 def _suffix(path: str) -> str:
@@ -61,21 +71,6 @@ def _suffix(path: str) -> str:
     suffix = Path(unzipped).suffix
     # Parquet and Feather compress on their own.
     return "" if unzipped != path.lower() and suffix in TYPED_SUFFIXES else suffix
-
-
-@contextmanager
-def _write_file(file: IO[bytes], path: str) -> Iterator[Write]:
-    suffix = _suffix(path)
-    if suffix in TYPED_SUFFIXES:
-        with _write_arrow(file, _import_pyarrow(path), parquet=suffix == ".parquet") as write:
-            yield write
-        return
-    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-    try:
-        with _write_text(text, TEXT_SUFFIXES[suffix]) as write:
-            yield write
-    finally:
-        text.detach()  # the caller closes the file
 
 
 def _import_pyarrow(path: str) -> Any:
@@ -89,8 +84,7 @@ def _import_pyarrow(path: str) -> Any:
     return pyarrow
 
 
-@contextmanager
-def _write_text(stream: Any, separator: str) -> Iterator[Write]:
+def _write_text(stream: Any, separator: str) -> Write:
     """CSV or TSV with the names in the first line."""
     named = False
 
@@ -100,7 +94,7 @@ def _write_text(stream: Any, separator: str) -> Iterator[Write]:
         named = True
         stream.flush()
 
-    yield write
+    return write
 
 
 @contextmanager
@@ -135,8 +129,7 @@ def _to_json(value: Any) -> Any:
 def _write_arrow(file: IO[bytes], pa: Any, *, parquet: bool) -> Iterator[Write]:
     """Parquet or Feather; the first chunk decides the types."""
     make = pa.parquet.ParquetWriter if parquet else pa.ipc.new_file
-    writer: Any = None
-    schema: Any = None
+    writer = schema = None
 
     def write(frame: pd.DataFrame) -> None:
         nonlocal writer, schema

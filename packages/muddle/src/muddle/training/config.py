@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args, get_origin, get_type_hints
 
 from muddle.core.device import Precision
-from muddle.core.loss import LossName, Task
+from muddle.core.loss import LossName
 from muddle.core.network import Activation
 from muddle.core.penalty import PenaltyGrid
+from muddle_runtime.fitted import Task
 from muddle_runtime.parameters import check_choice, check_fraction, check_int, check_number
 
 Source = Literal["paper", "released"]  # the paper's text, or the authors' released code
