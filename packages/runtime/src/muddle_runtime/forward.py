@@ -14,7 +14,7 @@ S views of one kind, H hidden units, C label columns.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,15 +104,17 @@ class PlainView:
     """The features as they are."""
 
     n_features: int
-
-    @property
-    def n_seen(self) -> int:
-        return self.n_features
+    kind: ClassVar[ViewName] = "plain"
+    array_names: ClassVar[tuple[str, ...]] = ()
 
     @property
     def sources(self) -> NDArray[np.int64]:
         """The feature that each feature seen is made of. (V,)"""
         return np.arange(self.n_features)
+
+    @property
+    def n_seen(self) -> int:
+        return self.n_features
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +128,8 @@ class BinsView:
     kept: NDArray[np.int64]  # fillings that vary; a number of few values has fewer bins
     n_numbers: int
     n_features: int
+    kind: ClassVar[ViewName] = "bins"
+    array_names: ClassVar[tuple[str, ...]] = ("starts", "widths", "least", "most", "kept")
 
     @property
     def n_seen(self) -> int:
@@ -145,6 +149,8 @@ class WavesView:
     phases: FloatArray  # (P, cosines)
     mixtures: FloatArray  # (P, cosines, curves)
     n_features: int
+    kind: ClassVar[ViewName] = "waves"
+    array_names: ClassVar[tuple[str, ...]] = ("frequencies", "phases", "mixtures")
 
     @property
     def n_seen(self) -> int:
@@ -173,11 +179,9 @@ class _ViewStack:
     def __init__(self, views: Sequence[View], library: Library) -> None:
         self._xp = library.xp
         self._first = views[0]
-        names = {PlainView: (), BinsView: ("starts", "widths", "least", "most", "kept")}.get(
-            type(self._first), ("frequencies", "phases", "mixtures")
-        )
         self._arrays = [
-            library.put(np.stack([getattr(view, name) for view in views])) for name in names
+            library.put(np.stack([getattr(view, name) for view in views]))
+            for name in self._first.array_names
         ]
 
     def apply(self, matrix: Array) -> Array:
@@ -274,13 +278,9 @@ class NetRef:
     def shape(self) -> tuple[Any, ...]:
         """Nets that share it are computed as one stack."""
         view = self.nets.views[self.net]
-        kind: tuple[Any, ...] = (type(view), view.n_seen)
-        if isinstance(view, WavesView):
-            kind += view.mixtures.shape
-        elif isinstance(view, BinsView):
-            kind += view.starts.shape
+        arrays = (getattr(view, name).shape for name in view.array_names)
         layers = (weight.shape[1:] for weight in self.nets.weights)
-        return (self.nets.activation, self.nets.rounded, *kind, *layers)
+        return (self.nets.activation, self.nets.rounded, view.kind, view.n_seen, *arrays, *layers)
 
 
 @dataclass(frozen=True, eq=False)
