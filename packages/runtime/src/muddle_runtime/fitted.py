@@ -24,16 +24,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from muddle_runtime import labels as targets
 from muddle_runtime.columns import FloatArray
 from muddle_runtime.forward import NUMPY, Bank, Library, NetRef, Nets
 from muddle_runtime.intervals import Conformal, Spread, rows_needed, warn_few_rows
-from muddle_runtime.labels import (
-    Calibration,
-    ClassTarget,
-    NormalScores,
-    NumberTarget,
-    to_probabilities,
-)
+from muddle_runtime.labels import Calibration, ClassTarget, NormalScores, NumberTarget
 from muddle_runtime.parameters import check_choice, check_fraction, check_int
 from muddle_runtime.tables import TablePlan
 
@@ -74,9 +69,7 @@ class Selection:
                 )
         n_chosen = {"all": len(self.scores), "best": 1, "top": top_k}[chosen]
         # Of equal scores the first counts as higher.
-        best = np.argsort(-self.scores, kind="stable")[:n_chosen]
-        positions: list[int] = np.sort(best).tolist()
-        return positions
+        return sorted(np.argsort(-self.scores, kind="stable")[:n_chosen].tolist())
 
 
 def check_selection(select: Any, top_k: Any, n_nets: int) -> None:
@@ -224,15 +217,12 @@ class FittedModel:
 
     @property
     def columns(self) -> tuple[ColumnNeeds, ...]:
-        decisions = {decision.name: decision for decision in self.table.decisions}
         needed = set(self.table.used)
-        found = []
-        for name in self.table.names:
-            decision = decisions.get(name)  # none for a column that was dropped
-            levels = None if decision is None or decision.levels is None else decision.levels.known
-            holds = "" if decision is None else decision.kind
-            found.append(ColumnNeeds(name, holds, name in needed, levels))
-        return tuple(found)
+        found = {name: ColumnNeeds(name, "", False, None) for name in self.table.names}
+        for one in self.table.decisions:  # there is none for a column that was dropped
+            levels = None if one.levels is None else one.levels.known
+            found[one.name] = ColumnNeeds(one.name, one.kind, one.name in needed, levels)
+        return tuple(found.values())
 
     def using(self, library: Library) -> "FittedModel":
         """The same model computed by another array library, e.g. by torch on a GPU."""
@@ -403,7 +393,7 @@ class FittedModel:
             return self.target.restore(outputs)
         assert self.temperatures is not None
         temperatures = self.temperatures[list(nets)][:, None, None]
-        return to_probabilities(self.target.to_scores(outputs), temperatures)
+        return targets.to_probabilities(self.target.to_scores(outputs), temperatures)
 
     def _bounds(
         self,

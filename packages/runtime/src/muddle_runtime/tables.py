@@ -15,7 +15,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import FrameType
 from typing import Any, Literal
@@ -399,7 +399,7 @@ class TablePlan:
                 else f"X does not have valid feature names, but {owner} was fitted with feature "
                 "names"
             )
-        return table.rename(self.names)
+        return replace(table, names=self.names)
 
     @cached_property
     def _short_way(self) -> "_ShortWay":
