@@ -452,7 +452,6 @@ def _check_label(value: Any, where: str) -> None:
     schema.plain(value, where)
 
 
-NUMBER_TARGET = record({"one_output": schema.flag})
 CLASS_TARGET = record(
     {
         "classes": list_of(_check_label, least=2, distinct=True),
@@ -497,7 +496,7 @@ def _restore_target(header: Header, shelf: Shelf) -> tuple[Target, int]:
         classes = _restore_classes(stored["classes"], stored["dtype"])
         n_labels = 1 if len(classes) == 2 else len(classes)
         return ClassTarget(classes, stored["zero_one"]), n_labels
-    NUMBER_TARGET(stored, "target")
+    record({"one_output": schema.flag})(stored, "target")
     mean = shelf.take("target.mean", (1 if stored["one_output"] else None,))
     deviation = shelf.take("target.deviation", mean.shape, schema.POSITIVE)
     bounds = None
@@ -674,7 +673,6 @@ def _take_head(name: str, shape: tuple[int, ...], shelf: Shelf) -> NDArray[Any]:
 
 # --- which nets predict, or how members are mixed ------------------------------------------------
 
-MIXTURE = record({"kind": choice("mixture")})
 NETS = record({"kind": choice("nets"), "select": choice("all", "best", "top"), "top_k": positive})
 
 
@@ -699,7 +697,7 @@ def _restore_answer(
     stored, parameters = header["answer"], header["parameters"]
     found: dict[str, Any] = {}
     if is_flagship(header):
-        MIXTURE(stored, "answer")
+        record({"kind": choice("mixture")})(stored, "answer")
         found["offset"] = shelf.take("mixture.offset", (n_labels,), LABELS)
         if isinstance(target, ClassTarget):
             shape = (len(target.classes),)
