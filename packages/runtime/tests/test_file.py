@@ -274,13 +274,13 @@ FORGERIES = {
     "missing views": (set_at("parts", 0, "views", value=[0, 1, 1]), "views must be below 1"),
     "more nets": (set_at("parts", 0, "n_nets", value=4), "views must be 4 places"),
     "a depth": (set_at("parts", 0, "depth", value=10**9), "'parts.0.weights.1' must be there"),
-    "classes of another type": (set_at("target", "dtype", value="int8"), "must be a whole number"),
+    "classes of another type": (set_at("target", "dtype", value="int8"), "be labels of type int8"),
     "one class": (set_at("target", "classes", value=["a"]), "classes must be a list of 2 or more"),
     "nan": (set_at("training", "seconds", value=float("nan")), "NaN is not a number of JSON"),
     "infinity": (set_at("training", "seconds", value=float("inf")), "is not a number of JSON"),
     "a summary of another table": (
         set_at("training", "table", value={"rows": -1}),
-        "training.table must be a summary of the table",
+        "training.table must have the entry 'names'",
     ),
     "notes of another kind": (
         set_at("training", "origin", value={"target": ["price"]}),
@@ -318,14 +318,14 @@ FORGERIES = {
     ),
     "labels that are one in an array": (
         lambda header, arrays: header["target"].update(classes=["a", "a\0"], dtype="text"),
-        "target.classes must be distinct as text too",
+        "target.classes must be labels of type text",
     ),
     "one more column of a frame": (
         lambda header, arrays: (
             header["training"]["frames"]["nets"]["dtypes"].update(validation_score="float64"),
             arrays.update({"training.nets.validation_score": np.zeros(6)}),
         ),
-        "columns of training.nets must be net, depth, .* got 'validation_score'",
+        "training.nets.dtypes must be an object of net, depth, .* got also 'validation_score'",
     ),
     "a view twice": (
         lambda header, arrays: header["views"].append(header["views"][0]),

@@ -133,9 +133,10 @@ def test_nets_that_see_many_features_are_computed_in_float64():
 def test_the_mixture_is_the_weighted_sum_of_its_members(regressor):
     model = regressor.model
     matrix = model.transform(regressor.rows)
+    unbounded = replace(model, target=replace(model.target, bounds=None), offset=np.zeros(1))
     expected = model.offset + sum(
-        member.weight * model.member_labels(matrix, i)
-        for i, member in enumerate(model.members)
+        member.weight * replace(unbounded, members=(replace(member, weight=1.0),)).labels(matrix)
+        for member in model.members
         if member.weight
     )
     found = model.labels(matrix)

@@ -14,7 +14,7 @@ import numbers
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Literal
@@ -40,13 +40,6 @@ ISO_DATE = re.compile(
 REAL: tuple[type[Any], ...] = (numbers.Real, Decimal)
 NO_DATE = np.datetime64("NaT", "us")
 BOOLEANS = {"0": "False", "1": "True"}  # levels of numbers, where `fit` saw booleans
-KIND_NAMES = {
-    "number": "numbers",
-    "duration": "durations",
-    "date": "dates",
-    "boolean": "booleans",
-    "text": "text",
-}
 
 
 # --- tables --------------------------------------------------------------------------------------
@@ -88,14 +81,11 @@ class Table:
         place = {name: i for i, name in enumerate(self.names)}
         return self.numbers[:, [place[name] for name in names]]
 
-    def rename(self, names: tuple[str, ...]) -> "Table":
-        return replace(self, names=names)
-
     def keep(self, rows: NDArray[Any]) -> "Table":
         """The rows of a boolean mask, or at these positions."""
+        n_rows = int(np.count_nonzero(rows)) if rows.dtype == bool else len(rows)
         if self.numbers is not None:
-            numbers = self.numbers[rows]
-            return replace(self, numbers=numbers, n_rows=len(numbers))
+            return replace(self, numbers=self.numbers[rows], n_rows=n_rows)
         whole = self.take
         assert whole is not None
 
@@ -103,8 +93,7 @@ class Table:
             found = whole(position)
             return replace(found, array=found.array[rows])
 
-        n_rows = np.count_nonzero(rows) if rows.dtype == bool else len(rows)
-        return replace(self, take=take, n_rows=int(n_rows))
+        return replace(self, take=take, n_rows=n_rows)
 
 
 def read_table(X: Any, owner: str, min_rows: int = 1) -> Table:
@@ -152,17 +141,15 @@ def _read_columns(columns: Mapping[Any, Any]) -> Table:
     values = list(columns.values())
     if values and not any(_is_column(value) for value in values):
         values = [[value] for value in values]
-    lengths = [len(value) if _is_column(value) else None for value in values]
-    if len(set(lengths)) > 1:
-        keys = list(columns)
-        other = next(i for i, length in enumerate(lengths) if length != lengths[0])
-        shown = [
-            f"{'a single value' if n is None else f'{n} values'} in {str(key)!r}"
-            for key, n in ((keys[0], lengths[0]), (keys[other], lengths[other]))
-        ]
-        raise ValueError(f"the columns of X must be equally long, got {' and '.join(shown)}.")
-    n_rows = lengths[0] if lengths and lengths[0] is not None else 0
-    return _name(list(columns), n_rows, lambda i: Values(_as_values(values[i])))
+    keys, n_rows = list(columns), len(values[0]) if values and _is_column(values[0]) else 0
+    found = [f"{len(value)} values" if _is_column(value) else "a single value" for value in values]
+    other = next((i for i, length in enumerate(found) if length != found[0]), None)
+    if other is not None:
+        raise ValueError(
+            f"the columns of X must be equally long, got {found[0]} in {str(keys[0])!r} and "
+            f"{found[other]} in {str(keys[other])!r}."
+        )
+    return _name(keys, n_rows, lambda i: Values(_as_values(values[i])))
 
 
 def _read_records(records: Sequence[Any]) -> Table:
@@ -176,11 +163,11 @@ def _read_records(records: Sequence[Any]) -> Table:
             )
         keys.update(dict.fromkeys(record))
     order = list(keys)
-    return _name(
-        order,
-        len(records),
-        lambda i: Values(_make_objects([record.get(order[i]) for record in records])),
-    )
+
+    def take(i: int) -> Values:
+        return Values(_make_objects([record.get(order[i]) for record in records]))
+
+    return _name(order, len(records), take)
 
 
 def _read_frame(X: Any) -> Table:
@@ -233,14 +220,13 @@ def _read_array(X: Any, owner: str) -> Table:
             "dense numpy array."
         )
     array = _as_array(X)
-    if array.ndim > 2:
+    n_axes = array.ndim
+    if n_axes > 2:
+        raise ValueError(f"Found array with dim {n_axes}, while dim <= 2 is required by {owner}.")
+    if n_axes < 2:
         raise ValueError(
-            f"Found array with dim {array.ndim}, while dim <= 2 is required by {owner}."
-        )
-    if array.ndim < 2:
-        kind = "1D array" if array.ndim == 1 else "scalar array"
-        raise ValueError(
-            f"Expected 2D array, got {kind} instead:\narray={array}.\n"
+            f"Expected 2D array, got {'1D' if n_axes else 'scalar'} array instead:\n"
+            f"array={array}.\n"
             "Reshape your data either using array.reshape(-1, 1) if your data has a single feature "
             "or array.reshape(1, -1) if it contains a single sample."
         )
@@ -314,14 +300,13 @@ def read_column(name: str, values: Values, missing_values: Collection[str]) -> C
     if kind == "M":
         return Column(name, "date", dates=array.astype("M8[us]"))
     if kind == "m":
-        return Column(name, "duration", numbers=_to_seconds(array))
+        return Column(name, "duration", numbers=array / np.timedelta64(1, "s"))  # NaT is NaN
     try:
         codes, distinct = _factorize(array)
     except TypeError as error:
         raise _describe_unusable(name, array) from error
     if values.category:
-        keys = [level_key(value) for value in distinct]
-        return replace(_text_column(name, codes, keys, missing_values), category=True)
+        return replace(_text_column(name, codes, distinct, missing_values), category=True)
     return _read_distinct(name, codes, distinct, missing_values)
 
 
@@ -357,8 +342,8 @@ def _read_distinct(
 ) -> Column:
     """A column from its distinct values, whatever Python types they have."""
 
-    def gather(found: Sequence[float]) -> FloatArray:
-        return np.append(np.asarray(found, dtype=np.float64), np.nan)[codes]
+    def column(kind: Kind, found: Iterable[float]) -> Column:
+        return Column(name, kind, numbers=_spread_over(codes, found))
 
     def hold(*types: type) -> bool:
         return all(isinstance(value, types) for value in distinct)
@@ -368,27 +353,28 @@ def _read_distinct(
     if hold(bool, np.bool_):
         return Column(name, "boolean", codes=codes, keys=tuple(str(bool(v)) for v in distinct))
     if hold(*REAL):
-        return Column(name, "number", numbers=gather([_to_float(value) for value in distinct]))
+        return column("number", map(_to_float, distinct))
     if hold(datetime.timedelta):
-        return Column(name, "duration", numbers=gather([v.total_seconds() for v in distinct]))
-    if hold(datetime.time):
-        return Column(name, "duration", numbers=gather([_since_midnight(v) for v in distinct]))
+        return column("duration", (value.total_seconds() for value in distinct))
+    if hold(datetime.time):  # since midnight
+        parts = ((v.hour, v.minute, v.second, v.microsecond) for v in distinct)
+        return column("duration", (h * 3600 + m * 60 + s + us / 1e6 for h, m, s, us in parts))
     # Without pandas there are no periods.
     if hold(getattr(sys.modules.get("pandas"), "Period", type(None))):
         distinct = [period.start_time for period in distinct]
     if hold(datetime.date, np.datetime64):
         dates = np.array([to_date(value) for value in distinct], dtype="M8[us]")
         return Column(name, "date", dates=np.append(dates, NO_DATE)[codes])
-    return _text_column(name, codes, [level_key(value) for value in distinct], missing_values)
+    return _text_column(name, codes, distinct, missing_values)
 
 
 def _text_column(
-    name: str, codes: Codes, keys: Sequence[str], missing_values: Collection[str]
+    name: str, codes: Codes, distinct: Sequence[Any], missing_values: Collection[str]
 ) -> Column:
     """Join levels that are written alike; take out those that mean missing."""
     written: dict[str, int] = {}
-    places = np.full(len(keys) + 1, -1, dtype=np.intp)  # the last: missing stays missing
-    for place, key in enumerate(keys):
+    places = np.full(len(distinct) + 1, -1, dtype=np.intp)  # the last: missing stays missing
+    for place, key in enumerate(map(level_key, distinct)):
         if key.strip() and key not in missing_values:
             places[place] = written.setdefault(key, len(written))
     kind: Kind = "text" if written else "empty"
@@ -428,12 +414,15 @@ def as_numbers(column: Column, fitted: Kind = "number") -> FloatArray:
         return np.full(_require_gaps(column, fitted), np.nan)
     if column.numbers is not None:
         return column.numbers
-    if column.kind == "boolean":
-        found = [float(key == "True") for key in column.keys]
-    else:
-        found = _parse_keys(column, _parse_number, fitted)
     assert column.codes is not None
-    return np.append(np.asarray(found, dtype=np.float64), np.nan)[column.codes]
+    if column.kind == "boolean":
+        return _spread_over(column.codes, (float(key == "True") for key in column.keys))
+    return _spread_over(column.codes, _parse_keys(column, "number"))
+
+
+def _spread_over(codes: Codes, found: Iterable[float]) -> FloatArray:
+    """The number of each code, NaN for the code -1."""
+    return np.array([*found, np.nan])[codes]
 
 
 def as_dates(column: Column) -> Dates:
@@ -443,7 +432,7 @@ def as_dates(column: Column) -> Dates:
     if column.dates is not None:
         return column.dates
     assert column.codes is not None
-    parsed = _parse_keys(column, parse_date, "date")
+    parsed = _parse_keys(column, "date")
     return np.array([*parsed, NO_DATE], dtype="M8[us]")[column.codes]
 
 
@@ -452,23 +441,22 @@ def as_levels(column: Column, boolean: bool = False) -> tuple[Codes, tuple[str, 
     numbers 0 and 1 are False and True."""
     if column.codes is not None:
         return column.codes, column.keys
-    codes, distinct = _factorize(_number_of(column) if column.dates is None else column.dates)
-    keys = tuple(level_key(value) for value in distinct)
-    if boolean:
-        keys = tuple(BOOLEANS.get(key, key) for key in keys)
-    return codes, keys
+    codes, distinct = _factorize(_values(column))
+    written = BOOLEANS if boolean else {}
+    return codes, tuple(written.get(key, key) for key in map(level_key, distinct))
 
 
 def is_missing(column: Column) -> NDArray[np.bool_]:
     """The rows that have no value."""
     if column.codes is not None:
         return column.codes < 0
-    return np.isnat(column.dates) if column.dates is not None else np.isnan(_number_of(column))
+    return np.asarray(np.isnan(_values(column)))
 
 
-def _number_of(column: Column) -> FloatArray:
-    assert column.numbers is not None
-    return column.numbers
+def _values(column: Column) -> FloatArray | Dates:
+    found = column.numbers if column.dates is None else column.dates
+    assert found is not None
+    return found
 
 
 def _require_gaps(column: Column, fitted: Kind) -> int:
@@ -476,40 +464,33 @@ def _require_gaps(column: Column, fitted: Kind) -> int:
     missing = is_missing(column)
     if missing.all():
         return len(missing)
-    row = int(np.flatnonzero(~missing)[0])
+    row = missing.argmin()
     if column.codes is not None:
         shown = repr(column.keys[column.codes[row]])
-    elif column.dates is not None:
-        shown = str(column.dates[row])
     else:
-        shown = f"{_number_of(column)[row]:g}"
+        shown = str(column.dates[row]) if column.dates is not None else f"{_values(column)[row]:g}"
+    found = "text" if column.kind == "text" else f"{column.kind}s"
     raise ValueError(
-        f"column {column.name!r} held {KIND_NAMES[fitted]} in fit and must do so again, got "
-        f"{KIND_NAMES[column.kind]}: {shown} in row {row}. Convert the column first."
+        f"column {column.name!r} held {fitted}s in fit and must do so again, got "
+        f"{found}: {shown} in row {row}. Convert the column first."
     )
 
 
-def _parse_keys(column: Column, parse: Callable[[str], Any], fitted: Kind) -> list[Any]:
-    parsed = []
+def _parse_keys(column: Column, fitted: Kind) -> list[Any]:
+    """Numbers, or dates, that were written as text."""
+    parsed: list[Any] = []
     for code, key in enumerate(column.keys):
-        value = parse(key.strip())
-        if value is None:
-            assert column.codes is not None
+        try:
+            parsed.append(float(key) if fitted == "number" else parse_date(key.strip()))
+        except ValueError:
+            parsed.append(None)
+        if parsed[-1] is None:
             row = np.flatnonzero(column.codes == code)[0]
             raise ValueError(
-                f"column {column.name!r} held {KIND_NAMES[fitted]} in fit and must do so again, "
-                f"got the text {key!r} in row {row}. Correct the value, or leave it empty if it "
-                "is missing."
+                f"column {column.name!r} held {fitted}s in fit and must do so again, got the text "
+                f"{key!r} in row {row}. Correct the value, or leave it empty if it is missing."
             )
-        parsed.append(value)
     return parsed
-
-
-def _parse_number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 def parse_date(text: str) -> np.datetime64 | None:
@@ -539,15 +520,6 @@ def to_date(value: Any) -> Any:
     parts = (value.year, value.month, value.day, value.hour, value.minute, value.second)
     local = np.datetime64(datetime.datetime(*parts, value.microsecond), "us")
     return local - np.timedelta64(value.utcoffset() or datetime.timedelta())
-
-
-def _to_seconds(durations: NDArray[Any]) -> FloatArray:
-    seconds: FloatArray = durations / np.timedelta64(1, "s")  # NaT becomes NaN
-    return seconds
-
-
-def _since_midnight(value: datetime.time) -> float:
-    return value.hour * 3600 + value.minute * 60 + value.second + value.microsecond / 1e6
 
 
 def _to_float(value: Any) -> float:

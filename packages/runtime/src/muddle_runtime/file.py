@@ -10,7 +10,8 @@ Shapes: P columns of numbers, F features, V features seen, K nets, H hidden unit
 
 import json
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args
@@ -20,65 +21,21 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from muddle_runtime import schema
+from muddle_runtime import fitted, schema, tables
 from muddle_runtime.errors import ModelFileError
-from muddle_runtime.fitted import (
-    FittedModel,
-    Frame,
-    Member,
-    Selection,
-    SpreadModel,
-    Training,
-    check_selection,
-)
+from muddle_runtime.fitted import FittedModel, Member, Selection, SpreadModel, Training
 from muddle_runtime.forward import ACTIVATIONS, BinsView, Nets, PlainView, View, WavesView
 from muddle_runtime.intervals import Conformal, Spread
-from muddle_runtime.labels import (
-    Calibration,
-    ClassTarget,
-    NormalScores,
-    NumberTarget,
-    raise_to_powers,
-    undo_powers,
-)
+from muddle_runtime.labels import Calibration, ClassTarget, NormalScores, NumberTarget
 from muddle_runtime.parameters import check_choice
-from muddle_runtime.schema import (
-    ANY,
-    FINITE,
-    POSITIVE,
-    SHARES,
-    Check,
-    Range,
-    Shelf,
-    choice,
-    fail,
-    flag,
-    list_of,
-    nullable,
-    number,
-    record,
-    refuse,
-    show,
-    text,
-)
+from muddle_runtime.schema import Check, Range, Shelf, choice, fail, list_of, record, refuse, text
 from muddle_runtime.summary import check_summary
-from muddle_runtime.tables import (
-    DATE_PARTS,
-    UNSEEN,
-    Decision,
-    Levels,
-    LevelSource,
-    NumberBlock,
-    NumberSource,
-    Scale,
-    SmoothClip,
-    Step,
-    TablePlan,
-)
+from muddle_runtime.tables import LevelSource, Scale, TablePlan
 from muddle_runtime.whole_file import check_place, write_whole
 
 Header = dict[str, Any]
 Arrays = dict[str, NDArray[Any]]
+Target = NumberTarget | ClassTarget
 Dtype = Literal["float32", "float16"]
 
 FORMAT = 1
@@ -104,12 +61,12 @@ count = schema.whole(0)
 positive = schema.whole(1)
 
 
-def is_flagship(estimator: str) -> bool:
-    return estimator.startswith("Muddle")
+def is_flagship(header: Header) -> bool:
+    return str(header["estimator"]).startswith("Muddle")
 
 
-def is_ensemble(estimator: str) -> bool:
-    return estimator.startswith(("Bag", "Ens"))
+def is_ensemble(header: Header) -> bool:
+    return str(header["estimator"]).startswith(("Bag", "Ens"))
 
 
 # --- files ---------------------------------------------------------------------------------------
@@ -126,16 +83,19 @@ def read_model(path: str | PathLike[str]) -> FittedModel:
     constant.
     """
     place = Path(path)
-    _check_is_file(place)
+    mode = place.stat().st_mode  # first: opening a pipe waits for its writer
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise ModelFileError(f"a model file must be an ordinary file, got {place}.")
+    with place.open("rb") as file:  # the system's errors for folders and missing permissions
+        start = file.read(2)
     try:
-        with safe_open(place, framework="numpy") as file:
-            header = _parse_header(file.metadata())
-            check_format(header)
-            arrays = {name: _read_array(file, name) for name in file.keys()}  # noqa: SIM118
+        with safe_open(place, framework="numpy") as tensors:
+            header = _parse_header(tensors.metadata())
+            arrays = {name: _read_array(tensors, name) for name in tensors.keys()}  # noqa: SIM118
         return restore_model(header, arrays)
     except SafetensorError as error:
         raise ModelFileError(
-            f"{place} must be a whole file that `save` wrote, got {_guess_kind(place)} ({error}). "
+            f"{place} must be a whole file that `save` wrote, got {_guess_kind(start)} ({error}). "
             "Save or copy it again."
         ) from error
     except NewerFormatError as error:
@@ -172,23 +132,10 @@ def write_model(model: FittedModel, path: str | PathLike[str], *, dtype: Dtype =
     return place
 
 
-def check_format(header: Any) -> None:
-    """An error for a format that this version cannot read, before anything else is looked at."""
-    found = header.get("format") if isinstance(header, dict) else None
-    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
-        raise ModelFileError(f"its format must be a whole number from 1 on, got {show(found)}.")
-    if found > FORMAT:
-        raise NewerFormatError(
-            f"the file has format {show(found)}, this version of muddle reads formats up to "
-            f"{FORMAT}. Upgrade muddle: pip install -U muddle."
-        )
-
-
 def _narrow(name: str, array: NDArray[Any]) -> NDArray[Any]:
     """Nets in float16 and heads in float32."""
-    parts = name.split(".")
-    is_head = parts[-1] == "head"
-    if not is_head and parts[0] != "parts":
+    is_head = name.endswith(".head")
+    if not is_head and not name.startswith("parts."):
         return array
     wanted = "float32" if is_head else "float16"
     with np.errstate(over="ignore"):
@@ -201,17 +148,7 @@ def _narrow(name: str, array: NDArray[Any]) -> NDArray[Any]:
     return narrow
 
 
-def _check_is_file(path: Path) -> None:
-    mode = path.stat().st_mode  # first: opening a pipe waits for its writer
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-        raise ModelFileError(f"a model file must be an ordinary file, got {path}.")
-    with path.open("rb"):  # the system's errors for folders and missing permissions
-        pass
-
-
-def _guess_kind(path: Path) -> str:
-    with path.open("rb") as file:
-        start = file.read(2)
+def _guess_kind(start: bytes) -> str:
     if start.startswith(b"\x80"):
         return "something that looks like a pickle, which is never opened here"
     known = {b"PK": "a zip archive", b"\x1f\x8b": "a gzip file", b"": "an empty file"}
@@ -219,31 +156,39 @@ def _guess_kind(path: Path) -> str:
 
 
 def _parse_header(metadata: dict[str, str] | None) -> Any:
+    """The header, of a format that this version reads."""
     written = (metadata or {}).get(KEY)
     if written is None:
         raise ModelFileError(f"it has no metadata entry {KEY!r}, so it is of another kind.")
     try:
-        return json.loads(written, parse_constant=_refuse_constant)
+        header = json.loads(written, parse_constant=_refuse_constant)
     except RecursionError as error:
         raise ModelFileError("its header is nested too deeply.") from error
     except ValueError as error:
         raise ModelFileError(f"its header is not JSON: {error}.") from error
+    found = header.get("format") if isinstance(header, dict) else None
+    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+        refuse("its format", "a whole number from 1 on", found)
+    if found > FORMAT:
+        raise NewerFormatError(
+            f"the file has format {schema.show(found)}, this version of muddle reads formats up to "
+            f"{FORMAT}. Upgrade muddle: pip install -U muddle."
+        )
+    return header
 
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a number of JSON")
 
 
-def _read_array(file: Any, name: str) -> NDArray[Any]:
-    about = file.get_slice(name)
+def _read_array(tensors: Any, name: str) -> NDArray[Any]:
+    about = tensors.get_slice(name)
     dtype, n_axes = about.get_dtype(), len(about.get_shape())
     if dtype not in DTYPES:
-        raise ModelFileError(
-            f"tensor {name!r} must have one of the types {', '.join(DTYPES)}, got {dtype}."
-        )
+        fail(f"tensor {name!r}", f"of one of the types {', '.join(DTYPES)}", dtype)
     if n_axes > MOST_AXES:
-        raise ModelFileError(f"tensor {name!r} must have {MOST_AXES} axes at most, got {n_axes}.")
-    array: NDArray[Any] = file.get_tensor(name)
+        fail(f"tensor {name!r}", f"of {MOST_AXES} axes at most", n_axes)
+    array: NDArray[Any] = tensors.get_tensor(name)
     return array
 
 
@@ -256,15 +201,11 @@ MODEL: dict[str, Check] = {
     "versions": schema.mapping_of(text),
     "created": text,
     "parameters": schema.mapping_of(schema.plain),
-    "columns": schema.plain,
-    "preprocessor": schema.plain,
-    "target": schema.plain,
-    "views": schema.plain,
-    "parts": schema.plain,
-    "answer": schema.plain,
-    "spread": schema.plain,
-    "training": schema.plain,
+    "columns": record({"names": list_of(text, least=1, distinct=True), "named": schema.flag}),
 }
+MODEL |= dict.fromkeys(
+    ("preprocessor", "target", "views", "parts", "answer", "spread", "training"), schema.plain
+)
 
 
 def store_model(model: FittedModel) -> tuple[Header, Arrays]:
@@ -280,10 +221,10 @@ def store_model(model: FittedModel) -> tuple[Header, Arrays]:
         "parameters": training.parameters,
         "columns": {"names": list(model.table.names), "named": model.table.named},
         "preprocessor": _store_table(model.table, training.preprocessor, arrays),
-        "target": _store_target(model, arrays),
+        "target": _store_target(model.target, arrays),
         **_store_members(model.members, arrays),
         "answer": _store_answer(model, arrays),
-        "spread": _store_spread(model.spread, arrays),
+        "spread": None if model.spread is None else _store_spread(model.spread, arrays),
         "training": _store_training(training, arrays),
     }
     return header, arrays
@@ -291,35 +232,25 @@ def store_model(model: FittedModel) -> tuple[Header, Arrays]:
 
 def restore_model(header: Header, arrays: Arrays) -> FittedModel:
     """The model of a header and its arrays, or a ModelFileError that names the field."""
-    if not isinstance(header, dict):
-        refuse("the header", "an object", header)
-    check_format(header)
-    estimator = header.get("estimator")
-    choice(*ESTIMATORS)(estimator, "estimator")
-    assert isinstance(estimator, str)
     record(MODEL)(header, "the header")
+    estimator: str = header["estimator"]
     regression = estimator.endswith("Regressor")
     choice("regression" if regression else "classification")(header["task"], "task")
     shelf = Shelf(arrays)
     table = _restore_table(header, shelf)
     target, n_labels = _restore_target(header, shelf)
     members = _restore_members(header, table.n_features, n_labels, shelf)
-    answer = _restore_answer(header, target, members, n_labels, shelf)
+    n_nets = sum(member.representation.n_nets for member in members)
+    answer = _restore_answer(header, target, n_nets, n_labels, shelf)
     spread = None
     if estimator == "MuddleRegressor":
-        spread = _restore_spread(header, members, n_labels, shelf)
+        spread = _restore_spread(header["spread"], members, n_labels, shelf)
     else:
-        schema.null(header["spread"], "the header.spread")
-    training = _restore_training(header, table, target, members, shelf)
+        schema.null(header["spread"], "spread")
+    training = _restore_training(header, target, n_nets, shelf)
     shelf.check_empty()
     return FittedModel(
-        estimator=estimator,
-        table=table,
-        target=target,
-        members=members,
-        spread=spread,
-        training=training,
-        **answer,
+        estimator, table, target, members, spread=spread, training=training, **answer
     )
 
 
@@ -327,42 +258,38 @@ def restore_model(header: Header, arrays: Arrays) -> FittedModel:
 
 KINDS = ("number", "duration", "date")
 STEPS: dict[str, tuple[type[Any], dict[str, Range]]] = {
-    "scale": (Scale, {"mean": FINITE, "deviation": Range(above=0.0, infinite=True)}),
-    "smooth_clip": (SmoothClip, {"median": FINITE, "spread": POSITIVE}),
+    "scale": (Scale, {"mean": schema.FINITE, "deviation": Range(above=0.0, infinite=True)}),
+    "smooth_clip": (tables.SmoothClip, {"median": schema.FINITE, "spread": schema.POSITIVE}),
 }
-LEVELS = record(
-    {
-        "known": list_of(text, distinct=True),
-        "rare": list_of(text, distinct=True),
-        "missing": schema.whole(UNSEEN),
-        "boolean": flag,
-    }
-)
-COLUMNS = record({"names": list_of(text, least=1, distinct=True), "named": flag})
+SOURCE: dict[str, Check] = {
+    "column": text,
+    "levels": record(
+        {
+            "known": list_of(text, distinct=True),
+            "rare": list_of(text, distinct=True),
+            "missing": schema.whole(tables.UNSEEN),
+            "boolean": schema.flag,
+        }
+    ),
+}
+DECISION: dict[str, Check] = {
+    **dict.fromkeys(("name", "kind", "ignored", "hint"), text),
+    "n_missing": count,
+    "number": schema.nullable(choice(*KINDS)),
+    "use": schema.nullable(choice("one-hot", "means")),
+    "expected": schema.flag,
+}
 TABLE = record(
     {
-        "parameters": schema.open_record({"missing_values": list_of(text)}),
-        "numbers": list_of(record({"column": text, "kind": choice(*KINDS), "had_gaps": flag})),
-        "means": list_of(
-            record({"column": text, "levels": LEVELS, "suffixes": list_of(text, least=1)})
+        "parameters": schema.open_record({"missing_values": list_of(text)}, optional=True),
+        "numbers": list_of(
+            record({"column": text, "kind": choice(*KINDS), "had_gaps": schema.flag})
         ),
-        "one_hot": list_of(record({"column": text, "levels": LEVELS})),
+        "means": list_of(record({**SOURCE, "suffixes": list_of(text, least=1)})),
+        "one_hot": list_of(record(SOURCE)),
         "steps": list_of(record({"kind": choice(*STEPS)})),
         "features": list_of(schema.pair_of(count, text)),
-        "decisions": list_of(
-            record(
-                {
-                    "name": text,
-                    "kind": text,
-                    "n_missing": count,
-                    "number": nullable(choice(*KINDS)),
-                    "use": nullable(choice("one-hot", "means")),
-                    "ignored": text,
-                    "expected": flag,
-                    "hint": text,
-                }
-            )
-        ),
+        "decisions": list_of(record(DECISION)),
     }
 )
 
@@ -373,12 +300,6 @@ def _store_table(plan: TablePlan, parameters: Header, arrays: Arrays) -> Header:
     arrays["preprocessor.kept"] = block.kept.astype(np.int64)
     arrays["preprocessor.flagged"] = block.flagged.astype(np.int64)
     arrays["preprocessor.offsets"] = plan.offsets
-    for i, source in enumerate(plan.means):
-        assert source.means is not None
-        arrays[f"preprocessor.means.{i}.shares"] = source.shares
-        arrays[f"preprocessor.means.{i}.values"] = source.means
-    for i, source in enumerate(plan.one_hot):
-        arrays[f"preprocessor.one_hot.{i}.shares"] = source.shares
     steps = []
     for i, step in enumerate(block.steps):
         (kind,) = (name for name, (known, _) in STEPS.items() if isinstance(step, known))
@@ -388,92 +309,74 @@ def _store_table(plan: TablePlan, parameters: Header, arrays: Arrays) -> Header:
     return {
         "parameters": {**parameters, "missing_values": sorted(plan.missing_values)},
         "numbers": [
-            {"column": source.name, "kind": source.kind, "had_gaps": bool(source.had_gaps)}
+            {"column": source.name, "kind": source.kind, "had_gaps": source.had_gaps}
             for source in plan.numbers
         ],
-        "means": [
-            {
-                "column": source.name,
-                "levels": _store_levels(source.levels),
-                "suffixes": list(source.suffixes),
-            }
-            for source in plan.means
-        ],
-        "one_hot": [
-            {"column": source.name, "levels": _store_levels(source.levels)}
-            for source in plan.one_hot
-        ],
+        "means": _store_sources("means", plan.means, arrays),
+        "one_hot": _store_sources("one_hot", plan.one_hot, arrays),
         "steps": steps,
         "features": [[int(column), name] for column, name in block.features],
         "decisions": [
-            {
-                "name": one.name,
-                "kind": one.kind,
-                "n_missing": int(one.n_missing),
-                "number": one.number,
-                "use": None if one.levels is None else one.use,
-                "ignored": one.ignored,
-                "expected": bool(one.expected),
-                "hint": one.hint,
-            }
+            {name: getattr(one, name) for name in DECISION}
+            | {"use": None if one.levels is None else one.use}
             for one in plan.decisions
         ],
     }
 
 
-def _store_levels(levels: Levels) -> Header:
-    return {
-        "known": list(levels.known),
-        "rare": sorted(levels.rare),
-        "missing": int(levels.missing),
-        "boolean": bool(levels.boolean),
-    }
+def _store_sources(kind: str, sources: Sequence[LevelSource], arrays: Arrays) -> list[Header]:
+    stored = []
+    for i, source in enumerate(sources):
+        arrays[f"preprocessor.{kind}.{i}.shares"] = source.shares
+        levels = {
+            "known": list(source.levels.known),
+            "rare": sorted(source.levels.rare),
+            "missing": source.levels.missing,
+            "boolean": source.levels.boolean,
+        }
+        stored.append({"column": source.name, "levels": levels})
+        if source.means is not None:
+            arrays[f"preprocessor.{kind}.{i}.values"] = source.means
+            stored[-1]["suffixes"] = list(source.suffixes)
+    return stored
 
 
 def _restore_table(header: Header, shelf: Shelf) -> TablePlan:
-    COLUMNS(header["columns"], "columns")
     stored = header["preprocessor"]
     TABLE(stored, "preprocessor")
     _check_decisions(header)
     numbers = tuple(
-        NumberSource(source["column"], source["kind"], source["had_gaps"])
+        tables.NumberSource(source["column"], source["kind"], source["had_gaps"])
         for source in stored["numbers"]
     )
-    means = tuple(
-        _restore_source(source, f"preprocessor.means.{i}", 1, shelf)
-        for i, source in enumerate(stored["means"])
+    means = _restore_sources("means", stored["means"], 1, shelf)
+    one_hot = _restore_sources("one_hot", stored["one_hot"], 2, shelf)
+    n_letters = sum(
+        len(one.name) * (len(one.suffixes) or len(one.levels)) for one in means + one_hot
     )
-    one_hot = tuple(
-        _restore_source(source, f"preprocessor.one_hot.{i}", 2, shelf)
-        for i, source in enumerate(stored["one_hot"])
-    )
-    n_letters = sum(len(one.name) * len(one.suffixes) for one in means)
-    n_letters += sum(len(one.name) * len(one.levels) for one in one_hot)
     _check_letters(n_letters, "the names of columns in the names of features")
-    widths = [len(DATE_PARTS) if source.kind == "date" else 1 for source in numbers]
-    n_numbers = sum(widths) + sum(len(source.suffixes) for source in means)
+    n_numbers = sum(len(source.names) for source in numbers)
+    n_numbers += sum(len(source.suffixes) for source in means)
     fill = shelf.take("preprocessor.fill", (n_numbers,))
     kept = shelf.take_places("preprocessor.kept", n_numbers)
     flagged = shelf.take_places("preprocessor.flagged", n_numbers)
-    steps: list[Step] = []
+    steps = []
     for i, step in enumerate(stored["steps"]):
         kind, ranges = STEPS[step["kind"]]
-        found = [
-            shelf.take(f"preprocessor.steps.{i}.{name}", (len(kept),), values)
-            for name, values in ranges.items()
-        ]
+        where = f"preprocessor.steps.{i}"
+        found = (shelf.take(f"{where}.{field}", (len(kept),), ranges[field]) for field in ranges)
         steps.append(kind(*found))
-    n_block = len(kept) + len(flagged)
-    features = stored["features"]
-    if len(features) != n_block:
-        fail("preprocessor.features", f"{n_block} features", len(features))
+    features = tuple((column, name) for column, name in stored["features"])
+    if len(features) != len(kept) + len(flagged):
+        fail("preprocessor.features", f"{len(kept) + len(flagged)} features", len(features))
     if any(column >= n_numbers for column, _ in features):
         fail("the columns of preprocessor.features", f"below {n_numbers}", "others")
-    n_flags = len(flagged) + sum(
-        1 if len(source.levels) == 2 else len(source.levels) for source in one_hot
-    )
-    offsets = shelf.take("preprocessor.offsets", (n_flags,), SHARES)
-    levels = {source.name: source.levels for source in (*means, *one_hot)}
+    n_flags = len(flagged) + sum(len(source.names) for source in one_hot)
+    levels = {source.name: source.levels for source in means + one_hot}
+    decisions = []
+    for one in stored["decisions"]:
+        use, own = one["use"] or "one-hot", levels[one["name"]] if one["use"] else None
+        decisions.append(tables.Decision(**{**one, "use": use}, levels=own))
     return TablePlan(
         names=tuple(header["columns"]["names"]),
         named=header["columns"]["named"],
@@ -481,62 +384,50 @@ def _restore_table(header: Header, shelf: Shelf) -> TablePlan:
         numbers=numbers,
         means=means,
         one_hot=one_hot,
-        block=NumberBlock(
-            fill, kept, flagged, tuple(steps), tuple((column, name) for column, name in features)
-        ),
-        decisions=tuple(
-            Decision(
-                **{name: one[name] for name in ("name", "kind", "n_missing", "number", "ignored")},
-                levels=None if one["use"] is None else levels[one["name"]],
-                use=one["use"] or "one-hot",
-                expected=one["expected"],
-                hint=one["hint"],
-            )
-            for one in stored["decisions"]
-        ),
-        offsets=offsets,
+        block=tables.NumberBlock(fill, kept, flagged, tuple(steps), features),
+        decisions=tuple(decisions),
+        offsets=shelf.take("preprocessor.offsets", (n_flags,), schema.SHARES),
     )
 
 
-def _restore_source(stored: Header, where: str, fewest: int, shelf: Shelf) -> LevelSource:
-    found = stored["levels"]
-    known, rare, missing = found["known"], found["rare"], found["missing"]
-    if missing > len(known):
-        refuse(f"{where}.levels.missing", f"a code up to {len(known)}", missing)
-    if not set(known).isdisjoint(rare):
-        refuse(f"{where}.levels.rare", "levels that are not known ones", rare)
-    levels = Levels(tuple(known), frozenset(rare), missing, found["boolean"])
-    if len(levels) < fewest:
-        refuse(f"{where}.levels", f"{fewest} or more levels", known)
-    shares = shelf.take(f"{where}.shares", (len(levels),), SHARES)
-    suffixes = tuple(stored.get("suffixes", ()))
-    means = None
-    if suffixes:
-        means = shelf.take(f"{where}.values", (len(suffixes), len(levels) + 1))
-    return LevelSource(stored["column"], levels, shares, means, suffixes)
+def _restore_sources(
+    kind: str, sources: Sequence[Header], fewest: int, shelf: Shelf
+) -> tuple[LevelSource, ...]:
+    restored = []
+    for i, stored in enumerate(sources):
+        where, found = f"preprocessor.{kind}.{i}", stored["levels"]
+        known, rare, missing = found["known"], found["rare"], found["missing"]
+        if missing > len(known):
+            refuse(f"{where}.levels.missing", f"a code up to {len(known)}", missing)
+        if not set(known).isdisjoint(rare):
+            refuse(f"{where}.levels.rare", "levels that are not known ones", rare)
+        levels = tables.Levels(tuple(known), frozenset(rare), missing, found["boolean"])
+        if len(levels) < fewest:
+            refuse(f"{where}.levels", f"{fewest} or more levels", known)
+        shares = shelf.take(f"{where}.shares", (len(levels),), schema.SHARES)
+        suffixes, means = tuple(stored.get("suffixes", ())), None
+        if suffixes:
+            means = shelf.take(f"{where}.values", (len(suffixes), len(levels) + 1))
+        restored.append(LevelSource(stored["column"], levels, shares, means, suffixes))
+    return tuple(restored)
 
 
 def _check_decisions(header: Header) -> None:
     """Columns are known, decided on once, and used as decided."""
-    names, stored = set(header["columns"]["names"]), header["preprocessor"]
+    stored = header["preprocessor"]
     decisions = stored["decisions"]
     decided = [decision["name"] for decision in decisions]
-    list_of(text, distinct=True)(decided, "the columns of preprocessor.decisions")
-    unknown = [name for name in decided if name not in names]
-    if unknown:
-        refuse("each column of preprocessor.decisions", "one of columns.names", unknown[0])
+    one_of_names = schema.require(
+        "one of columns.names", set(header["columns"]["names"]).__contains__
+    )
+    list_of(one_of_names, distinct=True)(decided, "the columns of preprocessor.decisions")
     wanted = {
         "numbers": [(one["name"], one["number"]) for one in decisions if one["number"]],
-        "means": [one["name"] for one in decisions if one["use"] == "means"],
-        "one_hot": [one["name"] for one in decisions if one["use"] == "one-hot"],
+        "means": [(one["name"], None) for one in decisions if one["use"] == "means"],
+        "one_hot": [(one["name"], None) for one in decisions if one["use"] == "one-hot"],
     }
-    found = {
-        "numbers": [(source["column"], source["kind"]) for source in stored["numbers"]],
-        "means": [source["column"] for source in stored["means"]],
-        "one_hot": [source["column"] for source in stored["one_hot"]],
-    }
-    for kind in wanted:
-        if found[kind] != wanted[kind]:
+    for kind, columns in wanted.items():
+        if [(source["column"], source.get("kind")) for source in stored[kind]] != columns:
             raise ModelFileError(f"preprocessor.{kind} must have the columns decided on.")
 
 
@@ -547,47 +438,48 @@ def _check_letters(n_letters: int, where: str) -> None:
 
 # --- the target ----------------------------------------------------------------------------------
 
-LABEL = schema.either(
-    "text, a number or a boolean", text, flag, schema.whole(-(2**63), 2**64 - 1), number()
-)
 CLASS_DTYPES = (
     *("text", "bool", "object", "float16", "float32", "float64"),
     *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
 )
-NUMBER_TARGET = record({"one_output": flag})
+
+
+def _check_label(value: Any, where: str) -> None:
+    if isinstance(value, int) and -(2**63) <= value < 2**64:  # also a boolean
+        return
+    if not isinstance(value, (str, float)):
+        refuse(where, "text, a number or a boolean", value)
+    schema.plain(value, where)
+
+
 CLASS_TARGET = record(
     {
-        "classes": list_of(LABEL, least=2, distinct=True),
+        "classes": list_of(_check_label, least=2, distinct=True),
         "dtype": choice(*CLASS_DTYPES),
-        "zero_one": flag,
+        "zero_one": schema.flag,
     }
 )
 
 
-def _store_target(model: FittedModel, arrays: Arrays) -> Header:
-    target = model.target
+def _store_target(target: Target, arrays: Arrays) -> Header:
     if isinstance(target, NumberTarget):
         arrays["target.mean"] = target.scale.mean
         arrays["target.deviation"] = target.scale.deviation
         if target.bounds is not None:
             arrays["target.range"] = target.bounds
-        return {"one_output": bool(target.one_output)}
+        return {"one_output": target.one_output}
     classes = target.classes
-    if classes.dtype.kind not in "biufUO":
-        raise TypeError(
-            "classes must be text, whole numbers, numbers or booleans to be stored in a file, got "
-            f"{classes.dtype}. Fit with such labels."
-        )
     return {
-        "classes": [store_class(label) for label in classes.tolist()],
+        "classes": [store_class(label) for label in classes],
         "dtype": "text" if classes.dtype.kind == "U" else classes.dtype.name,
-        "zero_one": bool(target.zero_one),
+        "zero_one": target.zero_one,
     }
 
 
 def store_class(label: Any) -> str | int | float | bool:
     """A label as JSON has it, or an error."""
-    label = label.item() if isinstance(label, np.generic) else label
+    if isinstance(label, np.generic) and not isinstance(label, np.datetime64):
+        label = label.item()
     if isinstance(label, (str, bool, int)) or (isinstance(label, float) and np.isfinite(label)):
         return label
     raise TypeError(
@@ -596,63 +488,53 @@ def store_class(label: Any) -> str | int | float | bool:
     )
 
 
-def _restore_target(header: Header, shelf: Shelf) -> tuple[NumberTarget | ClassTarget, int]:
+def _restore_target(header: Header, shelf: Shelf) -> tuple[Target, int]:
     """The target, and its number of label columns."""
     stored = header["target"]
     if header["task"] == "classification":
         CLASS_TARGET(stored, "target")
-        _check_classes(stored)
-        classes = _make_classes(stored)
+        classes = _restore_classes(stored["classes"], stored["dtype"])
         n_labels = 1 if len(classes) == 2 else len(classes)
         return ClassTarget(classes, stored["zero_one"]), n_labels
-    NUMBER_TARGET(stored, "target")
+    record({"one_output": schema.flag})(stored, "target")
     mean = shelf.take("target.mean", (1 if stored["one_output"] else None,))
-    deviation = shelf.take("target.deviation", mean.shape, POSITIVE)
+    deviation = shelf.take("target.deviation", mean.shape, schema.POSITIVE)
     bounds = None
-    if is_flagship(header["estimator"]):
+    if is_flagship(header):
         bounds = shelf.take("target.range", (2, len(mean)), LABELS)
         if (bounds[0] > bounds[1]).any():
             fail("target.range", "from low to high", "the reverse")
     return NumberTarget(Scale(mean, deviation), stored["one_output"], bounds), len(mean)
 
 
-def _make_classes(stored: Header) -> NDArray[Any]:
-    """The labels, in an array of the type that `fit` was given."""
-    return np.array(stored["classes"], dtype=str if stored["dtype"] == "text" else stored["dtype"])
-
-
-def _check_classes(stored: Header) -> None:
-    dtype, labels, where = stored["dtype"], stored["classes"], "target.classes"
-    if dtype == "object":
-        return
+def _restore_classes(labels: list[Any], dtype: str) -> NDArray[Any]:
+    """The labels in an array of the type that `fit` was given, none of them changed by it."""
     if dtype == "text":
-        list_of(text)(labels, where)
-        _check_letters(len(labels) * max(map(len, labels)), where)
-    elif dtype == "bool":
-        list_of(flag)(labels, where)
-    elif dtype.startswith("float"):
-        largest = float(np.finfo(dtype).max)
-        list_of(number(-largest, largest))(labels, where)
-    else:
-        bounds = np.iinfo(dtype)
-        list_of(schema.whole(int(bounds.min), int(bounds.max)))(labels, where)
-    if len(np.unique(_make_classes(stored))) < len(labels):
-        refuse(where, f"distinct as {dtype} too", labels)
+        _check_letters(len(labels) * max(len(str(label)) for label in labels), "target.classes")
+    try:
+        with np.errstate(over="ignore"):
+            classes = np.array(labels, dtype=str if dtype == "text" else dtype)
+        if repr(classes.tolist()) == repr(labels):  # True equals 1, but is not written alike
+            return classes
+    except (OverflowError, TypeError, ValueError):
+        pass
+    refuse("target.classes", f"labels of type {dtype}", labels)
 
 
 # --- members: nets, their views and heads --------------------------------------------------------
 
-VIEWS: dict[str, Check] = {
-    "plain": record({"kind": text, "n_features": positive}),
-    "bins": record({"kind": text, "n_features": positive, "n_numbers": positive}),
-    "waves": record({"kind": text, "n_features": positive}),
+VIEW: dict[str, Check] = {"kind": text, "n_features": positive}
+VIEWS = {
+    "plain": record(VIEW),
+    "bins": record({**VIEW, "n_numbers": positive}),
+    "waves": record(VIEW),
 }
 PART: dict[str, Check] = {
     "activation": choice(*ACTIVATIONS),
     "depth": positive,
     "n_nets": positive,
     "views": list_of(count, least=1),
-    "normal": flag,
+    "normal": schema.flag,
 }
 
 
@@ -664,7 +546,10 @@ def _store_members(members: Iterable[Member], arrays: Arrays) -> Header:
         nets, where = member.representation, f"parts.{i}"
         places = []
         for view in nets.views:
-            header, own = _store_view(view)
+            header: Header = {"kind": view.kind, "n_features": view.n_features}
+            if isinstance(view, BinsView):
+                header["n_numbers"] = view.n_numbers
+            own = {name: getattr(view, name) for name in view.array_names}
             key = (*header.values(), *(array.tobytes() for array in own.values()))
             if key not in known:
                 known[key] = len(views)
@@ -677,114 +562,76 @@ def _store_members(members: Iterable[Member], arrays: Arrays) -> Header:
         if nets.scale is not None:
             arrays[f"{where}.scale"] = nets.scale
         arrays[f"{where}.head"] = member.head
-        if member.normal is not None:
-            _store_normal(member.normal, arrays)
+        normal = member.normal
+        if normal is not None:
+            arrays["normal.lambdas"], arrays["normal.mean"] = normal.powers, normal.scale.mean
+            arrays["normal.scale"] = normal.scale.deviation
+            arrays["normal.least"], arrays["normal.most"] = normal.least, normal.most
         parts.append(
             {
                 "activation": nets.activation,
                 "depth": len(nets.weights),
                 "n_nets": nets.n_nets,
                 "views": places,
-                "normal": member.normal is not None,
+                "normal": normal is not None,
                 "weight": member.weight,
             }
         )
     return {"views": views, "parts": parts}
 
 
-def _store_view(view: View) -> tuple[Header, Arrays]:
-    if isinstance(view, PlainView):
-        return {"kind": "plain", "n_features": view.n_features}, {}
-    if isinstance(view, BinsView):
-        names: tuple[str, ...] = ("starts", "widths", "least", "most", "kept")
-        header = {"kind": "bins", "n_numbers": view.n_numbers, "n_features": view.n_features}
-    else:
-        names = ("frequencies", "phases", "mixtures")
-        header = {"kind": "waves", "n_features": view.n_features}
-    return header, {name: getattr(view, name) for name in names}
-
-
-def _store_normal(normal: NormalScores, arrays: Arrays) -> None:
-    arrays["normal.lambdas"] = normal.powers
-    arrays["normal.mean"], arrays["normal.scale"] = normal.scale.mean, normal.scale.deviation
-    arrays["normal.least"], arrays["normal.most"] = normal.least, normal.most
-
-
 def _restore_members(
     header: Header, n_features: int, n_labels: int, shelf: Shelf
 ) -> tuple[Member, ...]:
-    estimator, stored = header["estimator"], header["views"]
-    list_of(schema.mapping_of(schema.plain))(stored, "views")
-    for i, view in enumerate(stored):
-        choice(*VIEWS)(view.get("kind"), f"views[{i}].kind")
-        VIEWS[view["kind"]](view, f"views[{i}]")
+    flagship, stored, parts = is_flagship(header), header["views"], header["parts"]
+    kinds = choice(*VIEWS) if flagship else choice("plain")
+    list_of(schema.open_record({"kind": kinds}))(stored, "views")
     if sum(view["kind"] == "plain" for view in stored) > 1:
         fail("views", "distinct, so plain once at most", "plain again")
     views = [_restore_view(view, f"views.{i}", n_features, shelf) for i, view in enumerate(stored)]
-    weight: Check = number(0.0, 1.0) if is_flagship(estimator) else schema.null
-    least = 0 if is_flagship(estimator) else 1
-    parts = header["parts"]
+    weight = schema.number(0.0, 1.0) if flagship else schema.null
+    least = 0 if flagship else 1
     list_of(record({**PART, "weight": weight}), least=least)(parts, "parts")
     normal = None
     if any(part["normal"] for part in parts):
         normal = _restore_normal(n_labels, shelf)
-    members = tuple(
-        _restore_member(header, i, views, normal, n_labels, shelf) for i in range(len(parts))
-    )
-    if not is_flagship(estimator):
-        kinds = {view["kind"] for view in stored}
-        if kinds != {"plain"}:
-            fail("views", f"plain for {estimator}", kinds)
-        n_nets = sum(part["n_nets"] for part in parts)
-        if not is_ensemble(estimator) and n_nets != 1:
-            fail("parts", f"of one net for {estimator}", n_nets)
-    return members
+    n_nets = sum(part["n_nets"] for part in parts)
+    if not flagship and not is_ensemble(header) and n_nets != 1:
+        fail("parts", f"of one net for {header['estimator']}", n_nets)
+    members = []
+    for i, part in enumerate(parts):
+        nets = _restore_nets(part, f"parts.{i}", views, flagship, shelf)
+        head = _take_head(f"parts.{i}.head", (nets.n_nets, nets.width, n_labels), shelf)
+        members.append(Member(nets, head, part["weight"], normal if part["normal"] else None))
+    return tuple(members)
 
 
-def _restore_member(
-    header: Header,
-    place: int,
-    views: list[View],
-    normal: NormalScores | None,
-    n_labels: int,
-    shelf: Shelf,
-) -> Member:
-    part, where = header["parts"][place], f"parts.{place}"
-    n_nets = part["n_nets"]
-    if len(part["views"]) != n_nets:
-        refuse(f"parts[{place}].views", f"{n_nets} places", part["views"])
-    if max(part["views"]) >= len(views):
-        refuse(f"parts[{place}].views", f"below {len(views)}", max(part["views"]))
-    own = tuple(views[i] for i in part["views"])
-    kinds = {(type(view).__name__, view.n_seen, _curves(view)) for view in own}
-    if len(kinds) > 1:
-        fail(f"the views of {where}", "of one kind and shape", sorted(map(str, kinds)))
+def _restore_nets(part: Header, where: str, views: list[View], rounded: bool, shelf: Shelf) -> Nets:
+    def take(name: str, *shape: int | None) -> NDArray[Any]:
+        found = shelf.take(f"{where}.{name}", shape, WEIGHTS, dtypes=("float32", "float16"))
+        return found.astype(np.float32, copy=False)
+
+    n_nets, places = part["n_nets"], part["views"]
+    if len(places) != n_nets:
+        refuse(f"{where}.views", f"{n_nets} places", places)
+    if max(places) >= len(views):
+        refuse(f"{where}.views", f"below {len(views)}", max(places))
+    own = tuple(views[place] for place in places)
+    curves = (view.mixtures.shape if isinstance(view, WavesView) else () for view in own)
+    if len({(view.kind, view.n_seen, shape) for view, shape in zip(own, curves, strict=True)}) > 1:
+        fail(f"the views of {where}", "of one kind and shape", "several")
     width = own[0].n_seen
-    scale = None
-    if shelf.has(f"{where}.scale"):
-        scale = _take_weights(f"{where}.scale", (n_nets, width, 1), shelf)
+    scale = take("scale", n_nets, width, 1) if shelf.has(f"{where}.scale") else None
     weights, biases = [], []
     for layer in range(part["depth"]):
-        weights.append(_take_weights(f"{where}.weights.{layer}", (n_nets, width, None), shelf))
+        weights.append(take(f"weights.{layer}", n_nets, width, None))
         width = weights[-1].shape[2]
-        biases.append(_take_weights(f"{where}.biases.{layer}", (n_nets, 1, width), shelf))
-    nets = Nets(
-        part["activation"],
-        tuple(weights),
-        tuple(biases),
-        scale,
-        own,
-        rounded=is_flagship(header["estimator"]),
-    )
-    head = _take_head(f"{where}.head", (n_nets, width, n_labels), shelf)
-    return Member(nets, head, part["weight"], normal if part["normal"] else None)
-
-
-def _curves(view: View) -> tuple[int, ...]:
-    return view.mixtures.shape if isinstance(view, WavesView) else ()
+        biases.append(take(f"biases.{layer}", n_nets, 1, width))
+    return Nets(part["activation"], tuple(weights), tuple(biases), scale, own, rounded)
 
 
 def _restore_view(stored: Header, where: str, n_features: int, shelf: Shelf) -> View:
+    VIEWS[stored["kind"]](stored, where)
     if stored["n_features"] != n_features:
         fail(f"{where}.n_features", f"the {n_features} of the preprocessor", stored["n_features"])
     if stored["kind"] == "plain":
@@ -794,7 +641,7 @@ def _restore_view(stored: Header, where: str, n_features: int, shelf: Shelf) -> 
         if n_numbers > n_features:
             fail(f"{where}.n_numbers", f"at most {n_features}", n_numbers)
         starts = shelf.take(f"{where}.starts", (n_numbers, None), Range(infinite=True))
-        widths = shelf.take(f"{where}.widths", starts.shape, POSITIVE)
+        widths = shelf.take(f"{where}.widths", starts.shape, schema.POSITIVE)
         least, most = (shelf.take(f"{where}.{name}", starts.shape) for name in ("least", "most"))
         if (least > most).any():
             fail(f"{where}.least", f"at most {where}.most", "more")
@@ -809,33 +656,23 @@ def _restore_view(stored: Header, where: str, n_features: int, shelf: Shelf) -> 
 
 
 def _restore_normal(n_labels: int, shelf: Shelf) -> NormalScores:
-    """Between its bounds, a power must have a way back."""
     powers, mean, least, most = (
         shelf.take(f"normal.{name}", (n_labels,)) for name in ("lambdas", "mean", "least", "most")
     )
-    scale = Scale(mean, shelf.take("normal.scale", (n_labels,), POSITIVE))
-    with np.errstate(all="ignore"):
-        ends = scale.undo(np.stack([least, most]))
-        again = raise_to_powers(undo_powers(ends, powers), powers)
-        there = np.isfinite(again) & (np.abs(again - ends) <= 1e-6 * (1 + np.abs(ends)))
-    if not there.all() or (least > most).any():
+    scale = Scale(mean, shelf.take("normal.scale", (n_labels,), schema.POSITIVE))
+    normal = NormalScores(powers, scale, least, most)
+    if (least > most).any() or not normal.can_be_undone():
         fail("normal", "a power that can be undone between least and most", "another")
-    return NormalScores(powers, scale, least, most)
+    return normal
 
 
-def _take_weights(name: str, shape: tuple[int | None, ...], shelf: Shelf) -> NDArray[Any]:
-    found = shelf.take(name, shape, WEIGHTS, dtypes=("float32", "float16"))
-    return found.astype(np.float32, copy=False)
-
-
-def _take_head(name: str, shape: tuple[int | None, ...], shelf: Shelf) -> NDArray[Any]:
+def _take_head(name: str, shape: tuple[int, ...], shelf: Shelf) -> NDArray[Any]:
     found = shelf.take(name, shape, LABELS, dtypes=("float64", "float32"))
     return found.astype(np.float64, copy=False)
 
 
 # --- which nets predict, or how members are mixed ------------------------------------------------
 
-MIXTURE = record({"kind": choice("mixture")})
 NETS = record({"kind": choice("nets"), "select": choice("all", "best", "top"), "top_k": positive})
 
 
@@ -854,113 +691,85 @@ def _store_answer(model: FittedModel, arrays: Arrays) -> Header:
 
 
 def _restore_answer(
-    header: Header,
-    target: NumberTarget | ClassTarget,
-    members: tuple[Member, ...],
-    n_labels: int,
-    shelf: Shelf,
+    header: Header, target: Target, n_nets: int, n_labels: int, shelf: Shelf
 ) -> dict[str, Any]:
-    """The fields of FittedModel that say how outputs become a prediction."""
-    stored, classes = header["answer"], isinstance(target, ClassTarget)
-    n_nets = sum(member.representation.n_nets for member in members)
-    if is_flagship(header["estimator"]):
-        MIXTURE(stored, "answer")
-        found: dict[str, Any] = {"offset": shelf.take("mixture.offset", (n_labels,), LABELS)}
+    """The fields of FittedModel that tell how outputs become a prediction."""
+    stored, parameters = header["answer"], header["parameters"]
+    found: dict[str, Any] = {}
+    if is_flagship(header):
+        record({"kind": choice("mixture")})(stored, "answer")
+        found["offset"] = shelf.take("mixture.offset", (n_labels,), LABELS)
         if isinstance(target, ClassTarget):
-            n_classes = len(target.classes)
+            shape = (len(target.classes),)
             slopes = Range(above=0.0, most=LARGEST_WEIGHT)
             found["calibration"] = Calibration(
-                shelf.take("calibration.slopes", (n_classes,), slopes),
-                shelf.take("calibration.biases", (n_classes,), LABELS),
+                shelf.take("calibration.slopes", shape, slopes),
+                shelf.take("calibration.biases", shape, LABELS),
             )
         return found
     NETS(stored, "answer")
-    n_trained = _count_trained(header["parameters"])
-    found = {
-        "selection": Selection(
-            shelf.take("validation_scores", (n_nets,), ANY),
-            stored["select"],
-            stored["top_k"],
-            n_trained,
-        )
-    }
-    if classes:
-        found["temperatures"] = shelf.take("temperature", (n_nets,), POSITIVE)
-    if is_ensemble(header["estimator"]):
-        for entry in ("select", "top_k"):
-            if stored[entry] != header["parameters"].get(entry):
-                raise ModelFileError(f"answer.{entry} must be the parameter.")
+    if isinstance(target, ClassTarget):
+        found["temperatures"] = shelf.take("temperature", (n_nets,), schema.POSITIVE)
+    # Nets that the constructor of an ensemble asked for; a single net is one.
+    n_each, depths = parameters.get("n_nets", 1), parameters.get("depths", [1])
+    positive(n_each, "parameters.n_nets")
+    list_of(positive, least=1, distinct=True)(depths, "parameters.depths")
+    n_trained = n_each * len(depths)
+    select, top_k = stored["select"], stored["top_k"]
+    scores = shelf.take("validation_scores", (n_nets,), schema.ANY)
+    found["selection"] = Selection(scores, select, top_k, n_trained)
+    for entry in ("select", "top_k"):
+        if is_ensemble(header) and stored[entry] != parameters.get(entry):
+            raise ModelFileError(f"answer.{entry} must be the parameter.")
     try:
-        check_selection(stored["select"], stored["top_k"], max(n_trained, n_nets))
+        fitted.check_selection(select, top_k, max(n_trained, n_nets))
     except ValueError as error:
         raise ModelFileError(f"answer: {error}") from error
     return found
 
 
-def _count_trained(parameters: Header) -> int:
-    """Nets that the constructor of an ensemble asked for; a single net is one."""
-    n_nets, depths = parameters.get("n_nets", 1), parameters.get("depths", [1])
-    positive(n_nets, "parameters.n_nets")
-    list_of(positive, least=1, distinct=True)(depths, "parameters.depths")
-    return int(n_nets) * len(depths)
-
-
 # --- intervals -----------------------------------------------------------------------------------
 
-SPREAD = record(
-    {
-        "part": count,
-        "spreads": list_of(
-            record(
-                {
-                    **dict.fromkeys(("mean", "floor", "ceiling"), number(1e-100, 1e100)),
-                    "exponent": number(0.0, 1.0),
-                }
-            )
-        ),
-    }
-)
+SPREAD: dict[str, Check] = {
+    **dict.fromkeys(("mean", "floor", "ceiling"), schema.number(1e-100, LARGEST_HEAD)),
+    "exponent": schema.number(0.0, 1.0),
+}
 
 
-def _store_spread(spread: SpreadModel | None, arrays: Arrays) -> Header | None:
-    if spread is None:
-        return None
+def _store_spread(spread: SpreadModel, arrays: Arrays) -> Header:
     arrays["spread.head"], arrays["spread.mean"] = spread.head, spread.mean
     for output, conformal in enumerate(spread.conformal):
         arrays[f"conformal.{output}.scores"] = conformal.scores
         if conformal.weights is not None:
             arrays[f"conformal.{output}.weights"] = conformal.weights
-    names = ("mean", "floor", "ceiling", "exponent")
-    return {
-        "part": spread.member,
-        "spreads": [{name: float(getattr(one, name)) for name in names} for one in spread.spreads],
-    }
+    return {"part": spread.member, "spreads": [asdict(one) for one in spread.spreads]}
 
 
 def _restore_spread(
-    header: Header, members: tuple[Member, ...], n_labels: int, shelf: Shelf
+    stored: Header, members: Sequence[Member], n_labels: int, shelf: Shelf
 ) -> SpreadModel:
-    stored = header["spread"]
-    SPREAD(stored, "spread")
-    if stored["part"] >= len(members):
-        refuse("spread.part", f"below {len(members)}", stored["part"])
-    spreads = stored["spreads"]
+    record({"part": count, "spreads": list_of(record(SPREAD))})(stored, "spread")
+    part, spreads = stored["part"], stored["spreads"]
+    if part >= len(members):
+        refuse("spread.part", f"below {len(members)}", part)
     if len(spreads) != n_labels:
         fail("spread.spreads", f"one per output, {n_labels}", len(spreads))
     for spread in spreads:
         if spread["ceiling"] < spread["floor"]:
             refuse("the ceiling of a spread", "its floor or more", spread["ceiling"])
-    nets = members[stored["part"]].representation
     conformal = []
     for output in range(n_labels):
         where, weights = f"conformal.{output}", None
-        scores = shelf.take_ascending(f"{where}.scores", (None,), LABELS)
+        scores = shelf.take(f"{where}.scores", (None,), LABELS)
+        if (np.diff(scores) < 0).any():
+            fail(f"{where}.scores", "ascending", "others")
         if shelf.has(f"{where}.weights"):
             above = Range(above=0.0, most=LARGEST_HEAD)
             weights = shelf.take(f"{where}.weights", scores.shape, above)
         conformal.append(Conformal(scores, weights))
+    nets = members[part].representation
     return SpreadModel(
-        stored["part"],
+        part,
         _take_head("spread.head", (nets.n_nets, nets.width, n_labels), shelf),
         shelf.take("spread.mean", (n_labels,), LABELS),
         tuple(Spread(**one) for one in spreads),
@@ -970,32 +779,21 @@ def _restore_spread(
 
 # --- the fit, for people to read -----------------------------------------------------------------
 
-FRAME = record(
-    {
-        "index": list_of(text, distinct=True),
-        "dtypes": schema.mapping_of(choice("float64", "float32", "int64", "Int64", "text")),
-        "texts": schema.mapping_of(list_of(text)),
-    }
-)
 # Notes of the command line; a program may note less, or other things beside.
-ORIGIN = schema.open_record(
-    {
-        "target": nullable(text),
-        "weight": nullable(text),
-        "dropped": list_of(text),
-        "file": nullable(text),
-        "rows": nullable(count),
-        "scores": schema.mapping_of(schema.plain),
-    }
-)
+ORIGIN: dict[str, Check] = {
+    **dict.fromkeys(("target", "weight", "file"), schema.nullable(text)),
+    "dropped": list_of(text),
+    "rows": schema.nullable(count),
+    "scores": schema.mapping_of(schema.plain),
+}
 ENSEMBLE_VALUES: dict[str, Check] = {"validation_metric": text, "n_iter": count}
 SINGLE_VALUES: dict[str, Check] = {
     **ENSEMBLE_VALUES,
-    "penalty": nullable(number()),
+    "penalty": schema.nullable(schema.number()),
     "best_iteration": count,
     "n_recoveries": count,
 }
-# Columns of the frames.
+# Columns of the frames beside their index, and the types that a column may have.
 FRAME_COLUMNS = {
     "history": ("loss", "permutation_term", "validation_score", "penalty", "seconds"),
     "nets": ("depth", "best_iteration", "n_iterations", "penalty", "n_recoveries"),
@@ -1005,6 +803,8 @@ FRAME_COLUMNS = {
     ),
 }
 TEXT_COLUMNS = ("configuration", "outcome")
+COLUMN_DTYPES = dict.fromkeys(TEXT_COLUMNS, choice("text")) | {"net": choice("int64")}
+NUMBER_DTYPES = choice("float64", "float32", "int64", "Int64")
 
 
 def _store_training(training: Training, arrays: Arrays) -> Header:
@@ -1020,116 +820,83 @@ def _store_training(training: Training, arrays: Arrays) -> Header:
             else:
                 arrays[f"training.{name}.{column}"] = values
         frames[name] = {"index": list(frame.index), "dtypes": frame.dtypes, "texts": texts}
-    return {
-        "values": training.values,
-        "frames": frames,
-        "table": training.table,
-        "seconds": training.seconds,
-        "origin": training.origin,
-    }
+    fields = ("values", "table", "seconds", "origin")
+    return {"frames": frames} | {field: getattr(training, field) for field in fields}
 
 
-def _restore_training(
-    header: Header,
-    table: TablePlan,
-    target: NumberTarget | ClassTarget,
-    members: tuple[Member, ...],
-    shelf: Shelf,
-) -> Training:
-    estimator, stored = header["estimator"], header["training"]
-    names: tuple[str, ...] = ("history",)
-    values = SINGLE_VALUES
-    if is_flagship(estimator):
-        names, values = ("leaderboard",), {}
-    elif is_ensemble(estimator):
-        names, values = ("history", "nets"), ENSEMBLE_VALUES
+def _restore_training(header: Header, target: Target, n_nets: int, shelf: Shelf) -> Training:
+    stored = header["training"]
+    index_by_frame: dict[str, list[str]] = {"history": ["iteration"]}
+    values, importances = SINGLE_VALUES, dict[str, Any]()
+    if is_flagship(header):
+        index_by_frame, values = {"leaderboard": []}, {}
+        importances = {
+            field: shelf.take(
+                f"feature_{field}", (len(header["columns"]["names"]),), Range(nan=True)
+            )
+            for field in ("importances", "importances_std")
+        }
+    elif is_ensemble(header):
+        index_by_frame = {"history": ["net", "iteration"], "nets": ["net"]}
+        values = ENSEMBLE_VALUES
     record(
         {
             "values": record(values),
-            "frames": record(dict.fromkeys(names, FRAME)),
-            "table": nullable(schema.plain),
-            "seconds": nullable(number(0.0)),
-            "origin": nullable(ORIGIN),
+            "frames": record(dict.fromkeys(index_by_frame, schema.plain)),
+            "table": schema.plain,
+            "seconds": schema.nullable(schema.number(0.0)),
+            "origin": schema.nullable(schema.open_record(ORIGIN, optional=True)),
         }
     )(stored, "training")
-    if stored["table"] is not None:
-        _check_table_summary(stored["table"], target)
-    importances: list[NDArray[Any] | None] = [None, None]
-    if is_flagship(estimator):
-        importances = [
-            shelf.take(name, (len(table.names),), Range(nan=True))
-            for name in ("feature_importances", "feature_importances_std")
-        ]
-    n_nets = sum(member.representation.n_nets for member in members)
+    if stored["table"] is not None:  # reports and the search for drift rely on it
+        kind = "counts" if isinstance(target, ClassTarget) else "outputs"
+        n_targets = len(target.classes if isinstance(target, ClassTarget) else target.scale.mean)
+        check_summary(stored["table"], "training.table", (kind, n_targets))
+    frames = {
+        name: _restore_frame(name, stored["frames"][name], index, n_nets, shelf)
+        for name, index in index_by_frame.items()
+    }
     return Training(
         parameters=header["parameters"],
         preprocessor=header["preprocessor"]["parameters"],
-        values=stored["values"],
-        frames={name: _restore_frame(name, header, n_nets, shelf) for name in names},
-        importances=importances[0],
-        importances_std=importances[1],
-        table=stored["table"],
-        seconds=stored["seconds"],
-        origin=stored["origin"],
         versions=header["versions"],
         created=header["created"],
+        **{**stored, "frames": frames},
+        **importances,
     )
 
 
-def _check_table_summary(summary: Any, target: NumberTarget | ClassTarget) -> None:
-    """Reports and the search for drift rely on it."""
-    try:
-        if isinstance(target, ClassTarget):
-            check_summary(summary, n_classes=len(target.classes))
-        else:
-            check_summary(summary, n_outputs=len(target.scale.mean))
-    except ValueError as error:
-        raise ModelFileError(f"training.table must be a summary of the table: {error}") from error
-
-
-def _restore_frame(name: str, header: Header, n_nets: int, shelf: Shelf) -> Frame:
+def _restore_frame(
+    name: str, stored: Header, index: list[str], n_nets: int, shelf: Shelf
+) -> fitted.Frame:
     """The columns that people and reports ask for, all of one length."""
-    stored, where = header["training"]["frames"][name], f"training.{name}"
-    index = {
-        "history": ["net", "iteration"] if is_ensemble(header["estimator"]) else ["iteration"],
-        "nets": ["net"],
-        "leaderboard": [],
-    }[name]
-    if stored["index"] != index:
-        fail(f"{where}.index", f"{index}", stored["index"])
-    dtypes, wanted = stored["dtypes"], (*index, *FRAME_COLUMNS[name])
-    missing = [column for column in wanted if column not in dtypes]
-    if missing:
-        raise ModelFileError(f"{where} must have the column {missing[0]!r}, which is missing.")
-    unknown = [column for column in dtypes if column not in wanted]
-    if unknown:
-        fail(f"the columns of {where}", ", ".join(wanted), show(unknown[0]))
-    texts = stored["texts"]
-    if set(texts) != {column for column in dtypes if column in TEXT_COLUMNS}:
-        fail(f"{where}.texts", f"those of {', '.join(TEXT_COLUMNS)}", list(texts))
-    columns: dict[str, NDArray[Any] | list[str]] = {}
-    for column, dtype in dtypes.items():
-        if (column in TEXT_COLUMNS) != (dtype == "text"):
-            fail(f"{where}.{column}", "text" if column in TEXT_COLUMNS else "numbers", dtype)
-        columns[column] = (
-            texts[column] if dtype == "text" else _take_column(f"{where}.{column}", dtype, shelf)
-        )
+    where, wanted = f"training.{name}", (*index, *FRAME_COLUMNS[name])
+    record(
+        {
+            "index": schema.require(f"{index}", lambda value: value == index),
+            "dtypes": record({one: COLUMN_DTYPES.get(one, NUMBER_DTYPES) for one in wanted}),
+            "texts": record({one: list_of(text) for one in wanted if one in TEXT_COLUMNS}),
+        }
+    )(stored, where)
+    columns: dict[str, NDArray[Any] | list[str]] = {
+        column: stored["texts"][column]
+        if dtype == "text"
+        else _take_column(f"{where}.{column}", dtype, shelf)
+        for column, dtype in stored["dtypes"].items()
+    }
     lengths = {len(values) for values in columns.values()}
     if len(lengths) > 1:
         fail(f"the columns of {where}", "of one length", sorted(lengths))
-    if index[:1] == ["net"]:
+    if "net" in index:
         nets = np.asarray(columns["net"])
-        if nets.dtype != np.int64:
-            fail(f"{where}.net", "of type int64", nets.dtype.name)
-        found = nets if name == "nets" else np.unique(nets)
-        if not np.array_equal(found, np.arange(n_nets)):
+        if not np.array_equal(nets if name == "nets" else np.unique(nets), np.arange(n_nets)):
             fail(f"{where}.net", f"the nets from 0 to {n_nets - 1}", "others")
-    return Frame(columns, dtypes, tuple(index))
+    return fitted.Frame(columns, stored["dtypes"], tuple(index))
 
 
 def _take_column(name: str, dtype: str, shelf: Shelf) -> NDArray[Any]:
     stored = ("float64", "int64") if dtype == "Int64" else (dtype,)
-    values = shelf.take(name, (None,), ANY, dtypes=stored)
+    values = shelf.take(name, (None,), schema.ANY, dtypes=stored)
     if dtype == "Int64":
         known = values[~np.isnan(values)]
         if (np.abs(known) > schema.LARGEST_WHOLE).any() or (known % 1 != 0).any():

@@ -24,16 +24,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from muddle_runtime import labels as targets
 from muddle_runtime.columns import FloatArray
 from muddle_runtime.forward import NUMPY, Bank, Library, NetRef, Nets
 from muddle_runtime.intervals import Conformal, Spread, rows_needed, warn_few_rows
-from muddle_runtime.labels import (
-    Calibration,
-    ClassTarget,
-    NormalScores,
-    NumberTarget,
-    to_probabilities,
-)
+from muddle_runtime.labels import Calibration, ClassTarget, NormalScores, NumberTarget
 from muddle_runtime.parameters import check_choice, check_fraction, check_int
 from muddle_runtime.tables import TablePlan
 
@@ -74,9 +69,7 @@ class Selection:
                 )
         n_chosen = {"all": len(self.scores), "best": 1, "top": top_k}[chosen]
         # Of equal scores the first counts as higher.
-        best = np.argsort(-self.scores, kind="stable")[:n_chosen]
-        positions: list[int] = np.sort(best).tolist()
-        return positions
+        return sorted(np.argsort(-self.scores, kind="stable")[:n_chosen].tolist())
 
 
 def check_selection(select: Any, top_k: Any, n_nets: int) -> None:
@@ -103,9 +96,8 @@ class SpreadModel:
     def finish(self, raw: FloatArray) -> FloatArray:
         """Outputs of the heads, averaged over nets -> positive sizes. (N, C)"""
         sizes = (raw + self.mean).T
-        return np.column_stack(
-            [spread.apply(size) for spread, size in zip(self.spreads, sizes, strict=True)]
-        )
+        pairs = zip(self.spreads, sizes, strict=True)
+        return np.column_stack([spread.apply(size) for spread, size in pairs])
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,6 +155,10 @@ class _AvailableIf:
         return self._method.__get__(model, owner)
 
 
+def _is_ensemble(model: "FittedModel") -> bool:
+    return model.selection is not None and not model.estimator.startswith("MLR")
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class FittedModel:
     """A fitted model that predicts with numpy alone.
@@ -172,16 +168,8 @@ class FittedModel:
     of the estimator that was fitted. A row alone and in any batch gets the same prediction within
     1e-6 of the target's deviation, or 1e-6 in probability.
 
-    Attributes
-    ----------
-    estimator, task : str
-        The class that was fitted, and "regression" or "classification".
-    columns : tuple of ColumnNeeds
-        The columns of the training table: what they held, and which new rows must have.
-    n_features_in_, feature_names_in_, classes_
-        As in scikit-learn.
-    table, members, selection, offset, temperatures, calibration, spread, target, training
-        The parts of the model; the module describes them.
+    `columns` tells which columns new rows must have; `n_features_in_`, `feature_names_in_` and
+    `classes_` are as in scikit-learn; the module describes the fields.
     """
 
     estimator: str
@@ -224,15 +212,12 @@ class FittedModel:
 
     @property
     def columns(self) -> tuple[ColumnNeeds, ...]:
-        decisions = {decision.name: decision for decision in self.table.decisions}
         needed = set(self.table.used)
-        found = []
-        for name in self.table.names:
-            decision = decisions.get(name)  # none for a column that was dropped
-            levels = None if decision is None or decision.levels is None else decision.levels.known
-            holds = "" if decision is None else decision.kind
-            found.append(ColumnNeeds(name, holds, name in needed, levels))
-        return tuple(found)
+        found = {name: ColumnNeeds(name, "", False, None) for name in self.table.names}
+        for one in self.table.decisions:  # there is none for a column that was dropped
+            levels = None if one.levels is None else one.levels.known
+            found[one.name] = ColumnNeeds(one.name, one.kind, one.name in needed, levels)
+        return tuple(found.values())
 
     def using(self, library: Library) -> "FittedModel":
         """The same model computed by another array library, e.g. by torch on a GPU."""
@@ -283,18 +268,16 @@ class FittedModel:
         self._check_options(quantiles, select, top_k)
         matrix = self.transform(X)
         if isinstance(self.target, ClassTarget):
-            probabilities = self.probabilities(matrix, select, top_k)
-            classes: NDArray[Any] = self.target.classes[probabilities.argmax(axis=1)]
-            return classes
-        labels = self.labels(matrix, select, top_k)
+            likeliest = self.probabilities(matrix, select, top_k).argmax(axis=1)
+            return np.asarray(self.target.classes[likeliest])
         if quantiles is None:
-            return self.target.restore(labels)
-        levels = [float(level) for level in np.ravel(np.asarray(quantiles, dtype=np.float64))]
+            return self.target.restore(self.labels(matrix, select, top_k))
+        levels: list[float] = np.ravel(np.asarray(quantiles, dtype=np.float64)).tolist()
         for level in levels:
             check_fraction("each of quantiles", level)
         needed = max((rows_needed(max(level, 1 - level)) for level in levels), default=0)
-        self._warn_few_rows(needed, f"quantiles={levels}")
-        return self._bounds(matrix, labels, lambda c, said, size: c.quantiles(said, size, levels))
+        request = f"quantiles={levels}"
+        return self._bounds(matrix, Conformal.quantiles, levels, needed, request)
 
     @_AvailableIf(lambda model: model.task == "classification")
     def predict_proba(
@@ -304,12 +287,7 @@ class FittedModel:
         self._check_options(None, select, top_k)
         return self.probabilities(self.transform(X), select, top_k)
 
-    @_AvailableIf(
-        lambda model: (
-            model.task == "classification"
-            and (model.calibration is not None or model.estimator.startswith("MLR"))
-        )
-    )
+    @_AvailableIf(lambda model: model.task == "classification" and not _is_ensemble(model))
     def decision_function(self, X: Any) -> FloatArray:
         """Scores: (n,), positive for `classes_[1]`, or (n, classes). Of the flagship, logarithms of
         the probabilities."""
@@ -326,22 +304,16 @@ class FittedModel:
         """Lower and upper bounds that hold the target with this probability, (n, 2) or
         (n, outputs, 2)."""
         check_fraction("coverage", coverage)
-        matrix = self.transform(X)
-        labels = self.labels(matrix)
-        self._warn_few_rows(rows_needed(coverage), f"coverage={coverage}")
-        return self._bounds(matrix, labels, lambda c, said, size: c.interval(said, size, coverage))
+        matrix, request = self.transform(X), f"coverage={coverage}"
+        return self._bounds(matrix, Conformal.interval, coverage, rows_needed(coverage), request)
 
-    @_AvailableIf(
-        lambda model: model.selection is not None and not model.estimator.startswith("MLR")
-    )
+    @_AvailableIf(_is_ensemble)
     def predict_nets(self, X: Any) -> FloatArray:
         """The prediction of each net alone: (n_nets, n) or (n_nets, n, outputs); of classifiers
         the probabilities, (n_nets, n, classes)."""
         return self._predict_each(self.transform(X), range(self.n_nets))
 
-    @_AvailableIf(
-        lambda model: model.selection is not None and not model.estimator.startswith("MLR")
-    )
+    @_AvailableIf(_is_ensemble)
     def predict_std(
         self, X: Any, *, select: Select | None = None, top_k: int | None = None
     ) -> FloatArray:
@@ -349,8 +321,7 @@ class FittedModel:
         (n, classes). It tells how far the nets disagree, not how far they err."""
         assert self.selection is not None
         nets = self.selection.choose(select, top_k)
-        deviation: FloatArray = self._predict_each(self.transform(X), nets).std(axis=0)
-        return deviation
+        return np.asarray(self._predict_each(self.transform(X), nets).std(axis=0))
 
     # --- from rows to labels ---------------------------------------------------------------------
 
@@ -372,13 +343,6 @@ class FittedModel:
         for bank, weights, normal in transformed:
             found += np.tensordot(weights, normal.undo(bank.outputs(matrix)), 1)
         return self.target.clip(found) if isinstance(self.target, NumberTarget) else found
-
-    def member_labels(self, matrix: FloatArray, member: int) -> FloatArray:
-        """Labels that one member predicts alone. (N, F) -> (N, C)"""
-        own = self.members[member]
-        outputs = Bank(_refs(own, 1.0), self.library).outputs(matrix)
-        labels: FloatArray = (own.normal.undo(outputs) if own.normal else outputs).mean(axis=0)
-        return labels
 
     def probabilities(
         self, matrix: FloatArray, select: Select | None = None, top_k: int | None = None
@@ -403,23 +367,19 @@ class FittedModel:
             return self.target.restore(outputs)
         assert self.temperatures is not None
         temperatures = self.temperatures[list(nets)][:, None, None]
-        return to_probabilities(self.target.to_scores(outputs), temperatures)
+        return targets.to_probabilities(self.target.to_scores(outputs), temperatures)
 
     def _bounds(
-        self,
-        matrix: FloatArray,
-        labels: FloatArray,
-        find: Callable[[Conformal, FloatArray, FloatArray], FloatArray],
+        self, matrix: FloatArray, find: Callable[..., Any], asked: Any, needed: int, request: str
     ) -> FloatArray:
+        """Intervals or quantiles, in the units of y; needed: rows for finite ones."""
         assert self.spread is not None
         assert isinstance(self.target, NumberTarget)
-        sizes = self.spreads(matrix)
-        columns = zip(self.spread.conformal, labels.T, sizes.T, strict=True)
-        return self.target.restore_bounds(np.stack([find(*column) for column in columns], axis=1))
-
-    def _warn_few_rows(self, needed: int, request: str) -> None:
-        assert self.spread is not None
-        warn_few_rows(len(self.spread.conformal[0].scores), needed, request)
+        conformal = self.spread.conformal
+        warn_few_rows(len(conformal[0].scores), needed, request)
+        columns = zip(conformal, self.labels(matrix).T, self.spreads(matrix).T, strict=True)
+        bounds = [find(own, labels, sizes, asked) for own, labels, sizes in columns]
+        return self.target.restore_bounds(np.stack(bounds, axis=1))
 
     def _check_options(self, quantiles: Any, select: Any, top_k: Any) -> None:
         if quantiles is not None and self.spread is None:
@@ -428,7 +388,7 @@ class FittedModel:
                 f"of {self.estimator}."
             )
         chosen = select is not None or top_k is not None
-        if chosen and (self.selection is None or self.estimator.startswith("MLR")):
+        if chosen and not _is_ensemble(self):
             raise TypeError(
                 f"select and top_k go with ensembles (Bag-MLR, Ens-MLR), got select={select!r} and "
                 f"top_k={top_k!r} for a model of {self.estimator}."

@@ -11,10 +11,10 @@ Shapes: K nets, N rows, F features of which the first P are numbers, V features 
 S views of one kind, H hidden units, C label columns.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,10 +60,6 @@ NUMPY = Library(np, np.asarray, np.asarray, lambda array, dtype: array.astype(dt
 # --- activations, in place -----------------------------------------------------------------------
 
 
-def _relu(layer: Array, xp: Any) -> Array:
-    return xp.clip(layer, 0.0, None, out=layer)
-
-
 def _selu(layer: Array, xp: Any) -> Array:
     below = xp.exp(xp.clip(layer, None, 0.0))
     below -= 1.0
@@ -84,15 +80,11 @@ def _mish(layer: Array, xp: Any) -> Array:
     return layer
 
 
-def _tanh(layer: Array, xp: Any) -> Array:
-    return xp.tanh(layer, out=layer)
-
-
 ACTIVATIONS: dict[str, Callable[[Array, Any], Array]] = {
-    "relu": _relu,
+    "relu": lambda layer, xp: xp.clip(layer, 0.0, None, out=layer),
     "selu": _selu,
     "mish": _mish,
-    "tanh": _tanh,
+    "tanh": lambda layer, xp: xp.tanh(layer, out=layer),
 }
 
 
@@ -104,15 +96,17 @@ class PlainView:
     """The features as they are."""
 
     n_features: int
-
-    @property
-    def n_seen(self) -> int:
-        return self.n_features
+    kind: ClassVar[ViewName] = "plain"
+    array_names: ClassVar[tuple[str, ...]] = ()
 
     @property
     def sources(self) -> NDArray[np.int64]:
         """The feature that each feature seen is made of. (V,)"""
         return np.arange(self.n_features)
+
+    @property
+    def n_seen(self) -> int:
+        return self.n_features
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +120,8 @@ class BinsView:
     kept: NDArray[np.int64]  # fillings that vary; a number of few values has fewer bins
     n_numbers: int
     n_features: int
+    kind: ClassVar[ViewName] = "bins"
+    array_names: ClassVar[tuple[str, ...]] = ("starts", "widths", "least", "most", "kept")
 
     @property
     def n_seen(self) -> int:
@@ -145,6 +141,8 @@ class WavesView:
     phases: FloatArray  # (P, cosines)
     mixtures: FloatArray  # (P, cosines, curves)
     n_features: int
+    kind: ClassVar[ViewName] = "waves"
+    array_names: ClassVar[tuple[str, ...]] = ("frequencies", "phases", "mixtures")
 
     @property
     def n_seen(self) -> int:
@@ -153,9 +151,8 @@ class WavesView:
     @property
     def sources(self) -> NDArray[np.int64]:
         n_numbers, _, n_curves = self.mixtures.shape
-        return np.concatenate(
-            [np.arange(self.n_features), np.repeat(np.arange(n_numbers), n_curves)]
-        )
+        curves = np.repeat(np.arange(n_numbers), n_curves)
+        return np.concatenate([np.arange(self.n_features), curves])
 
 
 View = PlainView | BinsView | WavesView
@@ -173,11 +170,9 @@ class _ViewStack:
     def __init__(self, views: Sequence[View], library: Library) -> None:
         self._xp = library.xp
         self._first = views[0]
-        names = {PlainView: (), BinsView: ("starts", "widths", "least", "most", "kept")}.get(
-            type(self._first), ("frequencies", "phases", "mixtures")
-        )
         self._arrays = [
-            library.put(np.stack([getattr(view, name) for view in views])) for name in names
+            library.put(np.stack([getattr(view, name) for view in views]))
+            for name in self._first.array_names
         ]
 
     def apply(self, matrix: Array) -> Array:
@@ -187,10 +182,8 @@ class _ViewStack:
         n_numbers = len(self._arrays[0][0])
         if isinstance(self._first, BinsView):
             return self._fill_bins(matrix[:, :n_numbers], matrix[:, n_numbers:])
-        n_curves = self._first.mixtures.shape[2]
         stacked = self._xp.broadcast_to(matrix, (len(self._arrays[0]), *matrix.shape))
-        curves = self._draw_curves(matrix[:, :n_numbers], n_curves)
-        return self._xp.concatenate([stacked, curves], axis=2)
+        return self._xp.concatenate([stacked, self._draw_curves(matrix[:, :n_numbers])], axis=2)
 
     def _fill_bins(self, numbers: Array, rest: Array) -> Array:
         views = []
@@ -200,12 +193,11 @@ class _ViewStack:
             views.append(self._xp.concatenate([filled if every else filled[:, kept], rest], axis=1))
         return self._xp.stack(views)
 
-    def _draw_curves(self, numbers: Array, n_curves: int) -> Array:
+    def _draw_curves(self, numbers: Array) -> Array:
         """(N, P) -> (S, N, P * curves)"""
-        xp = self._xp
+        xp, n_rows = self._xp, len(numbers)
         frequencies, phases, mixtures = self._arrays
-        n_views, n_numbers, n_cosines = frequencies.shape
-        n_rows = len(numbers)
+        n_views, n_numbers, n_cosines, n_curves = mixtures.shape
         turns = 2 * np.pi * numbers.T[:, :, None]  # (P, N, 1): products go number by number
         parts = []
         rows_at_once = max(1, MOST_COSINES * 16 // max(1, n_numbers * n_cosines))
@@ -274,37 +266,56 @@ class NetRef:
     def shape(self) -> tuple[Any, ...]:
         """Nets that share it are computed as one stack."""
         view = self.nets.views[self.net]
-        kind: tuple[Any, ...] = (type(view), view.n_seen)
-        if isinstance(view, WavesView):
-            kind += view.mixtures.shape
-        elif isinstance(view, BinsView):
-            kind += view.starts.shape
+        arrays = (getattr(view, name).shape for name in view.array_names)
         layers = (weight.shape[1:] for weight in self.nets.weights)
-        return (self.nets.activation, self.nets.rounded, *kind, *layers)
+        return (self.nets.activation, self.nets.rounded, view.kind, view.n_seen, *arrays, *layers)
 
 
-@dataclass(frozen=True, eq=False)
 class _NetStack:
     """Nets of one shape, ready for an array library."""
 
-    library: Library
-    positions: list[int]  # among all nets of the bank
-    views: _ViewStack
-    seen_by: list[int] | None  # the view of each net; None: one view for all
-    activation: str
-    rounded: bool
-    dtype: str
-    weights: tuple[Array, ...]
-    biases: tuple[Array, ...]
-    heads: Array  # (K, H, C) float64
-    streamed: bool
+    def __init__(
+        self, refs: Sequence[NetRef], positions: list[int], library: Library, exact: bool
+    ) -> None:
+        """positions: of the stacked nets among all of the bank."""
+        own = [refs[position] for position in positions]
+        first = own[0].nets
+        self.library, self.positions, self.activation = library, positions, first.activation
+        views = [ref.nets.views[ref.net] for ref in own]
+        distinct = list(dict.fromkeys(views))
+        self.seen_by = None  # the view of each net; None: one view for all
+        if len(distinct) > 1 and not isinstance(distinct[0], PlainView):
+            place = {view: i for i, view in enumerate(distinct)}
+            self.seen_by = [place[view] for view in views]
+        self.views = _ViewStack(distinct if self.seen_by else distinct[:1], library)
+        self.dtype = "float64" if exact or views[0].n_seen > MANY_FEATURES else "float32"
+        self.rounded = first.rounded and self.dtype == "float64"  # float32 is round already
+        self.heads = library.put(np.stack([ref.head for ref in own]))  # (K, H, C) float64
+
+        def gather(name: str, layer: int) -> NDArray[Any]:
+            each = [getattr(ref.nets, name)[layer][ref.net] for ref in own]
+            return np.stack(each).astype(self.dtype)
+
+        depth = len(first.weights)
+        self.biases = [library.put(gather("biases", layer)) for layer in range(depth)]
+        weights = [np.stack([ref.nets.first_weight(ref.net) for ref in own]).astype(self.dtype)]
+        weights += [gather("weights", layer) for layer in range(1, depth)]
+        # In one piece of memory, in the order of use: large pieces get large pages.
+        memory = np.concatenate([weight.reshape(-1) for weight in weights])
+        pieces = np.split(memory, np.cumsum([weight.size for weight in weights])[:-1])
+        shaped = (
+            piece.reshape(weight.shape) for piece, weight in zip(pieces, weights, strict=True)
+        )
+        self.weights = [library.put(piece) for piece in shaped]
+        self.n_bytes = memory.nbytes
+        self.streamed = False
 
     def hidden(self, matrix: Array) -> Array:
         """Last hidden layer. (N, F) -> (K, N, H)"""
         xp, cast = self.library.xp, self.library.cast
         activate = ACTIVATIONS[self.activation]
         layer = self.views.apply(matrix)
-        if self.rounded and self.dtype == "float64":
+        if self.rounded:
             layer = cast(xp.clip(layer, -LARGEST_SINGLE, LARGEST_SINGLE), "float32")
         layer = cast(layer, self.dtype)
         if self.seen_by is not None:
@@ -320,11 +331,6 @@ class _NetStack:
             layer = activate(layer, xp)
         return layer
 
-    def blocks(self, n_rows: int) -> Iterator[slice]:
-        size = max(FEWEST_ROWS, BLOCK_VALUES // max(1, self.heads.shape[0] * self.heads.shape[1]))
-        for start in range(0, n_rows, size):
-            yield slice(start, min(start + size, n_rows))
-
 
 class Bank:
     """Nets that are computed together, each with a head."""
@@ -338,9 +344,10 @@ class Bank:
         groups: dict[Any, list[int]] = {}
         for position, ref in enumerate(self._refs):
             groups.setdefault(ref.shape, []).append(position)
-        self._stacks = _lay_out(
-            [_stack(self._refs, positions, library, exact) for positions in groups.values()]
-        )
+        self._stacks = [_NetStack(self._refs, own, library, exact) for own in groups.values()]
+        streamed = library is NUMPY and sum(stack.n_bytes for stack in self._stacks) > MOST_CACHED
+        for stack in self._stacks:
+            stack.streamed = streamed
 
     @cached_property
     def _wide(self) -> "Bank":
@@ -375,7 +382,10 @@ class Bank:
         found = np.zeros((n_rows, n_labels) if summed else (len(self._refs), n_rows, n_labels))
         rows_there = library.put(matrix)
         for stack in self._stacks:
-            for rows in stack.blocks(n_rows):
+            n_units = stack.heads.shape[0] * stack.heads.shape[1]
+            n_at_once = max(FEWEST_ROWS, BLOCK_VALUES // n_units)
+            for start in range(0, n_rows, n_at_once):
+                rows = slice(start, start + n_at_once)
                 hidden = library.cast(stack.hidden(rows_there[rows]), "float64")
                 if not summed:
                     found[stack.positions, rows] = library.get(hidden @ stack.heads)
@@ -385,56 +395,3 @@ class Bank:
                 else:
                     found[rows] += library.get((hidden @ stack.heads).sum(0))
         return found
-
-
-def _stack(
-    refs: Sequence[NetRef], positions: list[int], library: Library, exact: bool
-) -> _NetStack:
-    own = [refs[position] for position in positions]
-    first = own[0].nets
-    views = [ref.nets.views[ref.net] for ref in own]
-    distinct = list(dict.fromkeys(views))
-    seen_by = None
-    if len(distinct) > 1 and not isinstance(distinct[0], PlainView):
-        place = {view: i for i, view in enumerate(distinct)}
-        seen_by = [place[view] for view in views]
-    else:
-        distinct = distinct[:1]
-    dtype = "float64" if exact or views[0].n_seen > MANY_FEATURES else "float32"
-
-    def gather(name: str, layer: int) -> Array:
-        return np.stack([getattr(ref.nets, name)[layer][ref.net] for ref in own]).astype(dtype)
-
-    depth = len(first.weights)
-    weights = [np.stack([ref.nets.first_weight(ref.net) for ref in own]).astype(dtype)]
-    weights += [gather("weights", layer) for layer in range(1, depth)]
-    return _NetStack(
-        library=library,
-        positions=positions,
-        views=_ViewStack(distinct, library),
-        seen_by=seen_by,
-        activation=first.activation,
-        rounded=first.rounded,
-        dtype=dtype,
-        weights=tuple(weights),
-        biases=tuple(library.put(gather("biases", layer)) for layer in range(depth)),
-        heads=library.put(np.stack([ref.head for ref in own])),
-        streamed=False,
-    )
-
-
-def _lay_out(stacks: Sequence[_NetStack]) -> list[_NetStack]:
-    """The same stacks with their weights in one piece of memory, in the order of use: large pieces
-    get large pages, and reading goes on from one stack to the next."""
-    n_bytes = sum(weight.nbytes for stack in stacks for weight in stack.weights)
-    laid_out = []
-    for stack in stacks:
-        memory = np.concatenate([weight.reshape(-1) for weight in stack.weights])
-        pieces = np.split(memory, np.cumsum([weight.size for weight in stack.weights])[:-1])
-        weights = tuple(
-            stack.library.put(piece.reshape(weight.shape))
-            for piece, weight in zip(pieces, stack.weights, strict=True)
-        )
-        streamed = stack.library is NUMPY and n_bytes > MOST_CACHED
-        laid_out.append(replace(stack, weights=weights, streamed=streamed))
-    return laid_out

@@ -71,6 +71,13 @@ class NormalScores:
         flat = within.reshape(-1, within.shape[-1])
         return undo_powers(flat, self.powers).reshape(outputs.shape)
 
+    def can_be_undone(self) -> bool:
+        """Whether the power has an inverse at both bounds, and so between them."""
+        with np.errstate(all="ignore"):
+            ends = self.scale.undo(np.stack([self.least, self.most]))
+            again = raise_to_powers(undo_powers(ends, self.powers), self.powers)
+            return bool((np.abs(again - ends) <= 1e-6 * (1 + np.abs(ends))).all())
+
 
 def raise_to_powers(values: FloatArray, powers: FloatArray) -> FloatArray:
     """The power of Yeo and Johnson, column by column. values (N, C), powers (C,) -> (N, C)

@@ -4,6 +4,7 @@ A check is called with a value and the place where it stands, and returns nothin
 """
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -17,6 +18,7 @@ Check = Callable[[Any, str], None]
 
 # Beyond this, JSON readers in other languages round whole numbers; classes may be any int64.
 LARGEST_WHOLE = 2**53
+LARGEST = sys.float_info.max
 LONGEST_SHOWN = 60
 DEEPEST = 20
 
@@ -46,66 +48,49 @@ def text(value: Any, where: str) -> None:
         refuse(where, "text that UTF-8 can hold", value)
 
 
-def flag(value: Any, where: str) -> None:
-    if not isinstance(value, bool):
-        refuse(where, "true or false", value)
+def require(must: str, holds: Callable[[Any], bool]) -> Check:
+    """A check that a condition holds; must: the condition in words."""
 
-
-def null(value: Any, where: str) -> None:
-    if value is not None:
-        refuse(where, "null", value)
-
-
-def whole(minimum: int = -LARGEST_WHOLE, maximum: int = LARGEST_WHOLE) -> Check:
     def check(value: Any, where: str) -> None:
-        if isinstance(value, bool) or not isinstance(value, int):
-            refuse(where, "a whole number", value)
-        if not minimum <= value <= maximum:
-            refuse(where, f"a whole number from {minimum} to {maximum}", value)
+        if not holds(value):
+            refuse(where, must, value)
 
     return check
 
 
-def number(minimum: float = -math.inf, maximum: float = math.inf) -> Check:
-    def check(value: Any, where: str) -> None:
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            refuse(where, "a number", value)
-        if isinstance(value, int) and abs(value) > LARGEST_WHOLE:
-            refuse(where, f"a number up to {LARGEST_WHOLE}, if whole", value)
-        if not math.isfinite(value):
-            refuse(where, "a finite number", value)
-        if not minimum <= value <= maximum:
-            refuse(where, f"a number from {minimum:g} to {maximum:g}", value)
+def whole(minimum: int) -> Check:
+    must = f"a whole number from {minimum} to {LARGEST_WHOLE}"
+    return require(must, lambda value: _is_whole(value) and value >= minimum)
 
-    return check
+
+def number(minimum: float = -LARGEST, maximum: float = LARGEST) -> Check:
+    def holds(value: Any) -> bool:
+        exact = isinstance(value, float) or _is_whole(value)
+        return exact and minimum <= value <= maximum
+
+    return require(f"a number from {minimum:g} to {maximum:g}", holds)
+
+
+def _is_whole(value: Any) -> bool:
+    is_int = isinstance(value, int) and not isinstance(value, bool)
+    return is_int and abs(value) <= LARGEST_WHOLE
 
 
 def choice(*options: str) -> Check:
-    def check(value: Any, where: str) -> None:
-        if not isinstance(value, str) or value not in options:
-            refuse(where, f"one of {', '.join(options)}", value)
+    return require(
+        f"one of {', '.join(options)}", lambda value: isinstance(value, str) and value in options
+    )
 
-    return check
+
+flag = require("true or false", lambda value: isinstance(value, bool))
+null = require("null", lambda value: value is None)
+any_number = number()
 
 
 def nullable(inner: Check) -> Check:
     def check(value: Any, where: str) -> None:
         if value is not None:
             inner(value, where)
-
-    return check
-
-
-def either(must: str, *inner: Check) -> Check:
-    """Passes if one of several checks does."""
-
-    def check(value: Any, where: str) -> None:
-        for one in inner:
-            try:
-                return one(value, where)
-            except ModelFileError:
-                continue
-        refuse(where, must, value)
 
     return check
 
@@ -140,26 +125,25 @@ def record(fields: dict[str, Check]) -> Check:
     """An object with these entries and no others."""
 
     def check(value: Any, where: str) -> None:
-        if not isinstance(value, dict):
-            refuse(where, "an object", value)
-        unknown = [name for name in value if name not in fields]
-        if unknown:
-            fail(where, f"an object of {', '.join(fields)}", f"also {show(unknown[0])}")
-        for name, inner in fields.items():
-            if name not in value:
-                raise ModelFileError(f"{where} must have the entry {name!r}, which is missing.")
-            inner(value[name], f"{where}.{name}")
+        open_record(fields)(value, where)
+        if len(value) > len(fields):
+            unknown = next(name for name in value if name not in fields)
+            fail(where, f"an object of {', '.join(fields)}", f"also {show(unknown)}")
 
     return check
 
 
-def open_record(fields: dict[str, Check]) -> Check:
-    """An object of plain data in which these entries, where they exist, pass their checks."""
+def open_record(fields: dict[str, Check], optional: bool = False) -> Check:
+    """An object with these entries, or with some of them if `optional`, and perhaps others."""
 
     def check(value: Any, where: str) -> None:
-        mapping_of(plain)(value, where)
-        for name in value.keys() & fields.keys():
-            fields[name](value[name], f"{where}.{name}")
+        if not isinstance(value, dict):
+            refuse(where, "an object", value)
+        for name, inner in fields.items():
+            if name in value:
+                inner(value[name], f"{where}.{name}")
+            elif not optional:
+                raise ModelFileError(f"{where} must have the entry {name!r}, which is missing.")
 
     return check
 
@@ -181,17 +165,13 @@ def plain(value: Any, where: str, depth: int = 0) -> None:
     """Any JSON with finite numbers that is not nested without end."""
     if depth > DEEPEST:
         fail(where, f"nested at most {DEEPEST} deep", "more")
-    if isinstance(value, list):
-        for place, entry in enumerate(value):
-            plain(entry, f"{where}[{place}]", depth + 1)
-    elif isinstance(value, dict):
-        for name, entry in value.items():
-            text(name, where)
-            plain(entry, f"{where}.{name[:LONGEST_SHOWN]}", depth + 1)
+    if isinstance(value, (list, dict)):
+        of_entries = list_of if isinstance(value, list) else mapping_of
+        of_entries(lambda entry, place: plain(entry, place, depth + 1))(value, where)
     elif isinstance(value, str):
         text(value, where)
     elif value is not None and not isinstance(value, bool):
-        number()(value, where)
+        any_number(value, where)
 
 
 @dataclass(frozen=True)
@@ -211,9 +191,7 @@ class Range:
         if math.isnan(low):
             if not self.nan:
                 fail(name, "without NaN", "NaN")
-            if np.isnan(array).all():
-                return
-            low, high = float(np.nanmin(array)), float(np.nanmax(array))
+            low, high = (float(f.reduce(array, axis=None)) for f in (np.fmin, np.fmax))
         if not self.infinite and (math.isinf(low) or math.isinf(high)):
             fail(name, "finite", "infinity")
         if low < self.least or high > self.most:
@@ -233,8 +211,7 @@ class Shelf:
     """Arrays that are taken one by one, each with what must hold for it; none may be left over."""
 
     def __init__(self, arrays: dict[str, NDArray[Any]]) -> None:
-        self._arrays = arrays
-        self._left = set(arrays)
+        self._arrays = dict(arrays)
 
     def has(self, name: str) -> bool:
         return name in self._arrays
@@ -249,8 +226,7 @@ class Shelf:
         """An array of this shape, None for any length from 1 on, with such values."""
         if name not in self._arrays:
             raise ModelFileError(f"the tensor {name!r} must be there, but is missing.")
-        self._left.discard(name)
-        array = self._arrays[name]
+        array = self._arrays.pop(name)
         if array.dtype.name not in dtypes:
             fail(name, f"of type {' or '.join(dtypes)}", array.dtype.name)
         fits = array.ndim == len(shape) and all(
@@ -258,26 +234,21 @@ class Shelf:
             for found, wanted in zip(array.shape, shape, strict=True)
         )
         if not fits:
-            lengths = ", ".join("any" if length is None else str(length) for length in shape)
-            fail(name, f"of shape ({lengths})", str(array.shape))
+            shown = ", ".join("any" if wanted is None else str(wanted) for wanted in shape)
+            fail(name, f"of shape ({shown})", array.shape)
         values.check(name, array)
         return array
 
     def take_places(self, name: str, n_places: int) -> NDArray[Any]:
         """Places, ascending, each once, perhaps none."""
-        length = len(self._arrays[name]) if self.has(name) and self._arrays[name].ndim else 0
-        below = Range(least=0, most=n_places - 1)
-        places = self.take(name, (length,), below, dtypes=("int64",))
+        found = self._arrays.get(name)
+        length = len(found) if found is not None and found.ndim else 0
+        places = self.take(name, (length,), Range(least=0, most=n_places - 1), ("int64",))
         if (places[1:] <= places[:-1]).any():
             fail(name, "ascending", "others")
         return places
 
-    def take_ascending(self, name: str, shape: tuple[int | None, ...], values: Range) -> Any:
-        array = self.take(name, shape, values)
-        if (np.diff(array, axis=0) < 0).any():
-            fail(name, "ascending", "others")
-        return array
-
     def check_empty(self) -> None:
-        if self._left:
-            raise ModelFileError(f"nothing in the header asks for the tensor {min(self._left)!r}.")
+        if self._arrays:
+            unused = min(self._arrays)
+            raise ModelFileError(f"nothing in the header asks for the tensor {unused!r}.")

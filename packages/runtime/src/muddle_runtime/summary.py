@@ -1,120 +1,74 @@
 """Check a summary of training rows that was read from a file. muddle.tables.summarise makes it."""
 
-from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
+from muddle_runtime.schema import (
+    Check,
+    choice,
+    fail,
+    flag,
+    list_of,
+    number,
+    open_record,
+    text,
+    whole,
+)
+
 NUMBERS = ("number", "duration", "date")  # kinds of columns that have quantiles
-LARGEST = 1e300  # of a number in a summary; NaN is none either
 
 Summary = dict[str, Any]
 
+count, share = whole(0), number(0.0, 1.0)
+QUANTILES = open_record({"edges": list_of(number(-1e300, 1e300)), "below": list_of(share)})
+LEVELS = open_record(
+    {"levels": list_of(text, distinct=True), "shares": list_of(share), "boolean": flag}
+)
+COLUMN = open_record(
+    {"name": text, "position": count, "missing": share, "kind": choice("levels", *NUMBERS)}
+)
+
 
 def check_summary(
-    value: Any, *, n_classes: int | None = None, n_outputs: int | None = None
+    value: Any, where: str = "the summary", target: tuple[str, int] | None = None
 ) -> Summary:
-    """Return the summary unchanged, or raise a ValueError that names the first error in it.
+    """Return the summary unchanged, or raise a ModelFileError that names the first error in it.
 
-    n_classes or n_outputs: of the model that it belongs to, if known.
+    target: "counts" or "outputs", and how many the model has, if known.
     """
-    found = _check_dict("the summary", value)
-    n_names = _check_count("names", found.get("names"))
-    _check_count("rows", found.get("rows"))
-    _check_count("not_summarised", found.get("not_summarised"))
-    _check_texts("missing_values", found.get("missing_values"))
-    if not isinstance(found.get("named"), bool):
-        raise ValueError(f"named must be true or false, got {found.get('named')!r}.")
-    columns = found.get("columns")
-    if not isinstance(columns, list):
-        raise ValueError(f"columns must be a list, got {type(columns).__name__}.")
-    for entry in columns:
-        _check_column(_check_dict("each of columns", entry), n_names)
-    if "target" in found:
-        target = _check_dict("target", found["target"])
-        _check_target(target)
-        for key, n_needed in (("counts", n_classes), ("outputs", n_outputs)):
-            if n_needed is not None and len(target.get(key, ())) != n_needed:
-                raise ValueError(f"target must have {n_needed} {key}, as the model does.")
-    return dict(found)
+    fields: dict[str, Check] = dict.fromkeys(("names", "rows", "not_summarised"), count)
+    fields |= {"missing_values": list_of(text), "named": flag, "columns": list_of(_check_column)}
+    open_record(fields)(value, where)
+    for column in value["columns"]:
+        if column["position"] >= value["names"]:
+            fail(f"position of {column['name']!r}", f"below {value['names']}", column["position"])
+    if "target" in value:
+        open_record({})(value["target"], f"{where}.target")
+        kind = "counts" if "counts" in value["target"] else "outputs"
+        entries = list_of(count) if kind == "counts" else list_of(_check_quantiles, least=1)
+        open_record({kind: entries})(value["target"], f"{where}.target")
+        n_found = len(value["target"][kind])
+        if target is not None and (kind, n_found) != target:
+            fail(
+                f"{where}.target", f"of {target[1]} {target[0]}, as the model", f"{n_found} {kind}"
+            )
+    found: Summary = value
+    return found
 
 
-def _check_column(entry: Mapping[str, Any], n_names: int) -> None:
-    name = entry.get("name")
-    if not isinstance(name, str):
-        raise ValueError(f"the name of a column must be a text, got {name!r}.")
-    if _check_count("position", entry.get("position")) >= n_names:
-        raise ValueError(f"position of {name!r} must be below {n_names}, got {entry['position']}.")
-    _check_shares(f"missing of {name!r}", [entry.get("missing")])
-    if entry.get("kind") in NUMBERS:
-        _check_numbers(name, entry)
-    elif entry.get("kind") == "levels":
-        levels = _check_texts(f"levels of {name!r}", entry.get("levels"))
-        shares = _check_shares(f"shares of {name!r}", entry.get("shares"))
-        if len(levels) != len(shares) or len(set(levels)) != len(levels):
-            raise ValueError(f"levels of {name!r} must be different and have one share each.")
-        if not isinstance(entry.get("boolean"), bool):
-            raise ValueError(f"boolean of {name!r} must be true or false.")
-    else:
-        raise ValueError(
-            f"kind of {name!r} must be levels or one of {', '.join(NUMBERS)}, got "
-            f"{entry.get('kind')!r}."
-        )
-
-
-def _check_target(target: Mapping[str, Any]) -> None:
-    if "counts" in target:
-        counts = target["counts"]
-        if not isinstance(counts, list):
-            raise ValueError(f"counts must be a list, got {type(counts).__name__}.")
-        for n_rows in counts:
-            _check_count("each of counts", n_rows)
+def _check_column(value: Any, where: str) -> None:
+    COLUMN(value, where)
+    if value["kind"] in NUMBERS:
+        _check_quantiles(value, where)
         return
-    outputs = target.get("outputs")
-    if not isinstance(outputs, list) or not outputs:
-        raise ValueError("target must have counts of classes, or at least one output.")
-    for output in outputs:
-        _check_numbers("target", _check_dict("each of outputs", output))
+    LEVELS(value, where)
+    if len(value["levels"]) != len(value["shares"]):
+        fail(f"{where}.shares", "one per level", len(value["shares"]))
 
 
-def _check_numbers(name: str, entry: Mapping[str, Any]) -> None:
-    edges = _check_floats(f"edges of {name!r}", entry.get("edges"))
-    below = _check_shares(f"below of {name!r}", entry.get("below"))
-    if len(edges) != len(below):
-        raise ValueError(f"edges and below of {name!r} must be equally long.")
-    if any(a >= b for values in (edges, below) for a, b in pairwise(values)):
-        raise ValueError(f"edges and below of {name!r} must increase.")
-
-
-def _check_dict(name: str, value: Any) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError(f"{name} must be an object, got {type(value).__name__}.")
-    return value
-
-
-def _check_count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{name} must be a whole number, at least 0, got {value!r}.")
-    return value
-
-
-def _check_texts(name: str, values: Any) -> list[str]:
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise ValueError(f"{name} must be a list of texts, got {values!r:.80}.")
-    return values
-
-
-def _check_floats(name: str, values: Any) -> list[float]:
-    right = isinstance(values, list) and all(
-        isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= LARGEST
-        for value in values
-    )
-    if not right:
-        raise ValueError(f"{name} must be a list of finite numbers, got {values!r:.80}.")
-    return list(values)
-
-
-def _check_shares(name: str, values: Any) -> list[float]:
-    shares = _check_floats(name, values)
-    if any(not 0 <= share <= 1 for share in shares):
-        raise ValueError(f"{name} must lie in [0, 1], got {values!r:.80}.")
-    return shares
+def _check_quantiles(value: Any, where: str) -> None:
+    QUANTILES(value, where)
+    edges, below = value["edges"], value["below"]
+    rising = all(a < b for values in (edges, below) for a, b in pairwise(values))
+    if len(edges) != len(below) or not rising:
+        fail(f"edges and below of {where}", "equally long and increase", "others")

@@ -14,8 +14,8 @@ import datetime
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import FrameType
 from typing import Any, Literal
@@ -23,21 +23,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from muddle_runtime.columns import (
-    Codes,
-    Column,
-    Dates,
-    FloatArray,
-    Kind,
-    Table,
-    as_dates,
-    as_levels,
-    as_numbers,
-    parse_date,
-    read_column,
-    read_table,
-    to_date,
-)
+from muddle_runtime import columns
+from muddle_runtime.columns import Codes, Column, Dates, FloatArray, Kind, Table, read_table
 from muddle_runtime.parameters import suggest
 
 LARGEST = 1e150  # of numbers in a table: larger ones cannot be squared
@@ -48,8 +35,7 @@ MISSING, OTHER = "missing", "other"
 UNSEEN = -1
 DATE_PARTS = ("elapsed", "year", "month", "day_of_week", "day_of_year", "time_of_day")
 
-LevelUse = Literal["one-hot", "means"]
-Read = Callable[[str], Column]
+Novelty = tuple[str, int, str | None]  # column, rows, and an example of a new level; None: a gap
 
 
 # --- numbers -------------------------------------------------------------------------------------
@@ -63,18 +49,15 @@ class Scale:
     deviation: FloatArray  # (P,), inf for a column that is to be ignored: it becomes 0
 
     def apply(self, rows: FloatArray) -> FloatArray:
-        scaled: FloatArray = (rows - self.mean) / self.deviation
-        return scaled
+        return (rows - self.mean) / self.deviation
 
     def undo(self, scaled: FloatArray) -> FloatArray:
-        rows: FloatArray = scaled * self.deviation + self.mean
-        return rows
+        return scaled * self.deviation + self.mean
 
 
 @dataclass(frozen=True, eq=False)
 class SmoothClip:
-    """Median and quartile range, then x / sqrt(1 + (x/3)²): outliers end within (-3, 3), in
-    order."""
+    """Median and quartile range, then x / sqrt(1 + (x/3)²): outliers end within (-3, 3)."""
 
     median: FloatArray  # (P,)
     spread: FloatArray  # (P,) between the quartiles
@@ -112,7 +95,8 @@ class NumberBlock:
     def write(self, numbers: FloatArray, out: FloatArray) -> None:
         """numbers (N, P) -> out (N, features)"""
         n_scaled = out.shape[1] - len(self.flagged)
-        for rows in row_blocks(len(numbers)):
+        for start in range(0, len(numbers), BLOCK_ROWS):
+            rows = slice(start, start + BLOCK_ROWS)
             block = numbers[rows]
             gaps = np.isnan(block)
             if gaps.any():
@@ -135,11 +119,6 @@ def take_columns(numbers: FloatArray, positions: NDArray[np.intp]) -> FloatArray
     return np.take(numbers, positions, axis=1)
 
 
-def row_blocks(n_rows: int) -> Iterator[slice]:
-    for start in range(0, n_rows, BLOCK_ROWS):
-        yield slice(start, min(start + BLOCK_ROWS, n_rows))
-
-
 def check_range(numbers: FloatArray, names: Sequence[str]) -> None:
     """An error for numbers that are infinite, or too large to be squared."""
     low = np.fmin.reduce(numbers, axis=0, initial=0)
@@ -147,12 +126,12 @@ def check_range(numbers: FloatArray, names: Sequence[str]) -> None:
     bad = (low < -LARGEST) | (high > LARGEST)
     if not bad.any():
         return
-    first = int(np.flatnonzero(bad)[0])
-    row = int(np.flatnonzero(np.abs(numbers[:, first]) > LARGEST)[0])
-    columns = list(dict.fromkeys(np.array(names)[bad].tolist()))
+    first = bad.argmax()
+    row = (np.abs(numbers[:, first]) > LARGEST).argmax()
+    suspects = list(dict.fromkeys(np.array(names)[bad].tolist()))
     raise ValueError(
         f"X must hold finite numbers, up to {LARGEST:g} in size, got {numbers[row, first]:g} in "
-        f"row {row}; look at {list_columns(columns)}. Mark such values as missing (NaN), or "
+        f"row {row}; look at {list_columns(suspects)}. Mark such values as missing (NaN), or "
         "rescale the column."
     )
 
@@ -171,15 +150,16 @@ def date_parts(dates: Dates) -> FloatArray:
     day, second = np.timedelta64(1, "D"), np.timedelta64(1, "s")
     since_midnight = (dates - days) / second
     elapsed = (days - np.datetime64(0, "D")) / day
-    columns = (
-        elapsed + since_midnight / 86400,
-        years.astype(np.float64) + 1970,
-        dates.astype("M8[M]").astype(np.float64) % 12 + 1,
-        (elapsed + 3) % 7,  # 1970 began on a Thursday
-        (days - years.astype("M8[D]")) / day + 1,
-        since_midnight / 3600,
+    parts = np.column_stack(
+        (
+            elapsed + since_midnight / 86400,
+            years.astype(np.float64) + 1970,
+            dates.astype("M8[M]").astype(np.float64) % 12 + 1,
+            (elapsed + 3) % 7,  # 1970 began on a Thursday
+            (days - years.astype("M8[D]")) / day + 1,
+            since_midnight / 3600,
+        )
     )
-    parts = np.column_stack(columns)
     parts[np.isnat(dates)] = np.nan
     return parts
 
@@ -201,8 +181,8 @@ class NumberSource:
     def values(self, column: Column) -> FloatArray:
         """(N, 1) or (N, parts)"""
         if self.kind == "date":
-            return date_parts(as_dates(column))
-        return as_numbers(column, self.kind)[:, None]
+            return date_parts(columns.as_dates(column))
+        return columns.as_numbers(column, self.kind)[:, None]
 
 
 # --- levels --------------------------------------------------------------------------------------
@@ -232,7 +212,7 @@ class Levels:
 
     def encode(self, column: Column) -> "Encoded":
         """Code per row; what `fit` never saw is "other", or UNSEEN if there is no other."""
-        codes, keys = as_levels(column, self.boolean)
+        codes, keys = columns.as_levels(column, self.boolean)
         place = {key: code for code, key in enumerate(self.known)}
         places = np.array([place.get(key, UNSEEN) for key in keys], dtype=np.intp)
         seen = np.array([key in self.rare for key in keys], dtype=bool) | (places >= 0)
@@ -241,17 +221,9 @@ class Levels:
         new = np.append(~seen, self.missing == UNSEEN)[codes]
         if not new.any():
             return Encoded(found[codes], 0, None)
-        first = codes[int(np.argmax(new))]
-        return Encoded(
-            found[codes], int(np.count_nonzero(new)), keys[first] if first >= 0 else None
-        )
-
-    def codes_by_text(self, missing_values: Iterable[str]) -> dict[str, int]:
-        """Code of each text that is not new."""
-        codes = dict.fromkeys(self.rare, self.other)
-        codes |= {key: code for code, key in enumerate(self.known)}
-        gaps = set(missing_values)
-        return {key: code for key, code in codes.items() if key.strip() and key not in gaps}
+        first = codes[new.argmax()]
+        example = keys[first] if first >= 0 else None
+        return Encoded(found[codes], int(np.count_nonzero(new)), example)
 
 
 @dataclass(frozen=True)
@@ -308,19 +280,10 @@ class Decision:
     n_missing: int
     number: Kind | None = None  # "number", "duration" or "date"
     levels: Levels | None = None
-    use: LevelUse = "one-hot"
+    use: Literal["one-hot", "means"] = "one-hot"
     ignored: str = ""  # why it becomes nothing
     expected: bool = False  # it is ignored because the options say so
     hint: str = ""
-
-
-@dataclass(frozen=True)
-class Novelty:
-    """Something in new rows that was not there in `fit`."""
-
-    name: str
-    n_rows: int
-    example: str | None  # None: a gap
 
 
 @dataclass(frozen=True, eq=False)
@@ -384,7 +347,7 @@ class TablePlan:
         """The matrix of a table that has the columns of `fit`, and what is new in it."""
 
         def read(name: str) -> Column:
-            return read_column(name, table.values(name), self.missing_values)
+            return columns.read_column(name, table.values(name), self.missing_values)
 
         novelties: list[Novelty] = []
         means: list[FloatArray] = []
@@ -392,7 +355,7 @@ class TablePlan:
         for source in (*self.means, *self.one_hot):
             encoded = source.levels.encode(read(source.name))
             if encoded.n_new:
-                novelties.append(Novelty(source.name, encoded.n_new, encoded.example))
+                novelties.append((source.name, encoded.n_new, encoded.example))
             if source.means is None:
                 codes.append(encoded.codes)
             else:
@@ -402,7 +365,7 @@ class TablePlan:
         for number in self.numbers:
             n_gaps = 0 if number.had_gaps else int(np.count_nonzero(np.isnan(numbers[:, first])))
             if n_gaps:
-                novelties.append(Novelty(number.name, n_gaps, None))
+                novelties.append((number.name, n_gaps, None))
             first += len(number.names)
         return self.write(numbers, codes), novelties
 
@@ -436,7 +399,7 @@ class TablePlan:
                 else f"X does not have valid feature names, but {owner} was fitted with feature "
                 "names"
             )
-        return table.rename(self.names)
+        return replace(table, names=self.names)
 
     @cached_property
     def _short_way(self) -> "_ShortWay":
@@ -448,7 +411,10 @@ class TablePlan:
 
 
 def gather_numbers(
-    table: Table, sources: Sequence[NumberSource], read: Read, means: Sequence[FloatArray]
+    table: Table,
+    sources: Sequence[NumberSource],
+    read: Callable[[str], Column],
+    means: Sequence[FloatArray],
 ) -> FloatArray:
     """All columns of numbers, (N, P), within the range that can be scaled."""
     names = [source.name for source in sources]
@@ -465,11 +431,7 @@ def gather_numbers(
     blocks += means
     width = sum(block.shape[1] for block in blocks)
     gathered = np.empty((table.n_rows, width), order="F")  # written column by column
-    first = 0
-    for block in blocks:
-        gathered[:, first : first + block.shape[1]] = block
-        first += block.shape[1]
-    return gathered
+    return np.concatenate(blocks, axis=1, out=gathered) if blocks else gathered
 
 
 def _check_names(names: Sequence[str], fitted: Sequence[str], used: Sequence[str]) -> None:
@@ -493,9 +455,8 @@ def _check_names(names: Sequence[str], fitted: Sequence[str], used: Sequence[str
 def _warn_about(novelties: Iterable[Novelty]) -> None:
     """One warning for everything that new rows hold and the training rows did not."""
     clauses = [
-        f"column {novelty.name!r}: {novelty.n_rows} "
-        + ("missing" if novelty.example is None else f"new (e.g. {novelty.example!r})")
-        for novelty in novelties
+        f"column {name!r}: {n_rows} {'missing' if example is None else f'new (e.g. {example!r})'}"
+        for name, n_rows, example in novelties
     ]
     warn(
         "X holds values that the columns did not have in fit, taken as 'other' or the mean: "
@@ -515,58 +476,67 @@ def warn(text: str) -> None:
 
 # --- the short way -------------------------------------------------------------------------------
 
-ReadValue = Callable[[Any], Sequence[float]]
 
-
-def _read_number(value: Any) -> list[float]:
-    if type(value) in (float, int, str):
+def _read_number(value: Any, missing_values: Collection[str]) -> list[float]:
+    kind = type(value)
+    if kind is float or kind is int or (kind is str and value not in missing_values):
         return [float(value)]
     raise TypeError
 
 
-def _read_duration(value: Any) -> list[float]:
+def _read_duration(value: Any, missing_values: Collection[str]) -> list[float]:
     if type(value) is datetime.timedelta:
         return [value.total_seconds()]
     raise TypeError
 
 
-def _read_date(value: Any) -> list[float]:
-    if type(value) is str:
-        date = parse_date(value.strip())
-    elif type(value) in (datetime.datetime, datetime.date):
-        date = to_date(value)
-    else:
-        raise TypeError
+def _read_date(value: Any, missing_values: Collection[str]) -> list[float]:
+    date = None
+    if type(value) in (datetime.datetime, datetime.date):
+        date = columns.to_date(value)
+    elif type(value) is str and value not in missing_values:
+        date = columns.parse_date(value.strip())
     if date is None:
-        raise ValueError
+        raise TypeError
     parts: list[float] = date_parts(np.array([date]))[0].tolist()
     return parts
 
 
-VALUE_READERS: dict[str, ReadValue] = {
-    "number": _read_number,
-    "duration": _read_duration,
-    "date": _read_date,
-}
+# Readers of one plain value; TypeError or ValueError for one that needs the long way.
+VALUE_READERS = {"number": _read_number, "duration": _read_duration, "date": _read_date}
 
 
-@dataclass(frozen=True)
 class _LevelValues:
     """The features of a single value of a column of levels, if it is not new."""
 
-    position: int  # of the column among those of `fit`
-    texts: Mapping[str, int]  # codes of texts, those that mean missing among them
-    keys: Mapping[str, int]  # codes of booleans and numbers, as text
-    gap: int | None  # code of a gap; None: it is new
-    features: FloatArray  # (levels, width), or (1, width) of no level if `one_hot`
-    one_hot: bool  # more than two levels, of which a row has one
+    def __init__(
+        self, source: LevelSource, position: int, missing_values: Collection[str], offsets: Any
+    ) -> None:
+        """position: of the column in a row; offsets: of its 0/1 features."""
+        levels, self.position = source.levels, position
+        codes = dict.fromkeys(levels.rare, levels.other)
+        codes |= {key: code for code, key in enumerate(levels.known)}
+        # Codes of booleans and numbers as text, and of texts, those that mean missing among them.
+        self.keys = {k: c for k, c in codes.items() if k.strip() and k not in missing_values}
+        self.texts, self.gap = self.keys, levels.missing
+        if self.gap != UNSEEN:
+            self.texts = self.keys | dict.fromkeys((*missing_values, ""), self.gap)
+        # A row of features per level would take the square of their number.
+        self.one_hot = len(offsets) > 1
+        every = np.array([UNSEEN]) if self.one_hot else np.arange(len(levels))
+        if source.means is not None:
+            self.features = source.encode_means(every)
+        else:
+            self.features = np.empty((len(every), len(offsets)))
+            source.write_one_hot(every, self.features)
+            self.features -= offsets
 
     def find(self, value: Any) -> FloatArray:
         """KeyError or TypeError for a value that needs the long way."""
         kind = type(value)
         if kind is str:
             code = self.texts[value]
-        elif value is None and self.gap is not None:
+        elif value is None and self.gap != UNSEEN:
             code = self.gap
         elif kind is bool or (kind is int and -EXACT < value < EXACT):
             code = self.keys[str(value)]
@@ -594,16 +564,19 @@ class _ShortWay:
         plain = all(source.kind == "number" for source in plan.numbers)
         self._only_numbers = plain and not plan.means and not plan.one_hot
         self._in_order = np.array_equal(self._numbers, np.arange(len(plan.names)))
-        self._readers = [
-            (place[source.name], _choose_reader(source.kind, plan.missing_values))
-            for source in plan.numbers
+        self._readers = [(place[one.name], VALUE_READERS[one.kind]) for one in plan.numbers]
+        self._means = [
+            _LevelValues(source, place[source.name], plan.missing_values, ())
+            for source in plan.means
         ]
-        self._means = [self._level_values(place, source, None) for source in plan.means]
         self._one_hot = []
         first = self._n_flags
         for source in plan.one_hot:
-            self._one_hot.append(self._level_values(place, source, first))
-            first += len(source.names)
+            offsets = plan.offsets[first : first + len(source.names)]
+            self._one_hot.append(
+                _LevelValues(source, place[source.name], plan.missing_values, offsets)
+            )
+            first += len(offsets)
 
     def transform(self, X: Any) -> FloatArray | None:
         if type(X) is np.ndarray:
@@ -647,9 +620,10 @@ class _ShortWay:
 
     def _from_row(self, row: Sequence[Any]) -> FloatArray | None:
         values: list[float] = []
+        missing_values = self._plan.missing_values
         try:
             for place, read in self._readers:
-                values += read(row[place])
+                values += read(row[place], missing_values)
             for source in self._means:
                 values += source.find(row[source.position]).tolist()
             levels = [source.find(row[source.position]) for source in self._one_hot]
@@ -677,46 +651,7 @@ class _ShortWay:
         matrix[:, n_numbers : n_numbers + self._n_flags] = self._no_flags
         return matrix
 
-    def _level_values(
-        self, place: Mapping[str, int], source: LevelSource, first: int | None
-    ) -> _LevelValues:
-        """first: of the column's offsets, if its levels become features."""
-        levels, width = source.levels, len(source.names)
-        # A row of features per level would take the square of their number.
-        one_hot = source.means is None and width > 1
-        codes = np.array([UNSEEN]) if one_hot else np.arange(len(levels))
-        if first is None:
-            features = source.encode_means(codes)
-        else:
-            features = np.empty((len(codes), width))
-            source.write_one_hot(codes, features)
-            features -= self._plan.offsets[first : first + width]
-        keys = levels.codes_by_text(self._plan.missing_values)
-        gaps: dict[str, int] = {}
-        if levels.missing != UNSEEN:
-            gaps = dict.fromkeys((*self._plan.missing_values, ""), levels.missing)
-        gap = None if levels.missing == UNSEEN else levels.missing
-        return _LevelValues(place[source.name], keys | gaps, keys, gap, features, one_hot)
-
 
 def _all_usable(numbers: FloatArray) -> bool:
     """No gap, and nothing too large; a NaN is not within any bounds."""
     return numbers.size == 0 or bool(numbers.max() <= LARGEST and numbers.min() >= -LARGEST)
-
-
-def _choose_reader(kind: str, missing_values: Iterable[str]) -> ReadValue:
-    """Reads one plain value; TypeError or ValueError for what needs the long way, such as a text
-    that could also mean missing."""
-    read = VALUE_READERS[kind]
-    for text in missing_values:
-        try:
-            ambiguous = not np.isnan(read(text)).any()
-        except (TypeError, ValueError):
-            continue
-        if ambiguous:
-            return lambda value: read(value) if type(value) is not str else _refuse()
-    return read
-
-
-def _refuse() -> Sequence[float]:
-    raise TypeError
