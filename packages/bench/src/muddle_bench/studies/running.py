@@ -8,22 +8,24 @@ from pathlib import Path
 from time import perf_counter as tick
 from typing import Any, Literal
 
-from muddle_bench.data.datasets import Recipe
-from muddle_bench.data.datasets import load_dataset as load
+from muddle_bench.data.datasets import Recipe, load_dataset
 from muddle_bench.methods.method import Input, Method
 from muddle_bench.methods.registry import find_method, known_methods
 from muddle_bench.run.cells import Job, number_splits
 from muddle_bench.run.environment import MemoryMeter, describe_versions, packages_of
-from muddle_bench.run.execution import blank_record, fill_record, make_request
-from muddle_bench.run.execution import explain_error as explain
-from muddle_bench.run.execution import finish as end
-from muddle_bench.run.execution import finish_unprepared as end_unprepared
-from muddle_bench.run.execution import predict_and_score as answer
+from muddle_bench.run.execution import (
+    blank_record,
+    explain_error,
+    fill_record,
+    finish,
+    finish_unprepared,
+    make_request,
+    predict_and_score,
+)
 from muddle_bench.run.problems import Problem, prepare, split_rows
 from muddle_bench.run.records import Cell, Record, Store, write_whole
 from muddle_bench.run.sweep import Summary, run_benchmark
-from muddle_bench.run.workers import JobResult as Answer
-from muddle_bench.run.workers import freeze_imports
+from muddle_bench.run.workers import JobResult, freeze_imports
 from muddle_bench.studies import points, reduced_methods
 from muddle_bench.studies.points import BASE, NOISY, Point
 from muddle_bench.studies.study_tables import RECORD
@@ -103,7 +105,7 @@ def build_cells(
 # Splits of a point together
 
 
-def run_in_groups(numbered: Iterable[tuple[int, Job]]) -> Iterator[Answer]:
+def run_in_groups(numbered: Iterable[tuple[int, Job]]) -> Iterator[JobResult]:
     """A runner for `run_benchmark`: trains consecutive jobs together that differ only in the
     split."""
 
@@ -116,7 +118,7 @@ def run_in_groups(numbered: Iterable[tuple[int, Job]]) -> Iterator[Answer]:
         positions, jobs = zip(*group, strict=True)
         records = run_together(jobs, known)
         for position, record in zip(positions, records, strict=True):
-            yield Answer(position, [record])
+            yield JobResult(position, [record])
 
 
 class KnownSplits:
@@ -171,14 +173,14 @@ def run_together(jobs: Sequence[Job], known: KnownSplits) -> list[Record]:
         try:
             problem = known.find_problem(job, method.input)
         except Exception as error:
-            records[place] = end_unprepared(records[place], error)
+            records[place] = finish_unprepared(records[place], error)
             continue
         try:
             records[place] = fill_record(records[place], method, methods, problem, job)
             model = method.make(make_request(job, problem))
             prepared = known.prepare_nets(job.split, model, problem.train, problem.y_train)
         except Exception as error:
-            records[place] = end(records[place], "failed", explain(error))
+            records[place] = finish(records[place], "failed", explain_error(error))
             continue
         versions = describe_versions(packages_of(model, method.packages))
         records[place] = replace(records[place], versions=versions)
@@ -208,13 +210,13 @@ def _fit_and_score(
         study_nets.fit_together([one.model for one in ready], [one.prepared for one in ready])
     except Exception as error:
         for one in ready:
-            yield one.place, end(records[one.place], "failed", explain(error))
+            yield one.place, finish(records[one.place], "failed", explain_error(error))
         return
     seconds = (tick() - start) / len(ready)
     peaks = meter.read()
     for one in ready:
         fitted = replace(records[one.place], fit_seconds=round(seconds, 6))
-        record = answer(method, one.model, one.problem, fitted, meter, peaks, debug=False)
+        record = predict_and_score(method, one.model, one.problem, fitted, meter, peaks, debug=False)
         yield one.place, record
 
 
@@ -234,7 +236,7 @@ def write_training_record(
     set, iteration, loss, permutation term, validation score and penalty."""
     from muddle_bench.studies.study_nets import StudyNets, make_config
 
-    data = load(dataset, "published", data_home)
+    data = load_dataset(dataset, "published", data_home)
     if data.task != "regression":
         raise ValueError(
             f"a training record needs a regression data set, and {dataset} is for {data.task}. "

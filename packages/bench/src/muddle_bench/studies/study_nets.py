@@ -35,14 +35,12 @@ from muddle.estimators.problems import (
     read_classes,
     read_numbers,
 )
-from muddle.scores import add_unseen_classes as spread
-from muddle.scores import area_under_curve
+from muddle.scores import add_unseen_classes, area_under_curve
 from muddle.tables import TablePreprocessor
 from muddle.tables.read import Task
-from muddle.training.config import TrainConfig, preset_config
+from muddle.training.config import OLD_NAMES, TrainConfig, preset_config
 from muddle.training.data import TrainJob
-from muddle.training.jobs import FLOAT, count_weights, train_jobs
-from muddle.training.jobs import fix_score as choose_score_of
+from muddle.training.jobs import FLOAT, count_weights, fix_score, train_jobs
 from muddle.training.stopping import Deadline
 from muddle.training.trainer import History, TrainResult
 from muddle_bench.run.environment import find_commit
@@ -60,7 +58,9 @@ def make_config(task: Task, depth: int, **settings: Any) -> TrainConfig:
     as the single nets of the released code do."""
     preset = preset_config(f"mlr-{depth}", "released", task)
     ties = "error" if task == "regression" else preset.ties
-    return replace(preset, **{"ties": ties, **settings})
+    # Methods of the studies, and so their records, have names with "paper" and "released".
+    named = {name: OLD_NAMES.get(name, {}).get(value, value) for name, value in settings.items()}
+    return replace(preset, **{"ties": ties, **named})
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class StudyNets:
             preprocessor, features = fit_features(None, problem)
         seeds = check_random_state(self.random_state).randint(MAX_SEED, size=(1, self.n_nets))
         (job,) = make_jobs(problem, features, [self.config], seeds.tolist())
-        return Prepared(problem, preprocessor, choose_score_of(job))
+        return Prepared(problem, preprocessor, fix_score(job))
 
     def fit(self, X: Any, y: Any) -> Self:
         fit_together([self], [self.prepare(X, y)])
@@ -236,7 +236,8 @@ def score_net(predicted: Floats, problem: Problem) -> float | None:
     """R² of predictions (N,), or area under the ROC curve of probabilities (N, C)."""
     if not problem.n_classes:
         return float(r2_score(problem.y_test, predicted))
-    return area_under_curve(problem.y_test, spread(predicted, problem.seen, problem.n_classes))
+    shares = add_unseen_classes(predicted, problem.seen, problem.n_classes)
+    return area_under_curve(problem.y_test, shares)
 
 
 def _mean(values: Any) -> float | None:
