@@ -121,7 +121,9 @@ def test_a_value_is_that_of_its_setting(study, parameter):
 
 def test_the_base_is_the_released_preset_with_the_batch_of_the_studies():
     config = preset_config("mlr-2", "released", "regression")
-    assert make_config("regression", 2, **BASE | {"batch_size": 4096, "ties": config.ties}) == config
+    assert (
+        make_config("regression", 2, **BASE | {"batch_size": 4096, "ties": config.ties}) == config
+    )
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
