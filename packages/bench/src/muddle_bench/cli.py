@@ -815,7 +815,7 @@ def print_board(board: "pd.DataFrame", scores: "Scores") -> None:
 
 def format_board(board: "pd.DataFrame") -> list[dict[str, str]]:
     """Rows of a board as texts with fixed digits; columns without any value are left out."""
-    from muddle.page.html import format_interval, format_number
+    from muddle.page.html import MISSING, format_interval, format_number
 
     spread = (board["mean_low"] < board["mean_high"]).any()
     rows = []
@@ -832,7 +832,7 @@ def format_board(board: "pd.DataFrame") -> list[dict[str, str]]:
         if "chosen" in record:
             row["members chosen"] = record["chosen"]
         rows.append(row)
-    filled = [column for column in rows[0] if any(row[column] for row in rows)]
+    filled = [name for name in rows[0] if any(row[name] not in ("", MISSING) for row in rows)]
     return [{column: row[column] for column in filled} for row in rows]
 
 
@@ -1095,7 +1095,7 @@ def list_studies(as_json: AsJson = False) -> None:
             "study": study.name,
             "points": len(study.points),
             "datasets": len(study.datasets),
-            "about": study.title,
+            "about": study.summary,
         }
         for study in STUDIES.values()
     ]

@@ -1,7 +1,6 @@
 """Families (the paper's classes) of methods, each represented by a member chosen per data set; and
 our numbers beside those that the paper and its supplement print."""
 
-from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -33,6 +32,7 @@ from muddle_runtime.parameters import check_choice
 Members = Literal["published", "all"]
 Choose = Literal["test", "other splits"]
 
+# method: our name; note: a known fault of the printed score, or its difference to ours.
 SCORES_FILE = Path(__file__).with_name("published_scores.csv")
 CLASSES_FILE = Path(__file__).with_name("published_classes.csv")
 N_SPLITS = 10
@@ -45,117 +45,25 @@ LARGE_Z = 3.0
 
 # Printed numbers
 
-_BOTH = {
-    **{f"mlr-{depth}-released": f"MLR{depth}" for depth in (1, 2, 3, 4)},
-    "bag-mlr-1-released": "MLR1_bagging",
-    "bag-mlr-2-released": "MLR2_bagging",
-    "ens-mlr-released": "Ensemble-MLR",
-    "best-mlr-released": "Best_MLR",
-    "top5-mlr-released": "Top5_MLR",
-    "gradient-boosting": "xgb",
-    "xgboost": "XGBOOST",
-    "catboost": "CATBOOST",
-    "lightgbm": "LGBM",
-    "random-forest": "RF",
-    "extra-trees": "XRF",
-    "fastai": "FASTAI",
-    "cart": "CART",
-}
-
-# Our name of a method: its name in the supplement's tables. Methods without a row are not here.
-PUBLISHED_NAMES: dict[Task, dict[str, str]] = {
-    "regression": {
-        **_BOTH,
-        "nu-svm": "NuSVM",
-        "kernel-ridge": "Kernel",
-        "mlp": "MLP",
-        "ridge": "Ridge",
-        "lasso": "LAS",
-        "elastic-net": "Enet",
-        "mars": "MARS",
-        "baseline": "Intercept",
-    },
-    "classification": {
-        **_BOTH,
-        "adaboost": "ADABoost",
-        "bagging": "Bagging",
-        "logistic-l2": "Ridge",
-        "logistic-l1": "LAS",
-        "logistic-elastic-net": "Enet",
-        "ridge-classifier": "LinearRidge",
-        "extra-tree": "XCART",
-        "qda": "QDA",
-        "baseline": "Class prob.",
-    },
-}
-
-_TEN_NETS = "published: ten nets per split, by the granularity of the accuracies; here one"
-
-# Known faults of printed scores, and differences to ours: (metric, name as printed).
-NOTES = {
-    ("accuracy", "LGBM"): "published value is no accuracy (below 0 on three data sets); probably "
-    "R²",
-    ("accuracy", "FASTAI"): "published value is below the class frequencies' with an AUC of 0.84; "
-    "probably a wrong threshold",
-    ("r2", "FASTAI"): "published value is about -1e7 to -1e9 on five data sets",
-    **{
-        (metric, f"MLR{depth}"): _TEN_NETS
-        for metric in ("r2", "accuracy", "auc")
-        for depth in (1, 2)
-    },
-}
-
-# On these data sets the printed accuracy of "Class prob." is that of labels drawn by class
-# frequency, scikit-learn's default before 0.24; on the ten others that of the most frequent class.
-_DRAWN = "published: labels drawn by class frequency; here the most frequent class"
-_DRAWN_DATASETS = frozenset(
-    {
-        "adult",
-        "electrical-grid-stability-simulated-stabf",
-        "internet-firewall-data",
-        "magic-gamma-telescope",
-        "mushroom",
-        "tic-tac-toe-endgame",
-    }
-)
-
-
-def find_note(metric: str, printed: str, dataset: str) -> str:
-    """Known fault of a printed score, or its difference to ours; empty if there is none."""
-    if printed == "Class prob." and dataset in _DRAWN_DATASETS:
-        return _DRAWN
-    return NOTES.get((metric, printed), "")
-
-
-# The same for the class tables: (metric, family).
-CLASS_NOTES = {
-    ("accuracy", "NN"): NOTES["accuracy", "FASTAI"],
-    ("r2", "NN"): 'mean and PMA are printed as "Aberating value"',
-}
-
-
-@cache
-def _read_scores() -> pd.DataFrame:
-    names = [
-        (task, method, printed)
-        for task, methods in PUBLISHED_NAMES.items()
-        for method, printed in methods.items()
-    ]
-    named = pd.DataFrame(names, columns=["task", "method", "printed"])
-    scores = pd.read_csv(SCORES_FILE).merge(named, on=["task", "printed"], validate="many_to_one")
-    return scores[["task", "dataset", "metric", "method", "printed", "mean", "std"]]
-
 
 def published_scores() -> pd.DataFrame:
     """Printed mean and standard deviation over ten splits: task, dataset, metric, method (our
-    name), printed (their name), mean, std."""
-    return _read_scores().copy()
+    name), printed (their name), mean, std, note."""
+    scores = pd.read_csv(SCORES_FILE).fillna({"note": ""})
+    return scores[["task", "dataset", "metric", "method", "printed", "mean", "std", "note"]]
 
 
 def published_classes() -> pd.DataFrame:
     """The class tables as printed, with the columns of `rank_families` that they have: task,
-    metric, family, rank, rank_std, mean, std_difference, p90, p95, p98, pma, pma_std."""
-    return pd.read_csv(CLASSES_FILE)
+    metric, family, rank, rank_std, mean, std_difference, p90, p95, p98, pma, pma_std; and note."""
+    return pd.read_csv(CLASSES_FILE).fillna({"note": ""})
+
+
+# Our name of a method: its name in the supplement's tables. Methods without a row are not here.
+PUBLISHED_NAMES: dict[Task, dict[str, str]] = {
+    task: dict(zip(part["method"], part["printed"], strict=True))
+    for task, part in published_scores().groupby("task", sort=False)
+}
 
 
 # Families
@@ -192,7 +100,12 @@ def rank_families(
     families = pd.Series(scores.families)
     summary.insert(0, "n_members", families.value_counts().reindex(summary.index))
     summary.insert(1, "chosen", [_name_chosen(chosen[family], choose) for family in summary.index])
-    summary = summary.join(_median_times_of_chosen(table, scores, chosen))
+    part = select_task(table, scores.metric.task)
+    done = part[part["status"] == "ok"]
+    for column in ("fit_seconds", "predict_seconds"):
+        seconds = done.pivot(index=PAIR, columns="method", values=column)
+        seconds = seconds.reindex(index=scores.frame.index, columns=scores.frame.columns)
+        summary[column] = _pick(seconds, chosen).median()
     summary["imputed"] = scores.imputed.sum().groupby(families).sum()
     summary = summary.rename_axis("family").reset_index()
     return summary.sort_values(["rank", "family"], ignore_index=True)
@@ -217,43 +130,26 @@ def choose_members(scores: Scores, choose: Choose) -> pd.DataFrame:
 
     Of tied members the first by name is taken."""
     groups = scores.gains.groupby(level="dataset")
-    if choose == "test":
-        basis = groups.transform("mean")
-    else:
+    basis = groups.transform("mean")
+    if choose == "other splits":
         n_splits = groups.size()
         if n_splits.min() < 2:
             raise ValueError(
                 "choose='other splits' needs at least two splits of every data set, and "
                 f"{n_splits.idxmin()} has one. Run more splits, or use choose='test'."
             )
-        basis = pd.concat([_average_others(part) for _, part in groups]).loc[scores.gains.index]
+        basis = groups.transform(lambda own: (1.0 - np.eye(len(own))) @ own / (len(own) - 1))
     basis = basis.round(TIE_DIGITS)
     families = pd.Series(scores.families)
-    return pd.DataFrame(
-        {
-            family: basis[sorted(names)].idxmax(axis=1)
-            for family, names in families.groupby(families).groups.items()
-        }
-    )
-
-
-def _average_others(gains: pd.DataFrame) -> pd.DataFrame:
-    """The mean of the other rows, for each row."""
-    others = 1.0 - np.eye(len(gains))
-    means = others @ gains.to_numpy() / (len(gains) - 1)
-    return pd.DataFrame(means, index=gains.index, columns=gains.columns)
+    chosen = families.groupby(families).groups.items()
+    return pd.DataFrame({name: basis[sorted(members)].idxmax(axis=1) for name, members in chosen})
 
 
 def _pick(frame: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
     """The value of the chosen member, for each pair and family."""
     values, rows = frame.to_numpy(dtype=float), np.arange(len(frame))
-    return pd.DataFrame(
-        {
-            family: values[rows, frame.columns.get_indexer(names)]
-            for family, names in chosen.items()
-        },
-        index=frame.index,
-    )
+    picked = {name: values[rows, frame.columns.get_indexer(own)] for name, own in chosen.items()}
+    return pd.DataFrame(picked, index=frame.index)
 
 
 def _summarise_chosen(
@@ -296,38 +192,22 @@ def _summarise_published(
     shares = shares.reindex(scores.frame.columns, fill_value=0.0)
     summary["mean"] = _pick(scores.frame, chosen).groupby(level="dataset").mean().mean()
     differences = std_of_difference(scores.frame, scores.frame.get(reference))
-    summary["std_difference"] = _average(shares, differences)
-    summary["pma"] = _average(shares, pma.mean())
-    summary["pma_std"] = _average(shares, pma.std())
+    for name, values in (
+        ("std_difference", differences),
+        ("pma", pma.mean()),
+        ("pma_std", pma.std()),
+    ):
+        weighted = shares.mul(values, axis=0).where(shares > 0, 0.0)
+        summary[name] = weighted.sum(skipna=False)  # NaN if the value of a chosen member is NaN
     pma_of_pairs = pma.to_numpy(dtype=float) @ shares[list(summary.index)].to_numpy()
     summary["pma_low"], summary["pma_high"] = interval_of_means(weights, pma_of_pairs)
     return summary
-
-
-def _average(shares: pd.DataFrame, values: pd.Series) -> pd.Series:
-    """Means of the members' values, weighted by their shares; NaN if such a value is NaN."""
-    counted = shares.mul(values, axis=0).where(shares > 0, 0.0)
-    return counted.sum(skipna=False)
 
 
 def _name_chosen(names: pd.Series, choose: Choose) -> str:
     picked = names.groupby(level="dataset").first() if choose == "test" else names
     counts = sorted(picked.value_counts().items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{name} {n}" for name, n in counts)
-
-
-def _median_times_of_chosen(
-    table: pd.DataFrame, scores: Scores, chosen: pd.DataFrame
-) -> pd.DataFrame:
-    """Median seconds of the chosen members over their finished pairs."""
-    part = select_task(table, scores.metric.task)
-    done = part[part["status"] == "ok"]
-    times = {}
-    for column in ("fit_seconds", "predict_seconds"):
-        seconds = done.pivot(index=PAIR, columns="method", values=column)
-        seconds = seconds.reindex(index=scores.frame.index, columns=scores.frame.columns)
-        times[column] = _pick(seconds, chosen).median()
-    return pd.DataFrame(times)
 
 
 # Ours beside the printed numbers
@@ -341,22 +221,17 @@ def compare_published(table: pd.DataFrame) -> pd.DataFrame:
     numbers seem to come from the same splits as ours, so z is too small: a large z shows a
     difference, a small z does not exclude one.
     """
-    _check_recipe(table)
     measured = [
         by_dataset(table, metric).assign(task=task, metric=metric)
         for task, metric in _list_printed(table)
     ]
-    columns = {"mean": "measured", "std": "measured_std"}
     theirs = published_scores().rename(columns={"mean": "published", "std": "published_std"})
-    both = pd.concat(measured).rename(columns=columns)
+    both = pd.concat(measured).rename(columns={"mean": "measured", "std": "measured_std"})
     both = both.merge(theirs, on=["task", "dataset", "metric", "method"])
     both["difference"] = both["measured"] - both["published"]
     variance = both["measured_std"] ** 2 / both["n_splits"] + both["published_std"] ** 2 / N_SPLITS
     both["z"] = both["difference"] / np.sqrt(variance + ROUNDING**2 / 12)
-    keys = zip(both["metric"], both["printed"], both["dataset"], strict=True)
-    both["note"] = [find_note(*key) for key in keys]
-    order = ["task", "metric", "dataset", "method"]
-    both = both.sort_values(order, ignore_index=True)
+    both = both.sort_values(["task", "metric", "dataset", "method"], ignore_index=True)
     scores = ["measured", "measured_std", "n_splits", "published", "published_std"]
     return both[["dataset", "task", "method", "metric", *scores, "difference", "z", "note"]]
 
@@ -375,9 +250,11 @@ def summarise_published(comparison: pd.DataFrame) -> pd.DataFrame:
     beyond = comparison["z"].abs() > LARGE_Z
     frame["n_beyond"] = beyond.groupby([comparison[name] for name in by]).sum()
     frame["note"] = groups["note"].agg(lambda notes: "; ".join(sorted(set(notes) - {""})))
-    order = ["task", "metric", "published"]
     frame = frame.reset_index()
-    return frame.sort_values(order, ascending=[True, True, False], ignore_index=True)
+    ascending = [True, True, False]
+    return frame.sort_values(
+        ["task", "metric", "published"], ascending=ascending, ignore_index=True
+    )
 
 
 def compare_published_classes(table: pd.DataFrame) -> pd.DataFrame:
@@ -387,7 +264,6 @@ def compare_published_classes(table: pd.DataFrame) -> pd.DataFrame:
     statistic "mean_same_datasets": the published mean over our data sets and members, computed
     from the printed means.
     """
-    _check_recipe(table)
     theirs = published_classes().set_index(["metric", "family"])
     rows = []
     for task, metric in _list_printed(table):
@@ -400,7 +276,7 @@ def compare_published_classes(table: pd.DataFrame) -> pd.DataFrame:
             values[SAME_DATASETS] = same_datasets.get(family, np.nan)
             for name, published in values.items():
                 measured = ours.loc[family, "mean" if name == SAME_DATASETS else name]
-                note = CLASS_NOTES.get((metric, family), "")
+                note = theirs.loc[(metric, family), "note"]
                 rows.append((task, metric, family, name, measured, published, n_datasets, note))
     names = ["task", "metric", "family", "statistic", "measured", "published", "n_datasets", "note"]
     frame = pd.DataFrame(rows, columns=names)
@@ -421,7 +297,8 @@ def _average_printed(scores: Scores) -> pd.Series:
     return best.groupby(level=0).mean()
 
 
-def _check_recipe(table: pd.DataFrame) -> None:
+def _list_printed(table: pd.DataFrame) -> list[tuple[Task, str]]:
+    """The (task, metric) of the table that are in the published tables."""
     recipes = sorted(table["recipe"].unique())
     if recipes != ["published"]:
         raise ValueError(
@@ -430,10 +307,6 @@ def _check_recipe(table: pd.DataFrame) -> None:
             "`muddle benchmark run --recipe published`, or choose its records: "
             "table[table['recipe'] == 'published']."
         )
-
-
-def _list_printed(table: pd.DataFrame) -> list[tuple[Task, str]]:
-    """The (task, metric) of the table that are in the published tables."""
     printed = [name for name in list_metrics(table) if name in METRICS_PRINTED]
     if not printed:
         raise ValueError(

@@ -6,8 +6,7 @@ import re
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -27,32 +26,12 @@ from muddle.page.html import (
     render_page,
     text_column,
 )
-from muddle_bench.ranking import (
-    MAIN_METRICS,
-    METRICS,
-    Metric,
-    compare_ranks,
-    coverage,
-    rank_methods,
-    read_table,
-    score_pairs,
-    win_rates_against,
-)
+from muddle_bench import ranking
+from muddle_bench.ranking import MAIN_METRICS, METRICS
+from muddle_bench.ranking.families import METRICS_PRINTED
 from muddle_bench.ranking.results_table import build_tabular
-from muddle_bench.report.beside_paper import (
-    build_classes,
-    build_published,
-    build_studies,
-    is_published,
-)
-from muddle_bench.report.boards import (
-    STATUSES,
-    build_boards,
-    build_comparisons,
-    build_coverage,
-    build_datasets,
-    format_p,
-)
+from muddle_bench.report import beside_paper, boards
+from muddle_bench.report.boards import STATUSES
 from muddle_bench.report.rank_figures import Symbol, assign_symbols
 from muddle_runtime.fitted import Task
 from muddle_runtime.parameters import check_choice
@@ -98,7 +77,7 @@ def write_report(
     out = Path(out)
     if out.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"the page must be an HTML file, got {str(out)!r}. Call it report.html.")
-    records = select_recipe(read_table(table), recipe)
+    records = select_recipe(ranking.read_table(table), recipe)
     if not (records["status"] == "ok").any():
         raise DataFormatError(
             f"a report needs at least one record with status ok, and none of the {len(records)} "
@@ -107,11 +86,8 @@ def write_report(
     folder = out.with_name(f"{out.stem}_tables")
     symbols = assign_symbols(records["family"])
     families = dict(sorted(zip(records["method"], records["family"], strict=True)))
-    sections = build_sections(
-        records, {method: symbols[family] for method, family in families.items()}
-    )
-    if studies is not None:
-        sections.append(build_studies(studies))
+    by_method = {method: symbols[family] for method, family in families.items()}
+    sections = build_sections(records, by_method, studies)
     conditions = build_conditions(records)
     page = render_page(
         HERE / "page.html",
@@ -147,25 +123,31 @@ def select_recipe(table: pd.DataFrame, recipe: str | None) -> pd.DataFrame:
     return table
 
 
-def build_sections(table: pd.DataFrame, symbols: dict[str, Symbol]) -> list[Section]:
-    """symbols: by method."""
+def build_sections(
+    table: pd.DataFrame, symbols: dict[str, Symbol], studies: str | Path | None
+) -> list[Section]:
+    """symbols: by method. The template has the introductions of the sections."""
+    metrics = [METRICS[name] for name in ranking.list_metrics(table)]
+    printed = [metric for metric in metrics if metric.name in METRICS_PRINTED]
+    panels = {
+        "Leader boards": [boards.build_board(table, metric) for metric in metrics],
+        "Classes": [beside_paper.build_classes(table, metric) for metric in printed],
+    }
+    if beside_paper.is_published(table):
+        panels["Published"] = beside_paper.build_published(table)
+    panels["Differences"] = [boards.build_comparison(table, one, symbols) for one in printed]
+    panels["Data sets"] = [boards.build_by_dataset(table, metric) for metric in metrics]
+    panels["Coverage"] = [boards.build_coverage(table, task) for task in list_tasks(table)]
+    if studies is not None:
+        panels["Studies"] = beside_paper.build_studies(studies)
+    ids = {"Leader boards": "boards", "Data sets": "datasets"}
     return [
-        build_boards(table),
-        build_classes(table),
-        *([build_published(table)] if is_published(table) else []),
-        build_comparisons(table, symbols),
-        build_datasets(table),
-        build_coverage(table),
+        Section(ids.get(title, title.lower()), title, panels=tuple(found))
+        for title, found in panels.items()
     ]
 
 
 # Summary
-
-
-@dataclass(frozen=True)
-class Finding:
-    task: str
-    text: str
 
 
 def list_tasks(table: pd.DataFrame) -> list[Task]:
@@ -200,57 +182,54 @@ def describe_dates(finished: pd.Series) -> tuple[str, str]:
     return f"{last:%Y-%m-%d}", f"since {first:%Y-%m-%d}"
 
 
-def list_findings(table: pd.DataFrame) -> list[Finding]:
+def list_findings(table: pd.DataFrame) -> dict[str, str]:
     """One statement per task, from the numbers."""
-    metrics = [METRICS[MAIN_METRICS[task]] for task in list_tasks(table)]
-    return [
-        Finding(metric.task.capitalize(), " ".join(describe_finding(table, metric)))
-        for metric in metrics
-    ]
+    return {
+        task.capitalize(): " ".join(describe_ranking(table, MAIN_METRICS[task]))
+        for task in list_tasks(table)
+    }
 
 
-def describe_finding(table: pd.DataFrame, metric: Metric) -> list[str]:
+def describe_ranking(table: pd.DataFrame, metric: str) -> Iterator[str]:
     try:
-        board = rank_methods(table, metric.name)
+        board = ranking.rank_methods(table, metric)
     except ValueError as error:
-        return [f"Nothing can be ranked: {error}"]
+        yield f"Nothing can be ranked: {error}"
+        return
     first = board.iloc[0]
     if len(board) == 1:
-        return [f"Only {first['method']} can be ranked: there is nothing to compare it with."]
+        yield f"Only {first['method']} can be ranked: there is nothing to compare it with."
+        return
     second = board.iloc[1]
     interval = format_interval(first["rank_low"], first["rank_high"], 1)
-    texts = [
-        f"By mean rank of {metric.label}, {first['method']} is first of {len(board)} methods (mean "
-        f"rank {first['rank']:.2f}, 95 % interval {interval}), {second['method']} second "
-        f"({second['rank']:.2f})."
-    ]
-    texts.append(describe_significance(table, metric, first["method"], second["method"]))
+    yield (
+        f"By mean rank of {METRICS[metric].label}, {first['method']} is first of {len(board)} "
+        f"methods (mean rank {first['rank']:.2f}, 95 % interval {interval}), {second['method']} "
+        f"second ({second['rank']:.2f})."
+    )
+    try:
+        compared = ranking.compare_ranks(table, metric)
+    except ValueError:
+        yield "One data set is too few to test whether the difference is more than chance."
+    else:
+        p = float(compared.p_values.loc[first["method"], second["method"]])
+        verdict = "is" if p < compared.alpha else "is not"
+        yield (
+            f"The difference between the two {verdict} significant over the {compared.n_datasets} "
+            f"data sets (Nemenyi, {boards.format_p(p)})."
+        )
     if {OURS, PEER} <= set(board["method"]):
-        duel = win_rates_against(table, metric.name, OURS).set_index("method").loc[PEER]
+        duel = ranking.win_rates_against(table, metric, OURS).set_index("method").loc[PEER]
         low, high = format_percent(duel["win_rate_low"]), format_percent(duel["win_rate_high"])
-        texts.append(
+        yield (
             f"{OURS} wins against {PEER} on {format_percent(duel['win_rate'])} of "
             f"{count(int(duel['n_pairs']), 'pair')} (95 % interval {low} to {high})."
         )
-    return texts
-
-
-def describe_significance(table: pd.DataFrame, metric: Metric, first: str, second: str) -> str:
-    try:
-        compared = compare_ranks(table, metric.name)
-    except ValueError:
-        return "One data set is too few to test whether the difference is more than chance."
-    p = float(compared.p_values.loc[first, second])
-    verdict = "is" if p < compared.alpha else "is not"
-    return (
-        f"The difference between the two {verdict} significant over the {compared.n_datasets} "
-        f"data sets (Nemenyi, {format_p(p)})."
-    )
 
 
 def count_statuses(table: pd.DataFrame) -> dict[str, int]:
     """Cells by status; missing cells were not run."""
-    counts = coverage(table)
+    counts = ranking.coverage(table)
     return {status: int(counts[status].sum()) for status in STATUSES}
 
 
@@ -266,7 +245,7 @@ def list_gaps(table: pd.DataFrame) -> list[str]:
     gaps = [f"Of {total}, {join_words(parts)}. Coverage has the reasons."] if parts else []
     for task in list_tasks(table):
         try:
-            left_out = score_pairs(table, MAIN_METRICS[task]).left_out
+            left_out = ranking.score_pairs(table, MAIN_METRICS[task]).left_out
         except ValueError:
             continue
         if len(left_out):
@@ -286,33 +265,19 @@ def build_conditions(table: pd.DataFrame) -> list[Table]:
         for part in filter(None, (part.strip() for part in str(text).split(";"))):
             name, _, version = part.partition(" ")
             versions[name, version] += n_records
+    rows = [(*key, n) for key, n in sorted(versions.items())]
+    packages = pd.DataFrame(rows, columns=["package", "version", "n_records"])
     n_records = number_column("n_records", "Records", write=format_count)
+    where = (
+        text_column("machine", "Machine", wide=True),
+        text_column("device", "Device"),
+        number_column("threads", "Threads", "Threads a method may use.", format_count),
+        number_column("n_methods", "Methods", write=format_count),
+    )
+    what = text_column("package", "Package"), text_column("version", "Version")
     return [
-        Table(
-            name="machines",
-            title="Machines",
-            frame=machines.reset_index(),
-            columns=(
-                text_column("machine", "Machine", wide=True),
-                text_column("device", "Device"),
-                number_column("threads", "Threads", "Threads a method may use.", format_count),
-                number_column("n_methods", "Methods", write=format_count),
-                n_records,
-            ),
-        ),
-        Table(
-            name="versions",
-            title="Packages",
-            frame=pd.DataFrame(
-                [(*key, n) for key, n in sorted(versions.items())],
-                columns=["package", "version", "n_records"],
-            ),
-            columns=(
-                text_column("package", "Package"),
-                text_column("version", "Version"),
-                n_records,
-            ),
-        ),
+        Table("machines", "Machines", machines.reset_index(), (*where, n_records)),
+        Table("versions", "Packages", packages, (*what, n_records)),
     ]
 
 

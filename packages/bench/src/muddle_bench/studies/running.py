@@ -1,29 +1,31 @@
 """Run studies by the benchmark's runner; on CUDA, the splits of a point are trained together."""
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import accumulate, groupby
 from pathlib import Path
 from time import perf_counter as tick
 from typing import Any, Literal
 
-from muddle_bench.data.datasets import Recipe
-from muddle_bench.data.datasets import load_dataset as load
-from muddle_bench.methods.method import Input, Method
+from muddle_bench.data.datasets import Recipe, load_dataset
+from muddle_bench.methods.method import Input
 from muddle_bench.methods.registry import find_method, known_methods
 from muddle_bench.run.cells import Job, number_splits
 from muddle_bench.run.environment import MemoryMeter, describe_versions, packages_of
-from muddle_bench.run.execution import blank_record, fill_record, make_request
-from muddle_bench.run.execution import explain_error as explain
-from muddle_bench.run.execution import finish as end
-from muddle_bench.run.execution import finish_unprepared as end_unprepared
-from muddle_bench.run.execution import predict_and_score as answer
+from muddle_bench.run.execution import (
+    blank_record,
+    explain_error,
+    fill_record,
+    finish,
+    finish_unprepared,
+    make_request,
+    predict_and_score,
+)
 from muddle_bench.run.records import Cell, Record, Store, write_whole
 from muddle_bench.run.splits import Problem, prepare, split_rows
 from muddle_bench.run.sweep import Summary, run_benchmark
-from muddle_bench.run.workers import JobResult as Answer
-from muddle_bench.run.workers import freeze_imports
+from muddle_bench.run.workers import JobResult, freeze_imports
 from muddle_bench.studies import points, reduced_methods
 from muddle_bench.studies.points import BASE, NOISY, Point
 from muddle_bench.studies.study_tables import RECORD
@@ -57,7 +59,13 @@ def run_points(
     if together is None:
         together = device == "cuda" and not options.get("debug")
     if together:
-        check_together(options)
+        for name in ("time_limit", "address", "debug", "jobs"):
+            value = options.get(name)
+            if value and (name, value) != ("jobs", 1):
+                raise ValueError(
+                    f"splits that are trained together run in one process, without {name}: got "
+                    f"{name}={value}. Leave it out, or train splits one by one (--apart)."
+                )
     return run_benchmark(
         build_cells(points, splits, recipe, split_by_split=not together),
         store,
@@ -66,16 +74,6 @@ def run_points(
         runner=run_in_groups if together else None,
         **options,
     )
-
-
-def check_together(options: Mapping[str, Any]) -> None:
-    for name in ("time_limit", "address", "debug", "jobs"):
-        value = options.get(name)
-        if value and (name, value) != ("jobs", 1):
-            raise ValueError(
-                f"splits that are trained together run in one process, without {name}: got "
-                f"{name}={value}. Leave it out, or train splits one by one (--apart)."
-            )
 
 
 def build_cells(
@@ -103,20 +101,14 @@ def build_cells(
 # Splits of a point together
 
 
-def run_in_groups(numbered: Iterable[tuple[int, Job]]) -> Iterator[Answer]:
+def run_in_groups(numbered: Iterable[tuple[int, Job]]) -> Iterator[JobResult]:
     """A runner for `run_benchmark`: trains consecutive jobs together that differ only in the
     split."""
-
-    def find_group(pair: tuple[int, Job]) -> tuple[object, ...]:
-        job = pair[1]
-        return job.recipe, job.task, job.dataset, job.fit_name, job.methods
-
     known = KnownSplits()
-    for _, group in groupby(numbered, key=find_group):
+    for _, group in groupby(numbered, key=lambda pair: replace(pair[1], split=0, seen=())):
         positions, jobs = zip(*group, strict=True)
-        records = run_together(jobs, known)
-        for position, record in zip(positions, records, strict=True):
-            yield Answer(position, [record])
+        for position, record in zip(positions, run_together(jobs, known), strict=True):
+            yield JobResult(position, [record])
 
 
 class KnownSplits:
@@ -148,74 +140,58 @@ class KnownSplits:
         return replace(found, job=replace(found.job, config=config))
 
 
-@dataclass(frozen=True)
-class Ready:
-    """A job whose nets can be trained."""
-
-    place: int
-    model: Any  # StudyNets
-    prepared: Any  # study_nets.Prepared
-    problem: Problem
-
-
 def run_together(jobs: Sequence[Job], known: KnownSplits) -> list[Record]:
     """The record of each job, in order. Each has an equal share of the seconds of training."""
     from muddle.core.device import torch_threads
+    from muddle_bench.studies.study_nets import fit_together
 
-    methods = known_methods(jobs[0].settings.plugins)
+    settings = jobs[0].settings
+    methods = known_methods(settings.plugins)
     (name,) = jobs[0].methods
     method = find_method(name, methods)
     records = [blank_record(job, method) for job in jobs]
-    ready: list[Ready] = []
+    ready: list[tuple[int, Problem, Any, Any]] = []  # place, problem, StudyNets, Prepared
     for place, job in enumerate(jobs):
         try:
             problem = known.find_problem(job, method.input)
         except Exception as error:
-            records[place] = end_unprepared(records[place], error)
+            records[place] = finish_unprepared(records[place], error)
             continue
         try:
             records[place] = fill_record(records[place], method, methods, problem, job)
             model = method.make(make_request(job, problem))
             prepared = known.prepare_nets(job.split, model, problem.train, problem.y_train)
         except Exception as error:
-            records[place] = end(records[place], "failed", explain(error))
+            records[place] = finish(records[place], "failed", explain_error(error))
             continue
         versions = describe_versions(packages_of(model, method.packages))
         records[place] = replace(records[place], versions=versions)
-        ready.append(Ready(place, model, prepared, problem))
-    settings = jobs[0].settings
+        ready.append((place, problem, model, prepared))
     # Worker processes have as many threads, from their environment.
     with torch_threads(settings.threads):
         while ready:
             # The trainer plans the memory of the device; fitted nets are in that of this machine.
-            totals = accumulate(one.prepared.n_bytes for one in ready)
+            totals = accumulate(prepared.n_bytes for *_, prepared in ready)
             n_now = max(1, sum(total <= MOST_BYTES for total in totals))
-            now, ready = ready[:n_now], ready[n_now:]
-            for place, record in _fit_and_score(method, now, records, settings.device):
-                records[place] = record
+            places, problems, models, encoded = zip(*ready[:n_now], strict=True)
+            ready = ready[n_now:]
+            freeze_imports(len(sys.modules))  # as in a worker process
+            meter = MemoryMeter(settings.device)
+            start = tick()
+            try:
+                fit_together(models, encoded)
+            except Exception as error:
+                for place in places:
+                    records[place] = finish(records[place], "failed", explain_error(error))
+                continue
+            seconds = (tick() - start) / n_now
+            peaks = meter.read()
+            for place, problem, model in zip(places, problems, models, strict=True):
+                fitted = replace(records[place], fit_seconds=round(seconds, 6))
+                records[place] = predict_and_score(
+                    method, model, problem, fitted, meter, peaks, debug=False
+                )
     return records
-
-
-def _fit_and_score(
-    method: Method, ready: Sequence[Ready], records: Sequence[Record], device: str
-) -> Iterator[tuple[int, Record]]:
-    from muddle_bench.studies import study_nets
-
-    freeze_imports(len(sys.modules))  # as in a worker process
-    meter = MemoryMeter(device)
-    start = tick()
-    try:
-        study_nets.fit_together([one.model for one in ready], [one.prepared for one in ready])
-    except Exception as error:
-        for one in ready:
-            yield one.place, end(records[one.place], "failed", explain(error))
-        return
-    seconds = (tick() - start) / len(ready)
-    peaks = meter.read()
-    for one in ready:
-        fitted = replace(records[one.place], fit_seconds=round(seconds, 6))
-        record = answer(method, one.model, one.problem, fitted, meter, peaks, debug=False)
-        yield one.place, record
 
 
 # The training record of one net
@@ -234,7 +210,7 @@ def write_training_record(
     set, iteration, loss, permutation term, validation score and penalty."""
     from muddle_bench.studies.study_nets import StudyNets, make_config
 
-    data = load(dataset, "published", data_home)
+    data = load_dataset(dataset, "published", data_home)
     if data.task != "regression":
         raise ValueError(
             f"a training record needs a regression data set, and {dataset} is for {data.task}. "

@@ -1,13 +1,12 @@
 """Figures of the studies, drawn by matplotlib from their tables. Needs no torch.
 
 Measured scores are filled marks with two standard errors, published ones open marks of the same
-shape and colour. Marks of different colours have different shapes as well. Functions that plot draw
-on `ax`, or on a new figure if that is None, and return the axes.
+shape and colour. Marks of different colours have different shapes as well.
 """
 
 import math
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
@@ -19,19 +18,10 @@ import pandas as pd
 from muddle.errors import MissingPackageError
 from muddle.page.html import format_number
 from muddle.page.plots import BLUE, GREEN, GREY, INK, LINE, ORANGE, PINK, SKY, VERMILLION
+from muddle_bench.studies import study_tables
 from muddle_bench.studies.points import STUDIES, Study
-from muddle_bench.studies.study_tables import (
-    POOLED,
-    RECORD,
-    RECORD_NUMBERS,
-    SCORE_LABELS,
-    check_folder,
-    read_record,
-    read_study,
-    to_number,
-)
+from muddle_bench.studies.study_tables import POOLED, RECORD, SCORE_LABELS, to_number
 from muddle_bench.studies.study_texts import CLEAR, format_value
-from muddle_runtime.parameters import suggest
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,34 +49,33 @@ def write_figures(folder: str | Path, out: str | Path) -> list[Path]:
     """Write an SVG and a PNG file for every study with rows in `folder`, and the training record.
 
     All figures are drawn before the first is written: a damaged table leaves `out` as it was."""
-    figures = dict(draw_all(check_folder(folder)))
+    source = study_tables.check_folder(folder)
+    tables = {name: study_tables.read_study(source, name) for name in STUDIES}
+    figures = {
+        name: draw_study(table, STUDIES[name])
+        for name, table in tables.items()
+        if table is not None
+    }
+    record = study_tables.read_record(source)
+    if record is not None:
+        figures[RECORD] = draw_record(record)
     target = Path(out)
     target.mkdir(parents=True, exist_ok=True)
-    return [
-        save(figure, target / f"{name}.{kind}")
-        for name, figure in figures.items()
-        for kind in ("svg", "png")
-    ]
+    paths = []
+    for name, figure in figures.items():
+        for kind in ("svg", "png"):
+            paths.append(target / f"{name}.{kind}")
+            save(figure, paths[-1])
+    return paths
 
 
-def draw_all(folder: Path) -> Iterator[tuple[str, "Figure"]]:
-    for name, study in STUDIES.items():
-        table = read_study(folder, name)
-        if table is not None:
-            yield name, draw_study(table, study)
-    record = read_record(folder)
-    if record is not None:
-        yield RECORD, draw_record(record)
-
-
-def save(figure: "Figure", path: Path) -> Path:
+def save(figure: "Figure", path: Path) -> None:
     import matplotlib
 
     about = {"Date": None} if path.suffix == ".svg" else {"Software": None}
     # The same table gives the same file: no date, no version, no random names.
     with matplotlib.rc_context({"svg.hashsalt": path.stem}):
         figure.savefig(path, dpi=DPI, metadata=about)
-    return path
 
 
 # Figures
@@ -95,20 +84,14 @@ def save(figure: "Figure", path: Path) -> Path:
 def draw_study(table: pd.DataFrame, study: Study) -> "Figure":
     if study.scale == "steps":
         return draw_steps(table, study)
-    if study.scale == "rows":
-        figure = new_figure(1.6 + ROW * table["dataset"].nunique())
-        plot_rows(table, study, figure.add_subplot())
+    in_rows = study.scale == "rows"
+    figure = new_figure(1.6 + ROW * table["dataset"].nunique() if in_rows else HEIGHT)
+    ax = figure.add_subplot()
+    if in_rows:
+        plot_rows(table, study, ax)
     else:
-        figure = new_figure(HEIGHT)
-        plot_dependence(table, study, figure.add_subplot())
-    return figure
-
-
-def draw_record(record: pd.DataFrame) -> "Figure":
-    figure = new_figure(HEIGHT)
-    ax = plot_training_record(record, figure.add_subplot())
-    name = record["dataset"].iloc[0]
-    ax.set_title(f"Training record of one net, {name}", fontsize="medium", parse_math=False)
+        plot_dependence(table, study, ax)
+    put_legend_below(ax, n_columns=2)
     return figure
 
 
@@ -148,25 +131,29 @@ def arrange_steps(table: pd.DataFrame) -> list[list[pd.DataFrame]]:
 # Plots
 
 
-def plot_dependence(table: pd.DataFrame, study: Study, ax: "Axes | None" = None) -> "Axes":
+def plot_dependence(table: pd.DataFrame, study: Study, ax: "Axes") -> None:
     """Score against the values of one parameter, a line per data set with its band."""
-    ax = choose_axes(ax, HEIGHT)
     axis = place_values(table, study)
     low = find_floor(table, ["score", "score_published"])
     parts = table.groupby("dataset", sort=False)
     for (dataset, part), (color, shape) in zip(parts, cycle(LOOKS), strict=False):
         part = part.assign(x=part["value"].map(axis.places)).sort_values("x", kind="stable")
         at_edge = part["value"].isin(axis.edges)
-        put_curve(ax, part["x"][~at_edge], part[~at_edge], low, color)
-        put_bars(ax, part["x"][at_edge], part[at_edge], low, color)
+        curve, alone = part[~at_edge], part[at_edge]
+        # NaN leaves a gap in the line and its band; no line joins marks at the edges.
+        ax.plot(curve["x"], curve["score"].clip(low), color=color, linewidth=1.5)
+        lower, upper, _ = find_band(curve, "score", low)
+        ax.fill_between(curve["x"], lower, upper, color=color, alpha=BAND, linewidth=0)
+        lower, upper, seen = find_band(alone, "score", low)
+        bars: Look = {"color": color, "linewidth": 6, "alpha": BAND}
+        ax.vlines(alone["x"][seen], lower[seen], upper[seen], **bars)
         look: Look = {"color": color, "marker": shape}
         chosen = part[part["is_default"] == "yes"]
         put_marks(ax, part["x"], part["score"], low, **look, **MEASURED)
         put_marks(ax, part["x"], part["score_published"], low, **look, **PUBLISHED)
         put_marks(ax, chosen["x"], chosen["score"], low, **look, **CHOSEN)
         ax.plot([], [], label=dataset, **look, **MEASURED)
-    explain_marks(ax, table, default=True)
-    explain_floor(ax, low, BELOW)
+    explain_marks(ax, table, low, BELOW)
     for separator in axis.separators:
         ax.axvline(separator, color=INK, linewidth=0.6, linestyle=(0, (2, 3)))
     ax.set_xticks([place for place, _ in axis.ticks], [text for _, text in axis.ticks])
@@ -174,15 +161,12 @@ def plot_dependence(table: pd.DataFrame, study: Study, ax: "Axes | None" = None)
     ax.grid(axis="y", color=LINE, linewidth=0.6)
     ax.set_axisbelow(True)
     label_axes(ax, study.title, study.axis, label_score(table))
-    put_legend_below(ax, n_columns=2)
-    return ax
 
 
-def plot_rows(table: pd.DataFrame, study: Study, ax: "Axes | None" = None) -> "Axes":
+def plot_rows(table: pd.DataFrame, study: Study, ax: "Axes") -> None:
     """One line per data set with the scores of all values."""
     datasets = list(dict.fromkeys(table["dataset"]))
     values = sorted(table["value"].unique(), key=lambda value: (to_number(value), value))
-    ax = choose_axes(ax, 1.6 + ROW * len(datasets))
     low = find_floor(table, ["score", "score_published"])
     for value, step, look in zip(values, shift_lines(len(values)), cycle(LOOKS), strict=False):
         part = table[table["value"] == value]
@@ -190,44 +174,32 @@ def plot_rows(table: pd.DataFrame, study: Study, ax: "Axes | None" = None) -> "A
         is_default = (part["is_default"] == "yes").any()
         label = f"{study.axis}: {value}" + (" (default)" if is_default else "")
         ax.plot([], [], color=look[0], marker=look[1], linestyle="none", label=label, **MEASURED)
-    explain_marks(ax, table, default=False)
-    explain_floor(ax, low, LEFT)
+    explain_marks(ax, table, low, LEFT)
     name_lines(ax, datasets)
     label_axes(ax, study.title, label_score(table), "")
-    put_legend_below(ax, n_columns=2)
-    return ax
 
 
-def plot_steps(table: pd.DataFrame, ax: "Axes | None" = None) -> "Axes":
+def plot_steps(table: pd.DataFrame, ax: "Axes") -> None:
     """The steps of an ablation on one data set: single nets and bags, measured and published."""
-    datasets = table["dataset"].unique()
-    if len(datasets) != 1:
-        raise ValueError(
-            f"table must be about one data set, got {len(datasets)}: {', '.join(datasets)}. Choose "
-            "one, or draw all of them with draw_steps."
-        )
-    ax = choose_axes(ax, 1.6 + STEP * len(table))
     low = find_floor(table, [name for kind in KINDS for name in (kind, f"{kind}_published")])
     for (column, label), step, look in zip(KINDS.items(), shift_lines(2), LOOKS, strict=False):
         put_lines(ax, table, np.arange(len(table)) + step, column, look, low)
         ax.plot([], [], color=look[0], marker=look[1], linestyle="none", label=label, **MEASURED)
-    explain_marks(ax, table, default=False)
-    explain_floor(ax, low, LEFT)
-    flags = table["is_default"] == "yes"
-    steps = zip(table["value"], flags, strict=True)
-    name_lines(ax, [f"{value} (default)" if flag else value for value, flag in steps])
-    name = "mean over the data sets" if datasets[0] == POOLED else datasets[0]
+    explain_marks(ax, table, low, LEFT)
+    is_default = table["is_default"] == "yes"
+    name_lines(ax, table["value"].mask(is_default, table["value"] + " (default)").tolist())
+    dataset = table["dataset"].iloc[0]
+    name = "mean over the data sets" if dataset == POOLED else dataset
     label_axes(ax, name, label_score(table), "")
-    return ax
 
 
-def plot_training_record(history: pd.DataFrame, ax: "Axes | None" = None) -> "Axes":
-    """Penalty and validation score per iteration of one net: its `history_`."""
-    history = check_history(history)
-    ax = choose_axes(ax, HEIGHT)
+def draw_record(history: pd.DataFrame) -> "Figure":
+    """Penalty and validation score per iteration of one net."""
+    figure = new_figure(HEIGHT)
     from matplotlib.ticker import LogFormatter
 
-    iteration, score, penalty = (history[name] for name in RECORD_NUMBERS)
+    ax = figure.add_subplot()
+    iteration, score, penalty = (history[name] for name in study_tables.RECORD_NUMBERS)
     ax.plot(iteration, score, color=BLUE, label="validation score (left)")
     if score.notna().any():
         best = history.loc[score.idxmax()]
@@ -237,7 +209,8 @@ def plot_training_record(history: pd.DataFrame, ax: "Axes | None" = None) -> "Ax
     ax.plot([], [], "--", color=VERMILLION, label="ridge penalty (right)")
     ax.grid(color=LINE, linewidth=0.6)
     ax.tick_params(labelsize="small")
-    label_axes(ax, "Training record of one net", "iteration", "validation score")
+    title = f"Training record of one net, {history['dataset'].iloc[0]}"
+    label_axes(ax, title, "iteration", "validation score")
     other = ax.twinx()
     other.plot(iteration, penalty, "--", color=VERMILLION)
     # A logarithmic axis needs a penalty above 0.
@@ -249,31 +222,7 @@ def plot_training_record(history: pd.DataFrame, ax: "Axes | None" = None) -> "Ax
     other.tick_params(which="both", labelsize="small")
     other.set_ylabel("ridge penalty λ", fontsize="small")
     put_legend_below(ax, n_columns=3)
-    return ax
-
-
-def check_history(history: pd.DataFrame) -> pd.DataFrame:
-    """The history of one net, with its iterations as a column."""
-    if "net" in history.index.names:
-        raise ValueError(
-            "history must be of one net, and this one is of several. Choose one: history_.loc[0] "
-            "is the first net's."
-        )
-    if "iteration" in history.index.names:
-        history = history.reset_index()
-    missing = [name for name in RECORD_NUMBERS if name not in history]
-    if missing:
-        raise ValueError(
-            f"history must have the columns {', '.join(RECORD_NUMBERS)}, and lacks "
-            f"{', '.join(missing)}.{suggest(missing[0], [str(name) for name in history])}"
-        )
-    if history.empty:
-        raise ValueError("history must have at least one row, and is empty. Fit a model first.")
-    return history.reset_index(drop=True)
-
-
-def choose_axes(ax: "Axes | None", height: float) -> "Axes":
-    return ax if ax is not None else new_figure(height).add_subplot()
+    return figure
 
 
 def new_figure(height: float, width: float = WIDTH) -> "Figure":
@@ -314,12 +263,12 @@ def place_values(table: pd.DataFrame, study: Study) -> ValueAxis:
     words = [value for value, number in numbers.items() if math.isnan(number)]
     places = inside | dict.fromkeys(zeros, low - gap)
     places |= {value: high + (1 + place) * gap for place, value in enumerate(words)}
-    shared = table.groupby("value")["dataset"].nunique().to_dict()
+    n_datasets = table.groupby("value")["dataset"].nunique().to_dict()
     return ValueAxis(
         places=places,
         edges=frozenset(zeros + words),
         separators=(*([low - gap / 2] if zeros else []), *([high + gap / 2] if words else [])),
-        ticks=choose_ticks(places, shared),
+        ticks=choose_ticks(places, n_datasets),
     )
 
 
@@ -357,24 +306,11 @@ def put_marks(ax: "Axes", x: Any, scores: Any, low: float, **look: Any) -> None:
     ax.plot(x[below], np.full(below.sum(), low), **look | {"marker": BELOW})
 
 
-def find_band(part: pd.DataFrame, column: str, low: float) -> tuple[Any, Any]:
-    """Ends of two standard errors around the scores, at least `low`."""
+def find_band(part: pd.DataFrame, column: str, low: float) -> tuple[Any, Any, Any]:
+    """Ends of two standard errors around the scores, at least `low`; and whether both are known."""
     score, half = part[column].to_numpy(float), CLEAR * part[f"{column}_se"].to_numpy(float)
-    return np.maximum(score - half, low), np.maximum(score + half, low)
-
-
-def put_curve(ax: "Axes", x: Any, part: pd.DataFrame, low: float, color: str) -> None:
-    """Measured scores as a line with its band; NaN leaves a gap."""
-    ax.plot(x, part["score"].clip(low), color=color, linewidth=1.5)
-    lower, upper = find_band(part, "score", low)
-    ax.fill_between(x, lower, upper, color=color, alpha=BAND, linewidth=0)
-
-
-def put_bars(ax: "Axes", x: Any, part: pd.DataFrame, low: float, color: str) -> None:
-    """Bands of marks that no line joins."""
-    lower, upper = find_band(part, "score", low)
-    seen = np.isfinite(lower) & np.isfinite(upper)
-    ax.vlines(np.asarray(x)[seen], lower[seen], upper[seen], color=color, linewidth=6, alpha=BAND)
+    lower, upper = np.maximum(score - half, low), np.maximum(score + half, low)
+    return lower, upper, np.isfinite(lower) & np.isfinite(upper)
 
 
 def put_lines(
@@ -383,8 +319,7 @@ def put_lines(
     """Marks on horizontal lines: measured with an error bar, published open."""
     color, shape = look
     y = np.asarray(y, dtype=float)
-    lower, upper = find_band(part, column, low)
-    seen = np.isfinite(lower) & np.isfinite(upper)
+    lower, upper, seen = find_band(part, column, low)
     ax.hlines(y[seen], lower[seen], upper[seen], colors=color, linewidth=1.4)
     for name, size in ((column, MEASURED), (f"{column}_published", PUBLISHED)):
         values = part[name].to_numpy(dtype=float)
@@ -397,20 +332,17 @@ def put_lines(
 # Words
 
 
-def explain_marks(ax: "Axes", table: pd.DataFrame, *, default: bool) -> None:
-    """Legend entries that hold for all colours."""
+def explain_marks(ax: "Axes", table: pd.DataFrame, low: float, caret: int) -> None:
+    """Legend entries that hold for all colours; caret: the marker of scores below `low`."""
     grey: Look = {"color": GREY, "marker": "o"}
     ax.plot([], [], label="measured ± 2 standard errors", **grey, **MEASURED)
     if table[["score_published", "bag_published"]].notna().any(axis=None):
         ax.plot([], [], label="published", linestyle="none", **grey, **PUBLISHED)
-    if default:
+    if caret == BELOW:
         ax.plot([], [], label="default", linestyle="none", **grey, **CHOSEN)
-
-
-def explain_floor(ax: "Axes", low: float, marker: int) -> None:
     if low > -math.inf:
         label = f"below {format_number(low, 1)}"
-        ax.plot([], [], label=label, color=GREY, linestyle="none", marker=marker)
+        ax.plot([], [], label=label, color=GREY, linestyle="none", marker=caret)
 
 
 def name_lines(ax: "Axes", names: Sequence[str]) -> None:
@@ -430,14 +362,9 @@ def put_legend_below(ax: "Axes", n_columns: int) -> None:
     from matplotlib.transforms import ScaledTranslation
 
     below = ScaledTranslation(0, -0.45, ax.figure.dpi_scale_trans)
-    ax.legend(
-        loc="upper center",
-        bbox_to_anchor=(0.5, 0),
-        bbox_transform=ax.transAxes + below,
-        ncols=n_columns,
-        fontsize="small",
-        frameon=False,
-    )
+    place: Look = {"loc": "upper center", "bbox_to_anchor": (0.5, 0)}
+    place["bbox_transform"] = ax.transAxes + below
+    ax.legend(ncols=n_columns, fontsize="small", frameon=False, **place)
 
 
 def label_axes(ax: "Axes", title: str, xlabel: str, ylabel: str) -> None:

@@ -10,7 +10,7 @@ Shapes: K nets, N rows, C classes.
 
 import warnings
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import accumulate
 from pathlib import Path
@@ -35,13 +35,11 @@ from muddle.estimators.problems import (
     read_classes,
     read_numbers,
 )
-from muddle.scores import add_unseen_classes as spread
-from muddle.scores import area_under_curve
+from muddle.scores import add_unseen_classes, area_under_curve
 from muddle.tables import TablePreprocessor
-from muddle.training.config import TrainConfig, preset_config
+from muddle.training.config import OLD_NAMES, TrainConfig, preset_config
 from muddle.training.data import TrainJob
-from muddle.training.jobs import FLOAT, count_weights, train_jobs
-from muddle.training.jobs import fix_score as choose_score_of
+from muddle.training.jobs import FLOAT, count_weights, fix_score, train_jobs
 from muddle.training.stopping import Deadline
 from muddle.training.trainer import History, TrainResult
 from muddle_bench.run.environment import find_commit
@@ -60,7 +58,9 @@ def make_config(task: Task, depth: int, **settings: Any) -> TrainConfig:
     as the single nets of the released code do."""
     preset = preset_config(f"mlr-{depth}", "released", task)
     ties = "error" if task == "regression" else preset.ties
-    return replace(preset, **{"ties": ties, **settings})
+    # Methods of the studies, and so their records, have names with "paper" and "released".
+    named = {name: OLD_NAMES.get(name, {}).get(value, value) for name, value in settings.items()}
+    return replace(preset, **{"ties": ties, **named})
 
 
 @dataclass(frozen=True)
@@ -94,9 +94,8 @@ class StudyNets:
         self.device = device
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        return {
-            name: getattr(self, name) for name in ("config", "n_nets", "random_state", "device")
-        }
+        names = ("config", "n_nets", "random_state", "device")
+        return {name: getattr(self, name) for name in names}
 
     def prepare(self, X: Any, y: Any) -> Prepared:
         """Read and encode the rows, and draw the seeds and validation rows of the nets."""
@@ -112,7 +111,7 @@ class StudyNets:
             preprocessor, features = fit_features(None, problem)
         seeds = check_random_state(self.random_state).randint(MAX_SEED, size=(1, self.n_nets))
         (job,) = make_jobs(problem, features, [self.config], seeds.tolist())
-        return Prepared(problem, preprocessor, choose_score_of(job))
+        return Prepared(problem, preprocessor, fix_score(job))
 
     def fit(self, X: Any, y: Any) -> Self:
         fit_together([self], [self.prepare(X, y)])
@@ -129,33 +128,37 @@ class StudyNets:
         else:
             self.classes_ = problem.classes
             self.constant_ = np.bincount(problem.codes) / len(problem.codes)
-            self.temperature_ = [] if result is None else fit_temperatures(prepared, result)
+            # The divisor of each net's scores, from its validation rows.
+            rows = prepared.job.data.validation_rows
+            trained = (
+                [] if result is None else zip(result.validation_output, result.kept, strict=True)
+            )
+            self.temperature_ = [
+                fit_temperature(output.numpy(), problem.codes[rows[net].numpy()], None)
+                for output, net in trained
+            ]
         self._predicted: tuple[Any, Floats] | None = None
 
     def predict_nets(self, X: Any) -> Floats:
         """Predictions of each net (K, N), or probabilities (K, N, C); lost nets come last."""
         # Predictions, probabilities and scores of single nets are needed for the same rows.
         if self._predicted is None or self._predicted[0] is not X:
-            constant = np.broadcast_to(
-                self.constant_, (self.n_lost_, len(X), *self.constant_.shape)
-            )
-            self._predicted = (X, np.concatenate([*self._predict_trained(X), constant]))
+            lost = np.broadcast_to(self.constant_, (self.n_lost_, len(X), *self.constant_.shape))
+            self._predicted = (X, np.concatenate([*self._predict_trained(X), lost]))
         return self._predicted[1]
 
-    def _predict_trained(self, X: Any) -> list[Floats]:
+    def _predict_trained(self, X: Any) -> Iterator[Floats]:
         """(1, N) or (1, N, C) for each net that is left."""
         if self.result_ is None:
-            return []
+            return
         features = torch.as_tensor(np.asarray(self.preprocessor_.transform(X)))
         device = resolve_device(self.device)
-        outputs = (
-            net_output(self.result_, net, features, device) for net in range(self.result_.n_nets)
-        )
-        if isinstance(self.problem_, NumberProblem):
-            scale = self.problem_.scale
-            return [scale.undo(output)[None, :, 0] for output in outputs]
-        pairs = zip(outputs, self.temperature_, strict=True)
-        return [to_probabilities(output, temperature)[None] for output, temperature in pairs]
+        for net in range(self.result_.n_nets):
+            output = net_output(self.result_, net, features, device)
+            if isinstance(self.problem_, NumberProblem):
+                yield self.problem_.scale.undo(output)[None, :, 0]
+            else:
+                yield to_probabilities(output, self.temperature_[net])[None]
 
     def predict(self, X: Any) -> NDArray[Any]:
         mean: NDArray[Any] = self.predict_nets(X).mean(axis=0)
@@ -171,27 +174,10 @@ class StudyNets:
         assert self.result_ is not None
         rows = slice(0, int(self.result_.n_iterations[net]) + 1)
         found = self.result_.history
-        columns = {
-            "loss": found.loss,
-            "permutation_term": found.permutation,
-            "validation_score": found.score,
-            "penalty": found.penalty,
-        }
+        columns = {"loss": found.loss, "permutation_term": found.permutation}
+        columns |= {"validation_score": found.score, "penalty": found.penalty}
         frame = pd.DataFrame({name: part[rows, net].numpy() for name, part in columns.items()})
         return frame.rename_axis("iteration").reset_index()
-
-
-def fit_temperatures(prepared: Prepared, result: TrainResult) -> list[float]:
-    """The divisor of each net's scores, from its validation rows."""
-    assert isinstance(prepared.problem, ClassProblem)
-    return [
-        fit_temperature(
-            output.numpy(),
-            prepared.problem.codes[prepared.job.data.validation_rows[net].numpy()],
-            None,
-        )
-        for output, net in zip(result.validation_output, result.kept, strict=True)
-    ]
 
 
 @torch.inference_mode()
@@ -236,7 +222,8 @@ def score_net(predicted: Floats, problem: Problem) -> float | None:
     """R² of predictions (N,), or area under the ROC curve of probabilities (N, C)."""
     if not problem.n_classes:
         return float(r2_score(problem.y_test, predicted))
-    return area_under_curve(problem.y_test, spread(predicted, problem.seen, problem.n_classes))
+    shares = add_unseen_classes(predicted, problem.seen, problem.n_classes)
+    return area_under_curve(problem.y_test, shares)
 
 
 def _mean(values: Any) -> float | None:
@@ -250,7 +237,7 @@ def _mean(values: Any) -> float | None:
 
 
 def fit_together(models: Sequence[StudyNets], prepared: Sequence[Prepared]) -> None:
-    """Fit each model to its prepared rows, with as few calls of the trainer as possible."""
+    """Fit each model to its prepared rows, in as few calls of the trainer as possible."""
     results = train_all([one.job for one in prepared], models[0].device)
     for model, one, result in zip(models, prepared, results, strict=True):
         model.store(one, result)
@@ -274,16 +261,14 @@ def train_together(jobs: Sequence[TrainJob], device: str) -> list[TrainResult]:
     # Nets of one call are compared by one score: a split whose validation rows have no ROC curve
     # must not change the score of the others.
     for score in dict.fromkeys(job.score_name for job in jobs):
-        chosen = [place for place, job in enumerate(jobs) if job.score_name == score]
-        groups = [
-            [chosen[place] for place in group]
-            for group in group_places([jobs[place] for place in chosen])
-        ]
+        groups = [group for group in group_places(jobs) if jobs[group[0]].score_name == score]
         joined = [join_jobs([jobs[place] for place in group]) for group in groups]
         trained = train_jobs(joined, device=resolve_device(device), deadline=Deadline(None))
         for group, result in zip(groups, trained, strict=True):
-            sizes = [len(jobs[place].seeds) for place in group]
-            results |= zip(group, divide_result(result, sizes), strict=True)
+            end = 0
+            for place in group:
+                start, end = end, end + len(jobs[place].seeds)
+                results[place] = take_nets(result, start, end)
     return [results[place] for place in range(len(jobs))]
 
 
@@ -294,7 +279,7 @@ def group_places(jobs: Sequence[TrainJob]) -> list[list[int]]:
     for place, job in enumerate(jobs):
         data = job.data
         shapes = (data.train_rows.shape, data.validation_rows.shape)
-        key: object = (job.config, shapes, data.n_features, data.labels.shape[1])
+        key: object = (job.config, job.score_name, shapes, data.n_features, data.labels.shape[1])
         # A head on all rows uses the whole table, so that must be the table of one split.
         groups.setdefault(place if job.config.head == "all" else key, []).append(place)
     return list(groups.values())
@@ -314,12 +299,6 @@ def join_jobs(jobs: Sequence[TrainJob]) -> TrainJob:
         validation_rows=torch.cat([job.data.validation_rows + start for job, start in shifts]),
     )
     return replace(first, data=data, seeds=tuple(seed for job in jobs for seed in job.seeds))
-
-
-def divide_result(result: TrainResult, sizes: Sequence[int]) -> list[TrainResult]:
-    """Results of the single jobs; sizes: number of nets of each job before training."""
-    ends = list(accumulate(sizes))
-    return [take_nets(result, end - size, end) for size, end in zip(sizes, ends, strict=True)]
 
 
 def take_nets(result: TrainResult, start: int, stop: int) -> TrainResult:

@@ -36,6 +36,7 @@ RECORD = "training_record"  # not a study: the history of one net
 RECORD_NUMBERS = ["iteration", "validation_score", "penalty"]
 
 Records = Mapping[tuple[str, str, str], Sequence[Record]]  # by task, data set, method
+Summary = dict[str, Any]  # by column
 Row = dict[str, str]
 
 
@@ -51,27 +52,6 @@ def published_rows() -> dict[tuple[str, str, str], dict[str, float]]:
 
 
 # From records to tables
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over splits and its standard error; None if unknown."""
-
-    mean: float | None = None
-    error: float | None = None
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Means over the splits of a point."""
-
-    n_splits: int
-    n_nets: int
-    measured: dict[str, Estimate]
-    seconds: float | None
-    warnings: tuple[str, ...]
-    hardware: tuple[str, ...]
-    commits: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -95,9 +75,7 @@ def write_tables(
 
     commit: of the code, for records that do not know theirs."""
     contents = store.scan()
-    records = sort_records(
-        record for record in contents.records.values() if record.recipe == recipe
-    )
+    records = sort_records(one for one in contents.records.values() if one.recipe == recipe)
     paths, n_missing = [], {}
     for name in STUDIES if studies is None else studies:
         rows = make_rows(STUDIES[name], records, commit)
@@ -121,11 +99,10 @@ def sort_records(records: Iterable[Record]) -> Records:
 def make_rows(study: Study, records: Records, commit: str = "") -> list[Row]:
     """A row per point of a study, measured or not. The ablation has rows of means over data sets
     too: the paper prints nothing else of it."""
-    summaries = [
-        summarise(records.get((point.task, point.dataset, point.variant.name), ()), point.task)
+    pairs = [
+        (point, summarise(records.get((point.task, point.dataset, point.variant.name), ())))
         for point in study.points
     ]
-    pairs = list(zip(study.points, summaries, strict=True))
     if study.name == WITH_BAGS:
         for value in dict.fromkeys(point.value for point in study.points):
             own = [(point, summary) for point, summary in pairs if point.value == value]
@@ -134,26 +111,28 @@ def make_rows(study: Study, records: Records, commit: str = "") -> list[Row]:
     return [make_row(point, summary, commit) for point, summary in pairs]
 
 
-def summarise(records: Sequence[Record], task: str) -> Summary:
-    """Means over splits."""
+def summarise(records: Sequence[Record]) -> Summary:
+    """The columns of a point: means over splits, their standard errors, and lists of texts."""
     done = [record for record in records if record.status == "ok"]
     details = [read_details(record) for record in done]
     values: dict[str, list[Any]] = {
         "score": [one["net_score"] for one in details],
-        "bag": [record.r2 if task == "regression" else record.auc for record in done],
+        "bag": [one.r2 if one.task == "regression" else one.auc for one in done],
         "score_val": [one.get("validation_score") for one in details],
         "best_iteration": [one.get("best_iteration") for one in details],
         "ridge_init": [one.get("first_penalty") for one in details],
+        "seconds": [record.fit_seconds for record in done],
     }
-    return Summary(
-        n_splits=len(done),
-        n_nets=sum(one["n_nets"] for one in details),
-        measured={name: estimate(found) for name, found in values.items()},
-        seconds=estimate(record.fit_seconds for record in done).mean,
-        warnings=tuple(list_warnings(records, details)),
-        hardware=distinct(map(describe_hardware, done, details)),
-        commits=distinct(one["commit"] for one in details),
-    )
+    summary: Summary = {"n_splits": len(done), "n_nets": sum(one["n_nets"] for one in details)}
+    for name, found in values.items():
+        known = [value for value in found if value is not None]
+        summary[name] = fmean(known) if known else None
+        several = len(known) > 1
+        summary[f"{name}_se"] = stdev(known) / math.sqrt(len(known)) if several else None
+    summary["warning"] = list_warnings(records, details)
+    summary["hardware"] = list(map(describe_hardware, done, details))
+    summary["commit"] = [one["commit"] for one in details]
+    return summary
 
 
 def read_details(record: Record) -> dict[str, Any]:
@@ -168,20 +147,13 @@ def read_details(record: Record) -> dict[str, Any]:
     return dict(details)
 
 
-def estimate(values: Iterable[float | None]) -> Estimate:
-    known = [value for value in values if value is not None]
-    if not known:
-        return Estimate()
-    error = stdev(known) / math.sqrt(len(known)) if len(known) > 1 else None
-    return Estimate(fmean(known), error)
-
-
-def list_warnings(records: Sequence[Record], details: Sequence[Mapping[str, Any]]) -> Iterable[str]:
+def list_warnings(records: Sequence[Record], details: Sequence[Mapping[str, Any]]) -> list[str]:
     """Troubles of the nets and splits of a point. details: of the records that have scores."""
     failed = [record for record in records if record.status != "ok"]
     n_prints = len({record.fingerprint for record in records if record.status == "ok"})
+    texts = []
     if n_prints > 1:
-        yield f"records of {n_prints} configurations: run them again with --retry stale"
+        texts.append(f"records of {n_prints} configurations: run them again with --retry stale")
     n_nets = sum(one["n_nets"] for one in details)
     for text, name in (
         ("diverged", "n_diverged"),
@@ -190,10 +162,11 @@ def list_warnings(records: Sequence[Record], details: Sequence[Mapping[str, Any]
     ):
         n_affected = sum(one[name] for one in details)
         if n_affected:
-            yield f"{text}: {n_affected} of {n_nets} nets"
+            texts.append(f"{text}: {n_affected} of {n_nets} nets")
     if failed:
         splits = f"{len(failed)} split{'s' if len(failed) > 1 else ''}"
-        yield f"{splits} {failed[0].status}: {failed[0].reason}"
+        texts.append(f"{splits} {failed[0].status}: {failed[0].reason}")
+    return texts
 
 
 def describe_hardware(record: Record, details: Mapping[str, Any]) -> str:
@@ -202,59 +175,36 @@ def describe_hardware(record: Record, details: Mapping[str, Any]) -> str:
     return record.machine if precision == "float32" else f"{record.machine}, {precision} precision"
 
 
-def distinct(texts: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(text for text in texts if text))
-
-
 def pool(by_dataset: Mapping[str, Summary]) -> Summary:
-    """Means over data sets; None if a data set has none."""
-    summaries = list(by_dataset.values())
-    warnings = [f"{name}: {text}" for name, one in by_dataset.items() for text in one.warnings]
-    return Summary(
-        n_splits=min(summary.n_splits for summary in summaries),
-        n_nets=sum(summary.n_nets for summary in summaries),
-        measured={
-            name: pool_estimates([summary.measured[name] for summary in summaries])
-            for name in MEASURED
-        },
-        seconds=_mean_of([summary.seconds for summary in summaries]),
-        warnings=tuple(warnings),
-        hardware=distinct(text for summary in summaries for text in summary.hardware),
-        commits=distinct(text for summary in summaries for text in summary.commits),
-    )
-
-
-def pool_estimates(estimates: Sequence[Estimate]) -> Estimate:
-    """The mean of independent means, for given data sets and random splits."""
-    mean = _mean_of([one.mean for one in estimates])
-    errors = [one.error for one in estimates if one.error is not None]
-    if mean is None or len(errors) < len(estimates):
-        return Estimate(mean)
-    return Estimate(mean, math.hypot(*errors) / len(errors))
-
-
-def _mean_of(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known and len(known) == len(values) else None
+    """Means over data sets, for given data sets and random splits; None if a data set has none."""
+    parts = by_dataset.values()
+    pooled: Summary = {
+        "n_splits": min(part["n_splits"] for part in parts),
+        "n_nets": sum(part["n_nets"] for part in parts),
+        "warning": [
+            f"{name}: {text}" for name, part in by_dataset.items() for text in part["warning"]
+        ],
+    }
+    for name in ("hardware", "commit"):
+        pooled[name] = [text for part in parts for text in part[name]]
+    for name in (*MEASURED, "seconds"):
+        means, errors = ([part[column] for part in parts] for column in (name, f"{name}_se"))
+        pooled[name] = None if None in means else fmean(means)
+        pooled[f"{name}_se"] = None if None in errors else math.hypot(*errors) / len(errors)
+    return pooled
 
 
 def make_row(point: Point, summary: Summary, commit: str) -> Row:
     printed = published_rows().get((point.study, point.dataset, point.value), {})
-    row = {
-        "study": point.study,
-        "dataset": point.dataset,
-        "task": point.task,
-        "value": point.value,
-        "is_default": "yes" if point.is_default else "no",
-        "n_splits": str(summary.n_splits),
-        "n_nets": str(summary.n_nets),
-        "seconds": to_text(summary.seconds),
-        "warning": "; ".join(summary.warnings),
-        "hardware": "; ".join(summary.hardware),
-        "commit": "; ".join(summary.commits) or (commit if summary.n_splits else ""),
-    }
-    for name, one in summary.measured.items():
-        row |= {name: to_text(one.mean), f"{name}_se": to_text(one.error)}
+    row = {name: getattr(point, name) for name in ("study", "dataset", "task", "value")}
+    row["is_default"] = "yes" if point.is_default else "no"
+    for name, value in summary.items():
+        if isinstance(value, list):
+            row[name] = "; ".join(dict.fromkeys(filter(None, value)))
+        else:
+            row[name] = str(value) if isinstance(value, int) else to_text(value)
+    row["commit"] = row["commit"] or (commit if summary["n_splits"] else "")
+    for name in MEASURED:
         row[f"{name}_published"] = to_text(printed.get(name), PRINTED_DIGITS)
     row["difference"] = subtract(row["score"], row["score_published"])
     columns = list(COLUMNS)

@@ -6,6 +6,7 @@ scores of one data set share their splits, so this is cautious. Needs no torch.
 
 import math
 from collections.abc import Sequence
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
@@ -27,9 +28,8 @@ def describe_study(table: pd.DataFrame, study: Study) -> list[str]:
     texts = [study.about, describe_default(measured), *describe_means(measured)]
     if study.scale == "steps":
         texts += [describe_bags(measured), *describe_order(table)]
-    return [
-        text for text in (*texts, describe_published(table), describe_seconds(measured)) if text
-    ]
+    texts += [describe_published(table), describe_seconds(measured)]
+    return [text for text in texts if text]
 
 
 # Defaults
@@ -43,7 +43,7 @@ def describe_default(table: pd.DataFrame) -> str:
     n_datasets = compared["dataset"].nunique()
     best = compared.loc[compared.groupby("dataset", sort=False)["difference"].idxmax()]
     n_best = int((best["difference"] <= 0).sum())
-    better = best[best["clear"] & (best["difference"] > 0)]
+    better = best[best["clear"] & (best["difference"] > 0)].copy()
     n_near = n_datasets - n_best - len(better)
     text = (
         f"The default has the best score on {n_best} of {count(n_datasets, 'data set')}; on "
@@ -53,12 +53,9 @@ def describe_default(table: pd.DataFrame) -> str:
         return text + " With one split there are no standard errors, so this is not evidence yet."
     if better.empty:
         return text + " Nothing speaks against the default."
-    shown = [
-        f"{row.value} on {row.dataset} "
-        f"({format_number(row.score)} against {format_number(row.default)})"
-        for row in better.itertuples()
-    ]
-    return f"{text} Clearly better: {list_some(shown)}. {describe_candidate(compared)}"
+    better[["score", "default"]] = better[["score", "default"]].map(format_number)
+    shown = better.apply("{value} on {dataset} ({score} against {default})".format_map, axis=1)
+    return f"{text} Clearly better: {list_some(shown.tolist())}. {describe_candidate(compared)}"
 
 
 def describe_candidate(compared: pd.DataFrame) -> str:
@@ -95,19 +92,17 @@ def describe_candidate(compared: pd.DataFrame) -> str:
 def compare_default(table: pd.DataFrame) -> pd.DataFrame:
     """Every other value compared with the default on its data set: dataset, value, score, default,
     difference, its standard error, and whether the difference is clear."""
-    rows = []
-    for dataset, part in table[np.isfinite(table["score"])].groupby("dataset", sort=False):
-        chosen = part[part["is_default"] == "yes"]
-        if len(chosen) != 1:
-            continue
-        default, default_se = chosen[["score", "score_se"]].iloc[0]
-        for row in part[part["is_default"] == "no"].itertuples():
-            error = math.hypot(row.score_se, default_se)
-            difference = row.score - default
-            clear = abs(difference) > CLEAR * error  # never, if the error is NaN
-            rows.append((dataset, row.value, row.score, default, difference, error, clear))
-    names = ["dataset", "value", "score", "default", "difference", "error", "clear"]
-    return pd.DataFrame(rows, columns=names).astype({"clear": bool})
+    columns = ["dataset", "value", "score", "score_se"]
+    scored = table[np.isfinite(table["score"])]
+    is_default = scored["is_default"] == "yes"
+    default = scored.loc[is_default, ["dataset", "score", "score_se"]]
+    default = default.drop_duplicates("dataset", keep=False)
+    both = scored.loc[~is_default, columns].merge(default, on="dataset", suffixes=("", "_default"))
+    both["default"] = both["score_default"]
+    both["difference"] = both["score"] - both["default"]
+    both["error"] = np.hypot(both["score_se"], both["score_se_default"])
+    both["clear"] = both["difference"].abs() > CLEAR * both["error"]  # never, if the error is NaN
+    return both[["dataset", "value", "score", "default", "difference", "error", "clear"]]
 
 
 # Means over data sets
@@ -120,12 +115,10 @@ def describe_means(table: pd.DataFrame) -> list[str]:
         means, n_datasets = average_values(part), part["dataset"].nunique()
         if n_datasets < 2 or len(means) < 2:
             continue
-        shown = "; ".join(
-            f"{format_value(value)}: {format_number(mean)}" for value, mean in means.items()
-        )
+        pairs = (f"{format_value(name)}: {format_number(mean)}" for name, mean in means.items())
         texts.append(
             f"Mean test {SCORE_LABELS[task]} over {n_datasets} data sets, for values measured on "
-            f"all of them: {shown}. The highest is {format_value(means.idxmax())}."
+            f"all of them: {'; '.join(pairs)}. The highest is {format_value(means.idxmax())}."
         )
     return texts
 
@@ -159,37 +152,33 @@ def describe_bags(table: pd.DataFrame) -> str:
 def describe_order(table: pd.DataFrame) -> list[str]:
     """Are the steps in the published order? One sentence per data set and kind of score."""
     texts = []
-    kinds = {"Single nets": "score", "Bags": "bag"}
     for dataset, part in table.groupby("dataset", sort=False):
-        for kind, column in kinds.items():
+        for kind, column in (("Single nets", "score"), ("Bags", "bag")):
             both = part.dropna(subset=[column, f"{column}_published"])
             if len(both) < 2:
                 continue
             swapped = find_swapped(both, column)
             where = f"{kind}, {'mean over data sets' if dataset == POOLED else dataset}"
-            texts.append(
-                f"{where}: the order of the steps is not the published one: {list_some(swapped)}."
-                if swapped
-                else f"{where}: the order of the steps is the published one."
+            verdict = (
+                f"not the published one: {list_some(swapped)}" if swapped else "the published one"
             )
+            texts.append(f"{where}: the order of the steps is {verdict}.")
     return texts
 
 
 def find_swapped(part: pd.DataFrame, column: str) -> list[str]:
     """Pairs of steps whose difference has the opposite sign of the published one."""
-    rows = part.to_dict("records")
     swapped = []
-    for place, first in enumerate(rows):
-        for second in rows[place + 1 :]:
-            here = second[column] - first[column]
-            printed = second[f"{column}_published"] - first[f"{column}_published"]
-            if here * printed < 0:
-                error = math.hypot(first[f"{column}_se"], second[f"{column}_se"])
-                doubt = "" if abs(here) > CLEAR * error else ", within two standard errors"
-                swapped.append(
-                    f"{second['value']} minus {first['value']} is {format_signed(here)}{doubt}, "
-                    f"published {format_signed(printed)}"
-                )
+    for first, second in combinations(part.to_dict("records"), 2):
+        here = second[column] - first[column]
+        printed = second[f"{column}_published"] - first[f"{column}_published"]
+        if here * printed < 0:
+            error = math.hypot(first[f"{column}_se"], second[f"{column}_se"])
+            doubt = "" if abs(here) > CLEAR * error else ", within two standard errors"
+            swapped.append(
+                f"{second['value']} minus {first['value']} is {format_signed(here)}{doubt}, "
+                f"published {format_signed(printed)}"
+            )
     return swapped
 
 
@@ -214,15 +203,13 @@ def describe_seconds(table: pd.DataFrame) -> str:
     known = table.dropna(subset=["seconds"])
     if known.empty or known["hardware"].nunique() > 1:
         return ""  # times of different machines cannot be compared
-    low, high = known.loc[known["seconds"].idxmin()], known.loc[known["seconds"].idxmax()]
-    usual = known.loc[known["is_default"] == "yes", "seconds"]
-    text = (
-        f"A split takes between {format_seconds(low['seconds'])} s ({low['dataset']} at "
-        f"{low['value']}) and {format_seconds(high['seconds'])} s ({high['dataset']} at "
-        f"{high['value']})"
+    ends = (known.loc[place] for place in (known["seconds"].idxmin(), known["seconds"].idxmax()))
+    low, high = (
+        f"{format_seconds(row['seconds'])} s ({row['dataset']} at {row['value']})" for row in ends
     )
+    usual = known.loc[known["is_default"] == "yes", "seconds"]
     default = f", in the median {format_seconds(usual.median())} s with the default"
-    return f"{text}{default if len(usual) else ''}."
+    return f"A split takes between {low} and {high}{default if len(usual) else ''}."
 
 
 def describe_conditions(table: pd.DataFrame) -> str:
@@ -246,9 +233,8 @@ def describe_off_scale(table: pd.DataFrame, floor: float) -> str:
         for kind, value in (("here", row.score), ("published", row.score_published))
         if value < floor
     ]
-    return (
-        f"Below {format_number(floor, 1)}, drawn at the edge: {'; '.join(shown)}." if shown else ""
-    )
+    start = f"Below {format_number(floor, 1)}, drawn at the edge: "
+    return f"{start}{'; '.join(shown)}." if shown else ""
 
 
 def describe_warnings(table: pd.DataFrame) -> list[str]:
@@ -269,14 +255,13 @@ def describe_record(history: pd.DataFrame) -> list[str]:
         return [about, "No iteration has a validation score."]
     best = scored.loc[scored["validation_score"].idxmax()]
     first, last = history.iloc[0], history.iloc[-1]
+    score, start, end = (format_number(row["validation_score"]) for row in (best, first, last))
     return [
         about,
-        f"The best validation score is {format_number(best['validation_score'])} at iteration "
-        f"{best['iteration']:.0f} of {last['iteration']:.0f}; the score starts at "
-        f"{format_number(first['validation_score'])} and ends at "
-        f"{format_number(last['validation_score'])}. The "
-        f"penalty starts at {first['penalty']:.4g}, is {best['penalty']:.4g} at the best iteration "
-        f"and ends at {last['penalty']:.4g}.",
+        f"The best validation score is {score} at iteration {best['iteration']:.0f} of "
+        f"{last['iteration']:.0f}; the score starts at {start} and ends at {end}. The penalty "
+        f"starts at {first['penalty']:.4g}, is {best['penalty']:.4g} at the best iteration and "
+        f"ends at {last['penalty']:.4g}.",
     ]
 
 
