@@ -1,4 +1,4 @@
-"""What docs/studies.md says came out is what stands in results/studies."""
+"""The results in docs/studies.md are those in results/studies."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "studies.md").read_text(encoding="utf-8")
-TEXT = " ".join(PAGE.split("## What came out")[1].split("## What a point is")[0].split())
+TEXT = " ".join(PAGE.split("## Results")[1].split("## A point of a study")[0].split())
 SMALL = ["concrete-slump-test-3", "qsar-aquatic-toxicity"]
 SEOUL = "seoul-bike-sharing-demand"
 STEPS = ["+ Ridge", "+ Ridge + Struct. Dithering", "+ Ridge + Permut.", "MLR"]
