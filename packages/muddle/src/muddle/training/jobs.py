@@ -2,9 +2,6 @@
 
 Nets that fit into memory together form a wave and are trained side by side; `train_in_parallel`
 divides them among joblib's workers first.
-
-Shapes: K nets, N rows of the table, B rows of a batch, H hidden units, F features, T label columns
-times labels and permutations, S the size of the ridge system.
 """
 
 import math
@@ -45,6 +42,9 @@ OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", 
 DASK_LOST_WORKER = "KilledWorker"
 
 
+Jobs = Sequence[TrainJob]
+
+
 class Reporter(Protocol):
     """Receives the progress of a training."""
 
@@ -59,9 +59,6 @@ class Reporter(Protocol):
 
 class Silent(Reporter):
     """A reporter that shows nothing."""
-
-
-Jobs = Sequence[TrainJob]
 
 
 @dataclass(frozen=True)
@@ -393,13 +390,12 @@ def bytes_per_net(job: TrainJob, device: torch.device) -> int:
 def shared_bytes(job: TrainJob, device: torch.device) -> int:
     """Memory that a job takes however many nets it has: the table on a GPU, and the float64
     solutions of a few nets at a time."""
-    config, data = job.config, job.data
-    block = block_rows(config.width, data.n_rows)
-    size = system_size(job, data.n_rows)
-    precise = DOUBLE * (count_weights(job) + 3 * block * config.width + 5 * size**2)
+    data, size = job.data, system_size(job, job.data.n_rows)
+    layer = block_rows(job.config.width, data.n_rows) * job.config.width
+    precise = DOUBLE * (count_weights(job) + 3 * layer + 5 * size**2)
     if device.type != "cuda":
         return CPU_WORKSPACE + precise
-    at_once = max(1, min(job.n_nets, MAX_NUMBERS // (block * config.width)))
+    at_once = max(1, min(job.n_nets, MAX_NUMBERS // layer))
     table = FLOAT * (data.features.numel() + data.labels.numel())
     return CUDA_WORKSPACE + table + at_once * precise
 

@@ -26,18 +26,9 @@ from muddle.core.backprop import Pass, ReducedWeights
 from muddle.core.loss import LossTerms, MuddledLoss, loss_gradient, make_loss, stack_permuted
 from muddle.core.network import StackedMLP, draw_nets, draw_weights
 from muddle.core.ridge import factor_gram, gather_system
+from muddle.training import outputs
 from muddle.training.config import TrainConfig, rate_factors
 from muddle.training.data import Batches, Noise, TrainingData
-from muddle.training.outputs import (
-    Fit,
-    LinearOutput,
-    OutputLayer,
-    RidgeOutput,
-    block_rows,
-    first_log_penalty,
-    predict_validation,
-    solve_heads,
-)
 from muddle.training.stopping import BestNets, NetStatus, make_scoring
 
 # Noise has a random stream of its own: it is drawn on the device, everything else on the CPU.
@@ -134,7 +125,7 @@ def solves_head_to_score(data: TrainingData, config: TrainConfig) -> bool:
 def count_scorer_rows(data: TrainingData, config: TrainConfig) -> int:
     """Rows that pass through the nets at once to score them."""
     n_solved = data.n_train if solves_head_to_score(data, config) else 0
-    return block_rows(config.width, max(data.validation_rows.shape[1], n_solved))
+    return outputs.block_rows(config.width, max(data.validation_rows.shape[1], n_solved))
 
 
 def choose_loss(config: TrainConfig) -> MuddledLoss:
@@ -158,8 +149,7 @@ class Trainer:
         device: torch.device,
         place: int = 0,
     ) -> None:
-        self.config = config
-        self.device = device
+        self.config, self.device = config, device
         self.stream = get_stream(device, place, threading.get_ident())
         self.iteration = 0  # the next one
         self.is_done = False
@@ -179,18 +169,17 @@ class Trainer:
             )
             labels = data.labels[data.train_rows]
             n_labels = labels.shape[2]
-            self.output: OutputLayer
+            self.output: outputs.OutputLayer
             if config.head == "linear":
                 # PAPER: its bound of the last layer prints features where hidden units are meant.
                 head = draw_weights(config.width, n_labels, config.init_gain, own, device)
-                self.output = LinearOutput(head)
+                self.output = outputs.LinearOutput(head)
             stack = stack_permuted(labels, config.n_permuted, own).to(device)
             self.data = self._all_data = data = data.to(device)
             self.loss = choose_loss(config)
             self.baseline = self.loss.baseline(stack[:, :, 0], data.gather_weights(data.train_rows))
             self.scoring = make_scoring(score_name, config, data)
-            n_rows = min(data.n_train, config.batch_size)
-            shape = (n_rows, *stack.shape[2:])
+            shape = (min(data.n_train, config.batch_size), *stack.shape[2:])
             self.n_ahead = iterations_ahead(device, math.prod(shape))
             self.batches = Batches(data, stack, config.batch_size, own, self.n_ahead)
             generators = [torch.Generator(device).manual_seed(s ^ NOISE_STREAM) for s in seeds]
@@ -200,8 +189,9 @@ class Trainer:
             self.status = NetStatus.start(len(seeds), device)
             if config.head != "linear":
                 first = self.batches.at(self.slot)
-                log_penalty = first_log_penalty(self.nets, first, self.baseline, config, generators)
-                self.output = RidgeOutput(log_penalty, self.loss, config, self.status)
+                known = self.nets, first, self.baseline, config, generators
+                log_penalty = outputs.first_log_penalty(*known)
+                self.output = outputs.RidgeOutput(log_penalty, self.loss, config, self.status)
             self.noise = Noise(config.noise_scales, shape, generators, self.n_ahead)
             self.places = torch.arange(len(seeds), device=device)
             self.best = BestNets.start(self.nets, n_labels)
@@ -239,10 +229,8 @@ class Trainer:
             self.batches.draw(min(self.n_ahead, self.config.steps + 1 - self.iteration))
 
     def look(self) -> tuple[int, float, float]:
-        """Wait for the iterations sent, and drop nets that stopped.
-
-        -> iterations times nets done, mean loss and mean best score of these nets
-        """
+        """Wait for the iterations sent, and drop nets that stopped. -> iterations times nets done,
+        mean loss and mean best score of these nets"""
         with self._on_stream():
             n_nets, alive = len(self.places), self.status.alive[self.places]
             best = float(self.best.score[self.places].mean())
@@ -276,7 +264,7 @@ class Trainer:
     def _collect(self, best: BestNets, kept: Tensor, places: Tensor) -> TrainResult:
         """Result of the nets `kept` (K',) of `best`, which are the nets `places` of the job."""
         data, status = self._all_data.keep(places.to(kept.device)), self.status
-        head, held_out_head, output, n_raises = solve_heads(best, kept, data, self.config)
+        head, held_out_head, output, n_raises = outputs.solve_heads(best, kept, data, self.config)
         kept_places = places[kept.cpu()]
         loss, permutation, score, penalty = torch.cat(self.seen)[:, kept_places].unbind(2)
         seconds = torch.tensor(self.seconds)[:, None].expand(-1, len(kept))
@@ -388,7 +376,9 @@ class Trainer:
                 torch.mul(rate, group["multiple"], out=group["lr"])
         self.optimizer.step()
 
-    def _keep_books(self, terms: LossTerms, alive: Tensor, scored: Tensor, fit: Fit) -> None:
+    def _keep_books(
+        self, terms: LossTerms, alive: Tensor, scored: Tensor, fit: outputs.Fit
+    ) -> None:
         """Score, keep the best nets, write the history, and stop nets."""
         score, better = torch.full_like(terms.total, torch.nan), torch.zeros_like(alive)
         if self.config.keep == "best":
@@ -405,7 +395,7 @@ class Trainer:
         patience = self.config.patience or math.inf
         self.status.update(self.places, self.counter, broken, better, patience)
 
-    def _score(self, scored: Tensor, fit: Fit) -> tuple[Tensor, Tensor]:
+    def _score(self, scored: Tensor, fit: outputs.Fit) -> tuple[Tensor, Tensor]:
         """Score on the validation rows, keep the nets that improved, and return which did."""
         head = fit.head
         if solves_head_to_score(self.data, self.config):
@@ -414,7 +404,8 @@ class Trainer:
             head, solved = self._solve_training_head(fit.penalty)
             scored = scored & solved
         with torch.inference_mode():
-            predicted = predict_validation(self._forward, head, self.data, self.scorer_rows)
+            rows = self.scorer_rows
+            predicted = outputs.predict_validation(self._forward, head, self.data, rows)
             score = torch.where(scored, self.scoring.score(predicted), torch.nan)
             tie_break = self.scoring.tie_break(predicted)
         state = self.nets, fit.penalty, head, score, tie_break
