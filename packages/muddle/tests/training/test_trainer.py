@@ -15,28 +15,18 @@ from muddle.training.config import rate_factors
 from muddle.training.data import Batches
 from muddle.training.trainer import NOISE_STREAM
 
-SEEDS = (11, 12, 13)
 NEAR = {"rtol": 1e-4, "atol": 1e-5}
 CLASSES = {"task": "classification", "dither": 0.0}
 
 
-def new_generators():
-    return [torch.Generator().manual_seed(seed) for seed in SEEDS]
+ALONE = [
+    *({}, {"batch_size": 10, "head": "train"}, CLASSES, CLASSES | {"batch_size": 10}),
+    *({"head": "linear"}, CLASSES | {"head": "linear", "batch_size": 10}),
+    {"keep": "last", "schedule": "cycles", "scale_rate": 6.0},
+]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {},
-        {"batch_size": 10, "head": "train"},
-        CLASSES,
-        CLASSES | {"batch_size": 10},
-        {"head": "linear"},
-        CLASSES | {"head": "linear", "batch_size": 10},
-        {"keep": "last", "schedule": "cycles", "scale_rate": 6.0},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("change", ALONE, ids=str)
 @pytest.mark.parametrize("own_tables", [False, True])
 def test_nets_trained_together_equal_each_trained_alone(change, own_tables, make_job, small, fit):
     job = make_job(replace(small, **change), own_tables=own_tables)
@@ -76,11 +66,10 @@ def compute_first_loss(data, config, seed):
     structured = 0.0
     if config.structured_noise:
         structured = config.structured_noise * torch.randn(stack.shape, generator=noise)
-    eye = torch.eye(n_rows, dtype=torch.float64)
     weighted = layer * weights[:, None]
-    gram = weighted.T @ layer + config.penalty * torch.eye(config.width, dtype=torch.float64)
+    gram = weighted.T @ layer + config.penalty * torch.eye(config.width)
     hat = layer @ torch.linalg.inv(gram) @ weighted.T
-    residual = torch.einsum("ij,jtc->itc", eye - hat, stack + structured)
+    residual = stack + structured - torch.einsum("ij,jtc->itc", hat, stack + structured)
     rmse = (share[..., None] * residual.square()).sum(0).sqrt()  # (1 + P, C)
     deviation = (share * (labels - (share * labels).sum(0)).square()).sum(0).sqrt()
     gap = (deviation - rmse[1:]).abs().mean() if config.n_permutations else 0.0
@@ -135,12 +124,6 @@ def test_steps_follow_the_gradient(width, weighted, scale_rate, make_data, make_
     assert (trainer.nets.scale is None) == (scale_rate == 0.0)
 
 
-def start_adam(parameter, second_moment):
-    """torch's unfused Adam of one tensor in float64."""
-    copy = parameter.detach().double().clone()
-    return copy, torch.optim.Adam([copy], betas=(0.9, second_moment), foreach=False)
-
-
 @pytest.mark.parametrize("schedule", ["constant", "cycles"])
 @pytest.mark.parametrize(("second_moment", "leaves"), [(0.95, True), (0.999, False)])
 def test_settings_reach_adam(schedule, second_moment, leaves, make_data, make_trainer, cycles):
@@ -154,11 +137,13 @@ def test_settings_reach_adam(schedule, second_moment, leaves, make_data, make_tr
 
     multiples = [6.0 if p is trainer.nets.scale else 1.0 for p in parameters()]
     assert multiples.count(6.0) == 1
-    adams = [start_adam(parameter, second_moment) for parameter in parameters()]
-    kept = [0, 1, 2]
+    copies = [parameter.detach().double().clone() for parameter in parameters()]
+    betas, kept = (0.9, second_moment), [0, 1, 2]
+    adams = [torch.optim.Adam([copy], betas=betas, foreach=False) for copy in copies]
     for step in range(9):
         trainer.advance()
-        for (copy, adam), parameter, multiple in zip(adams, parameters(), multiples, strict=True):
+        together = zip(copies, adams, parameters(), multiples, strict=True)
+        for copy, adam, parameter, multiple in together:
             copy.grad = torch.zeros_like(copy)
             copy.grad[kept] = parameter.grad.double()
             adam.param_groups[0]["lr"] = config.rate * factors[step] * multiple
@@ -292,7 +277,8 @@ def test_a_weight_of_one_changes_nothing_and_a_tiny_one_drops_the_row(make_data,
 def test_batches_visit_every_row_before_any_row_again(make_data):
     data = make_data()
     stack = data.labels[data.train_rows][:, :, None]
-    batches = Batches(data, stack, 16, new_generators(), 3)
+    generators = [torch.Generator().manual_seed(seed) for seed in (11, 12, 13)]
+    batches = Batches(data, stack, 16, generators, 3)
     batches.prepare(1)
     batches.prepare(2, first_slot=1)
     first, second, third = (batches.at(torch.tensor([slot])) for slot in range(3))
@@ -314,9 +300,6 @@ def test_equal_tables_give_the_same_bits_as_one(change, make_data, cycles, fit):
     for name in ("head", "held_out_head", "validation_output", "penalty", "best_iteration"):
         assert torch.equal(getattr(many, name), getattr(one, name))
     assert torch.equal(many.history.loss, one.history.loss)
-
-
-# ---------------------------------------------------------------------------- stopping
 
 
 @pytest.mark.parametrize("change", [{}, {"head": "linear"}, {"keep": "cycles"}], ids=str)
@@ -389,16 +372,10 @@ def test_patience_stops_each_net_on_its_own_and_keeps_its_best(change, make_job,
     assert len(set(patient.n_iterations.tolist())) > 1
     for net in range(6):
         # The first iteration after which four others brought nothing better.
-        scores = free.history.score[:, net].tolist()
-        best, stop = 0, 60
-        for iteration, score in enumerate(scores):
-            if score > scores[best]:
-                best = iteration
-            elif iteration - best == 4:
-                stop = iteration
-                break
+        best = free.history.score[:, net].cummax(0).indices.tolist()
+        stop = next((i for i in range(61) if i - best[i] == 4), 60)
         assert int(patient.n_iterations[net]) == stop
-        assert int(patient.best_iteration[net]) == best
+        assert int(patient.best_iteration[net]) == best[stop]
         # Whoever left before it, a net goes on as it would have.
         ours, theirs = patient.history.loss[: stop + 1, net], free.history.loss[: stop + 1, net]
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
@@ -408,8 +385,8 @@ def test_patience_stops_each_net_on_its_own_and_keeps_its_best(change, make_job,
 
 def test_recoveries_are_counted_and_adopted(make_data, small, fit):
     data = make_data(n_nets=1)
-    config = replace(small, width=200, penalty=1e-12, learning_rate=1e-12, max_iter=2)
     data = replace(data, features=torch.ones_like(data.features))
+    config = replace(small, width=200, penalty=1e-12, learning_rate=1e-12, max_iter=2)
     result = fit(data, config)
     assert int(result.n_recoveries[0]) > 0
     assert float(result.penalty[0]) > 1e-12

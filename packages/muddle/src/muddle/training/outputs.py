@@ -29,8 +29,6 @@ MAX_NUMBERS = 2**25
 
 Forward = Callable[[Tensor], Tensor]  # features (K, R, F) -> hidden (K, R, H)
 
-# ---------------------------------------------------------------------------- in an iteration
-
 
 @dataclass(frozen=True)
 class Fit:
@@ -199,9 +197,6 @@ def first_log_penalty(
         return combine(errors, baseline).total
 
     return first_penalty(hidden, columns, compute_loss, config.penalty).log()
-
-
-# ---------------------------------------------------------------------------- after training
 
 
 def block_rows(width: int, n_rows: int) -> int:

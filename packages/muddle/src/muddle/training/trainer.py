@@ -194,7 +194,8 @@ class Trainer:
                 self.output = outputs.RidgeOutput(log_penalty, self.loss, config, self.status)
             self.noise = Noise(config.noise_scales, shape, generators, self.n_ahead)
             self.places = torch.arange(len(seeds), device=device)
-            self.best = BestNets.start(self.nets, n_labels)
+            head = self.baseline.new_zeros(len(seeds), config.width, n_labels)
+            self.best = BestNets.copy(self.nets, self.output.penalty(), head, -math.inf, -1)
             # Measurements of the iterations since the last look, and those before.
             self.records = torch.full((self.n_ahead, len(seeds), 4), torch.nan, device=device)
             self.seen: list[Tensor] = []
@@ -205,8 +206,6 @@ class Trainer:
             self.rates = config.rate * torch.tensor(factors, device=device)
             self.optimizer = self._make_optimizer()
             self._make_buffers()
-
-    # ------------------------------------------------------------------ between iterations
 
     def advance(self) -> None:
         """Start the next iterations; on CUDA they are only sent, not waited for."""
@@ -285,7 +284,9 @@ class Trainer:
         )
 
     def _take_snapshot(self) -> None:
-        copied = BestNets.copy(self.iteration, self.nets, self.output.penalty())
+        penalty = self.output.penalty()
+        unsolved = penalty.new_zeros(0)
+        copied = BestNets.copy(self.nets, penalty, unsolved, math.nan, self.iteration)
         self.snapshots.append((copied, self.places, self.status.alive[self.places]))
 
     def _run_iteration(self) -> None:
@@ -341,8 +342,6 @@ class Trainer:
         else:
             with torch.cuda.stream(self.stream):
                 yield
-
-    # ------------------------------------------------------------------ one iteration
 
     @torch.no_grad()
     def _iterate(self, *, first: bool = False, last: bool = False) -> None:
@@ -422,8 +421,6 @@ class Trainer:
         # PAPER: the penalty belongs to the rows it was trained with; it grows with their number.
         factor = factor_gram(system.gram, penalty * (n_rows / self.batches.n_rows))
         return system.solve(factor.harmless()), ~factor.failed
-
-    # ------------------------------------------------------------------ setting up
 
     def _make_optimizer(self) -> torch.optim.Adam:
         # Unfused, Adam makes several passes over every weight and takes many times as long.
