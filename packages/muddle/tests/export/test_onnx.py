@@ -11,16 +11,6 @@ import pytest
 from onnx import TensorProto, helper
 
 import muddle
-from muddle import (
-    BagMLRClassifier,
-    BagMLRRegressor,
-    EnsMLRClassifier,
-    EnsMLRRegressor,
-    MLRClassifier,
-    MLRRegressor,
-    MuddleClassifier,
-    MuddleRegressor,
-)
 from muddle.errors import MissingPackageError
 from muddle.export import onnx_tables
 from muddle.export.onnx import _undo_normal, _write_views, build_model, export_model
@@ -41,13 +31,13 @@ pytestmark = pytest.mark.filterwarnings("ignore:X holds values:UserWarning")
 
 @pytest.mark.parametrize(
     "estimator",
-    [MLRRegressor(**SMALL), BagMLRRegressor(n_nets=3, **SMALL), EnsMLRRegressor(n_nets=2, **SMALL)],
+    [muddle.MLRRegressor(), muddle.BagMLRRegressor(n_nets=3), muddle.EnsMLRRegressor(n_nets=2)],
     ids=lambda estimator: type(estimator).__name__,
 )
 @pytest.mark.parametrize("n_outputs", [None, 1, 2])
 def test_regressors(estimator, n_outputs, table, target, new_rows, fitted_model, assert_same):
     targets = np.column_stack([target, np.exp(target / 4)])[:, :n_outputs]
-    estimator.fit(table, target if n_outputs is None else targets)
+    estimator.set_params(**SMALL).fit(table, target if n_outputs is None else targets)
     found = assert_same(fitted_model(estimator), new_rows)
     assert list(found) == ["prediction"]
     assert found["prediction"].shape == ((40,) if n_outputs is None else (40, n_outputs))
@@ -56,13 +46,13 @@ def test_regressors(estimator, n_outputs, table, target, new_rows, fitted_model,
 @pytest.mark.parametrize(
     ("estimator", "n_classes"),
     [
-        (MLRClassifier(**SMALL), 2),
-        (MLRClassifier(**SMALL), 3),
-        (BagMLRClassifier(n_nets=3, **SMALL), 2),
-        (BagMLRClassifier(n_nets=2, criterion="squared", **SMALL), 3),  # labels 0 and 1
-        (EnsMLRClassifier(n_nets=2, **SMALL), 3),
-        (MuddleClassifier(**FLAGSHIP), 2),
-        (MuddleClassifier(**FAST), 3),
+        (muddle.MLRClassifier(**SMALL), 2),
+        (muddle.MLRClassifier(**SMALL), 3),
+        (muddle.BagMLRClassifier(n_nets=3, **SMALL), 2),
+        (muddle.BagMLRClassifier(n_nets=2, criterion="squared", **SMALL), 3),  # labels 0 and 1
+        (muddle.EnsMLRClassifier(n_nets=2, **SMALL), 3),
+        (muddle.MuddleClassifier(**FLAGSHIP), 2),
+        (muddle.MuddleClassifier(**FAST), 3),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -77,15 +67,15 @@ def test_classifiers(estimator, n_classes, table, target, new_rows, fitted_model
     ("activation", "depth"), [("relu", 1), ("selu", 3), ("mish", 2), ("tanh", 1)]
 )
 def test_activations_and_depths(activation, depth, array, fitted_model, assert_same):
-    estimator = MLRRegressor(activation=activation, depth=depth, **SMALL)
+    estimator = muddle.MLRRegressor(activation=activation, depth=depth, **SMALL)
     assert_same(fitted_model(estimator.fit(*array)), 2 * array[0])
 
 
 @pytest.mark.parametrize("options", [{"select": "best"}, {"select": "top", "top_k": 2}])
-@pytest.mark.parametrize("make", [BagMLRRegressor, EnsMLRClassifier])
+@pytest.mark.parametrize("make", [muddle.BagMLRRegressor, muddle.EnsMLRClassifier])
 def test_only_selected_nets_predict_and_are_stored(make, options, array, fitted_model, assert_same):
     X, y = array
-    labels = y > 0 if make is EnsMLRClassifier else y
+    labels = y > 0 if make is muddle.EnsMLRClassifier else y
     model = fitted_model(make(n_nets=3, **SMALL, **options).fit(X, labels))
     assert_same(model, X)
     everyone = replace(model, selection=replace(model.selection, select="all"))
@@ -107,7 +97,7 @@ def test_only_selected_nets_predict_and_are_stored(make, options, array, fitted_
 def test_labels_keep_their_type(labels, given, dtype, array, fitted_model, assert_same):
     X, y = array
     labels = np.array(labels, dtype=given)[(y > 0).astype(int)]
-    model = fitted_model(MLRClassifier(**SMALL).fit(X, labels))
+    model = fitted_model(muddle.MLRClassifier(**SMALL).fit(X, labels))
     assert assert_same(model, X)["label"].dtype == dtype
 
 
@@ -118,7 +108,7 @@ def test_labels_keep_their_type(labels, given, dtype, array, fitted_model, asser
 def test_members_with_intervals(weighted, table, target, new_rows, fitted_model, run, assert_same):
     weights = 1.0 + np.arange(120) % 4 if weighted else None
     targets = np.exp(target / 2)  # with a long tail
-    estimator = MuddleRegressor(**FLAGSHIP).fit(table, targets, sample_weight=weights)
+    estimator = muddle.MuddleRegressor(**FLAGSHIP).fit(table, targets, sample_weight=weights)
     model = fitted_model(estimator)
     members = [member for member in model.members if member.weight]
     assert weighted or {member.normal is None for member in members} == {True, False}
@@ -129,7 +119,7 @@ def test_members_with_intervals(weighted, table, target, new_rows, fitted_model,
 
 def test_intervals_of_several_targets(array, fitted_model, run, open_graph, read_schema):
     X, y = array
-    model = fitted_model(MuddleRegressor(**FAST).fit(X, np.column_stack([y, np.exp(y)])))
+    model = fitted_model(muddle.MuddleRegressor(**FAST).fit(X, np.column_stack([y, np.exp(y)])))
     assert_same_bounds(model, run(model, X, interval=0.8), X, 0.8)
     outputs = read_schema(open_graph(model, interval=0.8))["outputs"]
     assert [output.get("coverage") for output in outputs] == [None, 0.8, 0.8]
@@ -146,7 +136,7 @@ def assert_same_bounds(model, found, rows, coverage):
 def test_predictions_far_off_stay_within_the_range_of_the_targets(array, fitted_model, assert_same):
     X, y = array
     preprocessor = muddle.TablePreprocessor(scaling="standard")
-    model = fitted_model(MuddleRegressor(preprocessor=preprocessor, **FAST).fit(X, y))
+    model = fitted_model(muddle.MuddleRegressor(preprocessor=preprocessor, **FAST).fit(X, y))
     found = assert_same(model, 1e6 * X)["prediction"]
     low, high = model.target.restore(model.target.bounds)
     assert np.isclose(found, low).any() or np.isclose(found, high).any()
@@ -167,7 +157,7 @@ def view_kind(member):
 @pytest.fixture(scope="module")
 def classifier(array, fitted_model):
     X, y = array
-    return fitted_model(MuddleClassifier(**FAST).fit(X, y > 0))
+    return fitted_model(muddle.MuddleClassifier(**FAST).fit(X, y > 0))
 
 
 def test_a_mixture_without_members_predicts_its_offset(array, flagship, classifier, assert_same):
@@ -256,7 +246,7 @@ def test_intervals_that_cannot_be_had(net, flagship, tmp_path):
 
 def test_labels_of_several_types(array, fitted_model):
     X, y = array
-    model = fitted_model(MLRClassifier(**SMALL).fit(X, y > 0))
+    model = fitted_model(muddle.MLRClassifier(**SMALL).fit(X, y > 0))
     mixed = replace(model.target, classes=np.array([1, "many"], dtype=object))
     with pytest.raises(ValueError, match=r"classes must be all text.*got int, str"):
         build_model(replace(model, target=mixed))

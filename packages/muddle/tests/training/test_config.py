@@ -1,7 +1,6 @@
 import math
 import warnings
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -112,19 +111,6 @@ def test_each_cycle_is_twice_as_long_as_the_one_before():
     assert config.snapshot_iterations == cycle_ends(15) == [1, 3, 7, 15]
     assert replace(config, keep="last").snapshot_iterations == [15]
     assert replace(config, keep="best").snapshot_iterations == []
-
-
-def test_rates_rise_and_settle_once_in_every_cycle():
-    factors = rate_factors("cycles", 1500)
-    starts = [0, *cycle_ends(1500)]
-    assert len(starts) == N_CYCLES + 1
-    for start, end in pairwise(starts):
-        own = factors[start:end]
-        top = own.index(max(own))
-        assert own[top] > 0.999
-        assert own[: top + 1] == sorted(own[: top + 1])
-        assert own[top:] == sorted(own[top:], reverse=True)
-        assert max(own[0], own[-1]) < 0.01
 
 
 @given(st.integers(1, 3000))

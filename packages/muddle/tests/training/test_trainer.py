@@ -156,12 +156,6 @@ def test_settings_reach_adam(schedule, second_moment, leaves, make_data, make_tr
     assert len(trainer.places) == (2 if leaves else 3)
 
 
-def test_the_scale_learns_which_features_matter(make_data, cycles, fit):
-    config = replace(cycles, max_iter=60, learning_rate=3e-3, structured_noise=0.0, keep="last")
-    scale = fit(make_data(n_rows=200), config).nets.scale[:, :, 0]
-    assert (scale[:, 0] > scale[:, 1:].max(1).values).all()
-
-
 def test_the_first_step_is_taken_on_the_rows_that_chose_the_penalty(make_data, make_trainer, small):
     trainer = make_trainer(make_data(), replace(small, batch_size=10))
     chose = trainer.batches.at(trainer.slot).features
@@ -262,18 +256,6 @@ def test_the_first_penalty_is_where_loss_rises_most(loss, task, make_job, make_t
     torch.testing.assert_close(trainer.output.penalty(), expected, rtol=1e-4, atol=0)
 
 
-def test_a_weight_of_one_changes_nothing_and_a_tiny_one_drops_the_row(make_data, small, fit):
-    data = make_data(n_nets=1)
-    config = replace(small, n_permutations=0, dither=0.0, structured_noise=0.0, penalty=1.0)
-    weights = torch.ones(40)
-    weighted = fit(replace(data, weights=weights), config)
-    torch.testing.assert_close(fit(data, config).head, weighted.head, rtol=1e-3, atol=1e-4)
-    weights[data.train_rows[0, -1]] = 1e-9
-    tiny = fit(replace(data, weights=weights), config)
-    absent = fit(replace(data, train_rows=data.train_rows[:, :-1]), config)
-    torch.testing.assert_close(tiny.history.loss, absent.history.loss, **NEAR)
-
-
 def test_batches_visit_every_row_before_any_row_again(make_data):
     data = make_data()
     stack = data.labels[data.train_rows][:, :, None]
@@ -290,16 +272,6 @@ def test_batches_visit_every_row_before_any_row_again(make_data):
         assert third.features[net, :, 0].tolist() != first.features[net, :, 0].tolist()
         same = (first.features[net][:, None] == data.features[None]).all(-1)
         assert torch.equal(first.stack[net, :, 0], data.labels[same.int().argmax(1)])
-
-
-@pytest.mark.parametrize("change", [{}, {"batch_size": 10}, {"keep": "cycles"}], ids=str)
-def test_equal_tables_give_the_same_bits_as_one(change, make_data, cycles, fit):
-    data, config = make_data(), replace(cycles, **{"keep": "best", "head": "train"} | change)
-    one = fit(data, config)
-    many = fit(replace(data, features=data.features.expand(3, -1, -1).clone()), config)
-    for name in ("head", "held_out_head", "validation_output", "penalty", "best_iteration"):
-        assert torch.equal(getattr(many, name), getattr(one, name))
-    assert torch.equal(many.history.loss, one.history.loss)
 
 
 @pytest.mark.parametrize("change", [{}, {"head": "linear"}, {"keep": "cycles"}], ids=str)
@@ -342,26 +314,7 @@ def test_a_loss_above_max_loss_stops_a_net_and_keeps_its_best(head, make_data, s
     assert stopped.diverged.all()
     assert stopped.best_iteration.tolist() == stopped.n_iterations.tolist() == [0, 0, 0]
     assert len(stopped.history.seconds) == 1
-
-
-def test_a_stopped_net_leaves_while_the_others_go_on_as_they_would(make_data, small, fit):
-    config = replace(small, max_iter=40)
-    free = fit(make_data(), config)
-    fits = free.history.loss - free.history.permutation
-    # The first iteration after some steps at which a net sets a record that no net has set before.
-    at = next(i for i in range(3, 30) if fits[i].max() > fits[:i].max())
-    stopped = int(fits[at].argmax())
-    limit = max(float(fits[at].sort().values[-2:].mean()), float(fits[:at].max()))
-    result = fit(make_data(), replace(config, max_loss=limit))
-    history = result.history
-    assert history.score[at, stopped].isfinite()
-    assert history.loss[at + 1 :, stopped].isnan().all()
-    assert int(result.n_iterations[stopped]) == at
-    assert bool(result.diverged[stopped])
-    assert int(result.best_iteration[stopped]) <= at
-    for net in range(3):
-        end = int(result.n_iterations[net]) + 1
-        torch.testing.assert_close(history.loss[:end, net], free.history.loss[:end, net], **NEAR)
+    assert stopped.score.isfinite().all()
 
 
 @pytest.mark.parametrize("change", [{}, {"batch_size": 10}, {"head": "linear"}], ids=str)
@@ -379,6 +332,7 @@ def test_patience_stops_each_net_on_its_own_and_keeps_its_best(change, make_job,
         # Whoever left before it, a net goes on as it would have.
         ours, theirs = patient.history.loss[: stop + 1, net], free.history.loss[: stop + 1, net]
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+        assert patient.history.loss[stop + 1 :, net].isnan().all()
     assert not patient.diverged.any()
     assert len(patient.history.loss) == int(patient.n_iterations.max()) + 1
 

@@ -45,17 +45,14 @@ class Fit:
 
 
 class RidgeOutput:
-    """Ridge regression of labels and permuted labels on the last hidden layer of each net.
-
-    It is solved at every iteration; Adam trains the logarithm of its penalty.
-    """
+    """Ridge regression of labels and permuted labels on the last hidden layer of each net, solved
+    at every iteration. Adam trains the logarithm of its penalty."""
 
     def __init__(
         self, log_penalty: Tensor, loss: MuddledLoss, config: TrainConfig, status: NetStatus
     ) -> None:
         self.log_penalty = log_penalty  # (K,)
-        self._loss = loss
-        self._config = config
+        self._loss, self._config = loss, config
         self._status = status  # of all nets of the job; counts raised penalties
         self._places = torch.arange(len(log_penalty), device=log_penalty.device)
 
@@ -256,8 +253,8 @@ def _solve_some(
 
     def gather_all(training: System) -> System:
         """The ridge system of all rows; the primal one continues the sums of the training rows."""
-        n_validation = data.validation_rows.shape[1]
-        if uses_dual(data.n_train, config.width) or data.n_train + n_validation != data.n_rows:
+        n_seen = data.n_train + data.validation_rows.shape[1]
+        if uses_dual(data.n_train, config.width) or n_seen != data.n_rows:
             rows = torch.arange(data.n_rows, device=data.features.device)
             return gather(rows.expand(len(nets), -1), data.n_rows)
         more = gather(data.validation_rows, data.n_rows)
@@ -278,7 +275,7 @@ def _solve_some(
         held_out_head, n_raises = solve(system, penalty_per_row * data.n_train)
         head = held_out_head
         if config.head == "all":
-            system = gather_all(system)
+            system = gather_all(system)  # the other one's memory is free again
             head, n_raises = solve(system, penalty_per_row * data.n_rows)
     output = predict_validation(forward, held_out_head, data, n_block)
     return head.cpu(), held_out_head.cpu(), output.cpu(), n_raises.cpu()

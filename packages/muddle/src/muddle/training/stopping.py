@@ -238,7 +238,9 @@ class NetStatus:
         """Stop nets that broke or ran out of patience. All (K',), iteration (1,)."""
         alive = self.alive[places]
         since_best = torch.where(better, 0, self.since_best[places] + 1)
-        goes_on = alive & ~broken & (since_best < patience)
+        goes_on = alive & ~broken
+        if patience < math.inf:
+            goes_on = goes_on & (since_best < patience)
         reached = torch.where(alive, iteration, self.n_iterations[places])
         self.since_best.index_copy_(0, places, since_best)
         self.n_iterations.index_copy_(0, places, reached)

@@ -284,8 +284,7 @@ class Trainer:
         )
 
     def _take_snapshot(self) -> None:
-        penalty = self.output.penalty()
-        unsolved = penalty.new_zeros(0)
+        penalty, unsolved = self.output.penalty(), self.baseline.new_zeros(0)
         copied = BestNets.copy(self.nets, penalty, unsolved, math.nan, self.iteration)
         self.snapshots.append((copied, self.places, self.status.alive[self.places]))
 
@@ -359,7 +358,7 @@ class Trainer:
         terms, scored, gradient = loss_gradient(
             self.loss, self.baseline, fit.residual, stack, *weights, alive & ~fit.failed
         )
-        self._keep_books(terms, alive, scored, fit)
+        self._judge(terms, alive, scored, fit)
         self.slot += 1
         self.counter += 1
         if last:
@@ -375,13 +374,12 @@ class Trainer:
                 torch.mul(rate, group["multiple"], out=group["lr"])
         self.optimizer.step()
 
-    def _keep_books(
-        self, terms: LossTerms, alive: Tensor, scored: Tensor, fit: outputs.Fit
-    ) -> None:
+    def _judge(self, terms: LossTerms, alive: Tensor, scored: Tensor, fit: outputs.Fit) -> None:
         """Score, keep the best nets, write the history, and stop nets."""
-        score, better = torch.full_like(terms.total, torch.nan), torch.zeros_like(alive)
         if self.config.keep == "best":
             score, better = self._score(scored, fit)
+        else:
+            score, better = torch.full_like(terms.total, torch.nan), torch.zeros_like(alive)
         measured = torch.stack([terms.total, terms.permutation, score.to(terms.total.dtype)], dim=1)
         # The loss of a net that skips the iteration comes from a unit factor, and is meaningless.
         measured = torch.where(fit.failed[:, None], torch.nan, measured)
@@ -400,8 +398,12 @@ class Trainer:
         if solves_head_to_score(self.data, self.config):
             # PAPER: scored with the head of all training rows; that of the batch, which is already
             # there, chooses as well (decisions/0008).
-            head, solved = self._solve_training_head(fit.penalty)
-            scored = scored & solved
+            blocks = self.data.blocks(self.data.train_rows, self.scorer_rows, self._forward)
+            n_rows = self.data.n_train
+            system = gather_system(blocks, n_rows, fit.penalty.dtype)
+            # PAPER: the penalty belongs to the rows it was trained with; it grows with their number.
+            factor = factor_gram(system.gram, fit.penalty * (n_rows / self.batches.n_rows))
+            head, scored = system.solve(factor.harmless()), scored & ~factor.failed
         with torch.inference_mode():
             rows = self.scorer_rows
             predicted = outputs.predict_validation(self._forward, head, self.data, rows)
@@ -413,24 +415,14 @@ class Trainer:
     def _forward(self, features: Tensor) -> Tensor:
         return self.scorer.forward(self.nets, features)
 
-    def _solve_training_head(self, penalty: Tensor) -> tuple[Tensor, Tensor]:
-        """Head of clean labels on all training rows, and which nets have one."""
-        data, n_rows = self.data, self.data.n_train
-        blocks = data.blocks(data.train_rows, self.scorer_rows, self._forward)
-        system = gather_system(blocks, n_rows, penalty.dtype)
-        # PAPER: the penalty belongs to the rows it was trained with; it grows with their number.
-        factor = factor_gram(system.gram, penalty * (n_rows / self.batches.n_rows))
-        return system.solve(factor.harmless()), ~factor.failed
-
     def _make_optimizer(self) -> torch.optim.Adam:
         # Unfused, Adam makes several passes over every weight and takes many times as long.
         config = self.config
         others = [*self.nets.weights, *self.nets.biases, *self.output.parameters()]
         groups = [{"params": others, "lr": config.rate, "multiple": 1.0}]
         if self.nets.scale is not None:
-            multiple = config.scale_rate
-            rate = config.rate * multiple
-            groups.append({"params": [self.nets.scale], "lr": rate, "multiple": multiple})
+            scale, times = [self.nets.scale], config.scale_rate
+            groups.append({"params": scale, "lr": config.rate * times, "multiple": times})
         if config.schedule != "constant":  # a rate that changes must be on the device
             for group in groups:
                 group["lr"] = torch.zeros((), device=self.device)
