@@ -81,9 +81,6 @@ Wave = tuple[Share, ...]  # trained side by side
 _Trained = list[tuple[Share, TrainResult]]
 
 
-# ---------------------------------------------------------------------------- in this process
-
-
 def train_jobs(
     jobs: Jobs,
     *,
@@ -92,11 +89,8 @@ def train_jobs(
     reporter: Reporter | None = None,
     memory_share: float = 1.0,
 ) -> list[TrainResult]:
-    """Fit the nets of all jobs; a net does not depend on the nets and jobs trained beside it.
-
-    memory_share: the part of the device's free memory that may be used. It is an error if no net of
-    any job had a finite iteration.
-    """
+    """Fit the nets of all jobs; a net does not depend on the nets and jobs trained beside it. It is
+    an error if no net had a finite iteration. memory_share: the part of free memory to use"""
     jobs = fix_scores(jobs)
     return _require_nets(jobs, _train(jobs, device, deadline, reporter or Silent(), memory_share))
 
@@ -227,9 +221,6 @@ def is_out_of_memory(error: Exception) -> bool:
     return known or any(text in str(error) for text in OUT_OF_MEMORY)
 
 
-# ---------------------------------------------------------------------------- in many workers
-
-
 def train_in_parallel(
     jobs: Jobs,
     *,
@@ -241,8 +232,7 @@ def train_in_parallel(
     """As `train_jobs`, in as many workers as joblib makes of n_jobs.
 
     Workers are processes here, or machines behind a Dask or Ray backend; one worker is this
-    process. Each gets a share of the nets of every job: so every depth has nets in every worker,
-    and all workers have the same deadline.
+    process. Each gets a share of the nets of every job.
     """
     n_nets = sum(job.n_nets for job in jobs)
     n_workers = min(joblib.effective_n_jobs(n_jobs), n_nets)
@@ -314,9 +304,6 @@ def run_worker(
     n_threads = min(max(1, joblib.cpu_count() // n_workers), torch.get_num_threads())
     with torch_threads(n_threads):
         return worker, _train(jobs, resolve_device(device), deadline, Silent(), 1 / n_workers)
-
-
-# ---------------------------------------------------------------------------- memory and time
 
 
 def plan_waves(jobs: Jobs, device: torch.device, memory_share: float = 1.0) -> list[Wave]:

@@ -122,7 +122,7 @@ class RidgeOutput:
         # A matrix that is not finite has diverged: no penalty helps it.
         raised = failed & visible.isfinite() & self._status.alive[self._places]
         n_in_a_row = self._status.count_raises(self._places, raised.long())
-        raised_log = ridge.raise_penalty(penalty, visible).log()
+        raised_log = torch.maximum(penalty * ridge.PENALTY_RAISE, visible).log()
         self.log_penalty.copy_(torch.where(raised, raised_log, self.log_penalty))
         hopeless = failed & ((n_in_a_row > ridge.MAX_RAISES) | ~raised)
         return factor.harmless(), hopeless

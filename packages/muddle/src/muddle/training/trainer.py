@@ -129,12 +129,12 @@ def count_scorer_rows(data: TrainingData, config: TrainConfig) -> int:
 
 
 def choose_loss(config: TrainConfig) -> MuddledLoss:
+    name = config.loss
     if config.head == "linear" and config.task == "classification":
         # The residual is output minus labels, so logits must be Y* + residual. The paper's have Y*
         # twice, which would show the labels.
-        return make_loss(config.task, "mean_square", structured_noise=False)
-    _, structured = config.noise_scales
-    return make_loss(config.task, config.loss, structured_noise=structured > 0)
+        name = "mean_square"
+    return make_loss(config.task, name, structured_noise=config.noise_scales[1] > 0)
 
 
 class Trainer:
@@ -214,7 +214,7 @@ class Trainer:
         with self._on_stream():
             self.noise.prepare()
             # The rows of iteration 0 were drawn for the first penalty already.
-            n_drawn = 1 if self.iteration == 0 else 0
+            n_drawn = int(self.iteration == 0)
             self.batches.prepare(n_iterations - n_drawn, first_slot=n_drawn)
             self.slot.zero_()
             self.records.fill_(torch.nan)
@@ -232,8 +232,7 @@ class Trainer:
         mean loss and mean best score of these nets"""
         with self._on_stream():
             n_nets, alive = len(self.places), self.status.alive[self.places]
-            best = float(self.best.score[self.places].mean())
-            n_alive = int(alive.sum())
+            best, n_alive = float(self.best.score[self.places].mean()), int(alive.sum())
             self.seen.append(self.records[: self._n_sent].to("cpu", copy=True))
             loss = float(self.seen[-1][-1, :, 0].nanmean())
             elapsed = time.perf_counter() - self._started
@@ -291,10 +290,9 @@ class Trainer:
     def _run_iteration(self) -> None:
         if self.stream is None or self.iteration < 2:
             self._iterate(first=self.iteration == 0, last=self.iteration == self.config.steps)
-            return
-        if self._graph is None:
-            self._graph = self._record()
-        self._graph.replay()
+        else:
+            self._graph = self._graph or self._record()
+            self._graph.replay()
 
     def _record(self) -> torch.cuda.CUDAGraph:
         """Record one iteration as a graph. The first two iterations ran without it, so that nothing
@@ -401,7 +399,7 @@ class Trainer:
             blocks = self.data.blocks(self.data.train_rows, self.scorer_rows, self._forward)
             n_rows = self.data.n_train
             system = gather_system(blocks, n_rows, fit.penalty.dtype)
-            # PAPER: the penalty belongs to the rows it was trained with; it grows with their number.
+            # PAPER: the penalty was trained on the rows of a batch; it grows with their number.
             factor = factor_gram(system.gram, fit.penalty * (n_rows / self.batches.n_rows))
             head, scored = system.solve(factor.harmless()), scored & ~factor.failed
         with torch.inference_mode():
