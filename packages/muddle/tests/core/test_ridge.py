@@ -159,9 +159,6 @@ def test_the_factor_can_be_put_where_memory_is():
     assert torch.equal(placed.matrix, factor_gram(gram_matrix(hidden), penalty).matrix)
 
 
-# ---------------------------------------------------------------------------- inverse factor
-
-
 def draw_gram(n_nets, size):
     rows, _, _ = draw(n_nets, size, size + 3)
     return rows @ rows.mT + torch.eye(size)

@@ -26,14 +26,7 @@ def cycles(small):
 
 
 def make_training_data(
-    n_rows=40,
-    n_nets=3,
-    n_labels=1,
-    *,
-    n_features=4,
-    weighted=False,
-    own_tables=False,
-    classes=False,
+    n_rows=40, n_nets=3, n_labels=1, n_features=4, weighted=False, own_tables=False, classes=False
 ):
     """A table of which every net validates on another fifth."""
     generator = torch.Generator().manual_seed(5)

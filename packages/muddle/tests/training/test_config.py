@@ -1,7 +1,6 @@
 import math
 import warnings
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -35,7 +34,6 @@ CYCLES = {"keep": "cycles", "schedule": "cycles"}
         ({"time_limit": -1}, "time_limit must be above 0"),
         ({"time_limit": "10"}, "time_limit must be a number"),
         ({"validation_fraction": 20}, r"\(0, 1\), got validation_fraction=20. Did you mean 0.2"),
-        ({"validation_fraction": 0}, r"must lie in \(0, 1\)"),
         ({"task": "classification", "dither": 0.1}, "dither must be 0 with the logistic loss"),
         ({"schedule": "cycle"}, "Did you mean 'cycles'"),
         ({"keep": "all"}, "keep must be one of 'best', 'cycles'"),
@@ -44,7 +42,6 @@ CYCLES = {"keep": "cycles", "schedule": "cycles"}
         (CYCLES | {"head": "batch"}, "got patience=None and head='batch'"),
         (CYCLES | {"keep": "last", "head": "linear"}, "got patience=None and head='linear'"),
         ({"scale_rate": -1.0}, "scale_rate must be at least 0, got scale_rate=-1.0"),
-        ({"scale_rate": math.inf}, "scale_rate must be finite"),
         ({"second_moment": 1.0}, r"second_moment must lie in \(0, 1\), got second_moment=1.0"),
         ({"patience": 0}, "patience must be at least 1"),
     ],
@@ -56,12 +53,7 @@ def test_bad_values_say_what_must_hold_and_what_came(parameters, message):
 
 @pytest.mark.parametrize(
     ("field", "old", "new"),
-    [
-        ("loss", "paper", "root_mean_square"),
-        ("loss", "released", "mean_square"),
-        ("penalty", "paper", "grid12"),
-        ("penalty", "released", "grid11"),
-    ],
+    [("loss", "paper", "root_mean_square"), ("penalty", "released", "grid11")],
 )
 def test_old_names_are_replaced_with_a_warning_that_says_the_new_one(field, old, new):
     with pytest.warns(FutureWarning, match=f"{field}='{old}' is now called {field}='{new}'") as got:
@@ -74,11 +66,12 @@ def test_old_names_are_replaced_with_a_warning_that_says_the_new_one(field, old,
 
 
 def test_learning_rate_and_iterations_follow_depth():
-    rates = [TrainConfig(depth=depth).rate for depth in (1, 2, 3, 4, 5)]
+    configs = [TrainConfig(depth=depth) for depth in (1, 2, 3, 4, 5)]
+    rates = [config.rate for config in configs]
     assert rates == pytest.approx([1e-2, 1e-3, 10**-3.5, 1e-4, 1e-4])
-    assert [TrainConfig(depth=depth).steps for depth in (1, 2, 3, 4, 5)] == [200, 200] + [400] * 3
-    assert TrainConfig(learning_rate=0.5).rate == 0.5
-    assert TrainConfig(max_iter=7).steps == 7
+    assert [config.steps for config in configs] == [200, 200, 400, 400, 400]
+    chosen = TrainConfig(learning_rate=0.5, max_iter=7)
+    assert (chosen.rate, chosen.steps) == (0.5, 7)
 
 
 def test_presets_spell_out_paper_and_released_settings():
@@ -105,9 +98,6 @@ def test_unknown_presets_are_named_with_a_suggestion():
         preset_config("mlr-2", "code", "regression")
 
 
-# ---------------------------------------------------------------------------- schedule
-
-
 def test_factors_of_a_short_training_by_hand():
     assert rate_factors("constant", 3) == [1.0, 1.0, 1.0]
     # 15 steps are cycles of 1, 2, 4 and 8; each factor is that of the middle of its step.
@@ -121,19 +111,6 @@ def test_each_cycle_is_twice_as_long_as_the_one_before():
     assert config.snapshot_iterations == cycle_ends(15) == [1, 3, 7, 15]
     assert replace(config, keep="last").snapshot_iterations == [15]
     assert replace(config, keep="best").snapshot_iterations == []
-
-
-def test_rates_rise_and_settle_once_in_every_cycle():
-    factors = rate_factors("cycles", 1500)
-    starts = [0, *cycle_ends(1500)]
-    assert len(starts) == N_CYCLES + 1
-    for start, end in pairwise(starts):
-        own = factors[start:end]
-        top = own.index(max(own))
-        assert own[top] > 0.999
-        assert own[: top + 1] == sorted(own[: top + 1])
-        assert own[top:] == sorted(own[top:], reverse=True)
-        assert max(own[0], own[-1]) < 0.01
 
 
 @given(st.integers(1, 3000))

@@ -24,11 +24,8 @@ def compute_loss(config, output, labels, weights):
     return (square.sqrt() if config.loss == "root_mean_square" else square).mean()
 
 
-def train_by_autograd(data, config, seed, batches=None):
-    """One net in an ordinary torch loop: losses, validation outputs and heads by iteration.
-
-    batches: positions among the training rows for each iteration; None: all of them
-    """
+def train_by_autograd(data, config, seed):
+    """One net in an ordinary torch loop: losses, validation outputs and heads by iteration."""
     generator = torch.Generator().manual_seed(seed)
     sizes = [data.n_features] + [config.width] * config.depth + [data.labels.shape[1]]
     weights, biases = [], []
@@ -47,11 +44,9 @@ def train_by_autograd(data, config, seed, batches=None):
         return layer @ weights[-1]
 
     losses, outputs, heads = [], [], []
-    for iteration in range(config.steps + 1):
-        rows = data.train_rows[0]
-        if batches is not None:
-            rows = rows[batches[iteration]]
-        row_weights = data.gather_weights(rows[None])[0]
+    rows = data.train_rows[0]
+    row_weights = data.gather_weights(rows[None])[0]
+    for _ in range(config.steps + 1):
         loss = compute_loss(config, forward(rows), data.labels[rows], row_weights)
         losses.append(loss.detach())
         outputs.append(forward(data.validation_rows[0]).detach())
@@ -77,21 +72,6 @@ def test_training_is_that_of_an_ordinary_torch_loop(task, loss, weighted, depth,
         best = int(result.best_iteration[net])
         torch.testing.assert_close(result.head[net].float(), heads[best], **near)
         torch.testing.assert_close(result.validation_output[net].float(), outputs[best], **near)
-
-
-def test_batches_are_trained_on_one_by_one(make_data, make_trainer):
-    config = replace(PLAIN, batch_size=16)
-    data = make_data(n_nets=1)
-    trainer = make_trainer(data, config)
-    drawn = []
-    for _ in range(config.steps + 1):
-        trainer.advance()
-        drawn.append(trainer.batches._positions[0, 0].clone())
-        trainer.look()
-    assert len({tuple(sorted(rows.tolist())) for rows in drawn}) > 2
-    losses, _, _ = train_by_autograd(data, config, 11, drawn)
-    ours = trainer.result().history.loss[:, 0]
-    torch.testing.assert_close(ours, losses, rtol=1e-5, atol=1e-5)
 
 
 def test_nothing_that_acts_through_the_ridge_acts(make_data, fit):

@@ -26,9 +26,6 @@ from muddle.training.stopping import (
 CLASSES = TrainConfig(task="classification")
 
 
-# ---------------------------------------------------------------------------- time
-
-
 def make_deadline(limit, elapsed):
     deadline = Deadline(limit)
     deadline.start -= elapsed
@@ -68,9 +65,6 @@ def test_a_deadline_keeps_running_on_its_way_to_a_worker(host, seconds, elapsed,
     assert received.limit == 10.0
     assert received.elapsed() == pytest.approx(elapsed, abs=0.5)
     assert not pickle.loads(pickle.dumps(Deadline(None))).is_over()
-
-
-# ---------------------------------------------------------------------------- scores
 
 
 def draw_predictions(n_labels, *, ties):
@@ -152,12 +146,13 @@ def test_log_odds_are_compared_as_probabilities():
     assert (ridge.tie_break(labels) > ridge.tie_break(20 * labels)).all()
 
 
-# ---------------------------------------------------------------------------- nets
-
-
 def make_nets(seed):
     generators = [torch.Generator().manual_seed(seed + net) for net in range(3)]
     return draw_nets(4, depth=2, width=4, activation="relu", gain=1.0, generators=generators)
+
+
+def start_best(nets):
+    return BestNets.copy(nets, torch.ones(3), torch.zeros(3, 4, 1), -torch.inf, -1)
 
 
 def update(best, nets, scores, tie_breaks, iteration):
@@ -168,7 +163,7 @@ def update(best, nets, scores, tie_breaks, iteration):
 
 def test_only_nets_that_improved_are_replaced():
     first, second = make_nets(0), make_nets(10)
-    best = BestNets.start(first, 1)
+    best = start_best(first)
     update(best, first, [0.5, 0.5, float("nan")], [0.0, 0.0, 0.0], 0)
     assert best.iteration.tolist() == [0, 0, -1]
     better = update(best, second, [0.4, 0.6, 0.1], [0.0, 0.0, 0.0], 1)
@@ -180,7 +175,7 @@ def test_only_nets_that_improved_are_replaced():
 
 
 def test_equal_scores_are_decided_by_the_tie_break_then_by_age():
-    best = BestNets.start(make_nets(0), 1)
+    best = start_best(make_nets(0))
     update(best, make_nets(0), [1.0, 1.0, 1.0], [-0.5, -0.5, -0.5], 0)
     update(best, make_nets(1), [1.0, 1.0, 1.0], [-0.4, -0.6, -0.5], 1)
     assert best.iteration.tolist() == [1, 0, 0]

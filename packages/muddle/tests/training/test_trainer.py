@@ -15,28 +15,18 @@ from muddle.training.config import rate_factors
 from muddle.training.data import Batches
 from muddle.training.trainer import NOISE_STREAM
 
-SEEDS = (11, 12, 13)
 NEAR = {"rtol": 1e-4, "atol": 1e-5}
 CLASSES = {"task": "classification", "dither": 0.0}
 
 
-def new_generators():
-    return [torch.Generator().manual_seed(seed) for seed in SEEDS]
+ALONE = [
+    *({}, {"batch_size": 10, "head": "train"}, CLASSES, CLASSES | {"batch_size": 10}),
+    *({"head": "linear"}, CLASSES | {"head": "linear", "batch_size": 10}),
+    {"keep": "last", "schedule": "cycles", "scale_rate": 6.0},
+]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {},
-        {"batch_size": 10, "head": "train"},
-        CLASSES,
-        CLASSES | {"batch_size": 10},
-        {"head": "linear"},
-        CLASSES | {"head": "linear", "batch_size": 10},
-        {"keep": "last", "schedule": "cycles", "scale_rate": 6.0},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("change", ALONE, ids=str)
 @pytest.mark.parametrize("own_tables", [False, True])
 def test_nets_trained_together_equal_each_trained_alone(change, own_tables, make_job, small, fit):
     job = make_job(replace(small, **change), own_tables=own_tables)
@@ -76,11 +66,10 @@ def compute_first_loss(data, config, seed):
     structured = 0.0
     if config.structured_noise:
         structured = config.structured_noise * torch.randn(stack.shape, generator=noise)
-    eye = torch.eye(n_rows, dtype=torch.float64)
     weighted = layer * weights[:, None]
-    gram = weighted.T @ layer + config.penalty * torch.eye(config.width, dtype=torch.float64)
+    gram = weighted.T @ layer + config.penalty * torch.eye(config.width)
     hat = layer @ torch.linalg.inv(gram) @ weighted.T
-    residual = torch.einsum("ij,jtc->itc", eye - hat, stack + structured)
+    residual = stack + structured - torch.einsum("ij,jtc->itc", hat, stack + structured)
     rmse = (share[..., None] * residual.square()).sum(0).sqrt()  # (1 + P, C)
     deviation = (share * (labels - (share * labels).sum(0)).square()).sum(0).sqrt()
     gap = (deviation - rmse[1:]).abs().mean() if config.n_permutations else 0.0
@@ -135,12 +124,6 @@ def test_steps_follow_the_gradient(width, weighted, scale_rate, make_data, make_
     assert (trainer.nets.scale is None) == (scale_rate == 0.0)
 
 
-def start_adam(parameter, second_moment):
-    """torch's unfused Adam of one tensor in float64."""
-    copy = parameter.detach().double().clone()
-    return copy, torch.optim.Adam([copy], betas=(0.9, second_moment), foreach=False)
-
-
 @pytest.mark.parametrize("schedule", ["constant", "cycles"])
 @pytest.mark.parametrize(("second_moment", "leaves"), [(0.95, True), (0.999, False)])
 def test_settings_reach_adam(schedule, second_moment, leaves, make_data, make_trainer, cycles):
@@ -154,11 +137,13 @@ def test_settings_reach_adam(schedule, second_moment, leaves, make_data, make_tr
 
     multiples = [6.0 if p is trainer.nets.scale else 1.0 for p in parameters()]
     assert multiples.count(6.0) == 1
-    adams = [start_adam(parameter, second_moment) for parameter in parameters()]
-    kept = [0, 1, 2]
+    copies = [parameter.detach().double().clone() for parameter in parameters()]
+    betas, kept = (0.9, second_moment), [0, 1, 2]
+    adams = [torch.optim.Adam([copy], betas=betas, foreach=False) for copy in copies]
     for step in range(9):
         trainer.advance()
-        for (copy, adam), parameter, multiple in zip(adams, parameters(), multiples, strict=True):
+        together = zip(copies, adams, parameters(), multiples, strict=True)
+        for copy, adam, parameter, multiple in together:
             copy.grad = torch.zeros_like(copy)
             copy.grad[kept] = parameter.grad.double()
             adam.param_groups[0]["lr"] = config.rate * factors[step] * multiple
@@ -169,12 +154,6 @@ def test_settings_reach_adam(schedule, second_moment, leaves, make_data, make_tr
             kept = [0, 2]
         trainer.look()
     assert len(trainer.places) == (2 if leaves else 3)
-
-
-def test_the_scale_learns_which_features_matter(make_data, cycles, fit):
-    config = replace(cycles, max_iter=60, learning_rate=3e-3, structured_noise=0.0, keep="last")
-    scale = fit(make_data(n_rows=200), config).nets.scale[:, :, 0]
-    assert (scale[:, 0] > scale[:, 1:].max(1).values).all()
 
 
 def test_the_first_step_is_taken_on_the_rows_that_chose_the_penalty(make_data, make_trainer, small):
@@ -277,22 +256,11 @@ def test_the_first_penalty_is_where_loss_rises_most(loss, task, make_job, make_t
     torch.testing.assert_close(trainer.output.penalty(), expected, rtol=1e-4, atol=0)
 
 
-def test_a_weight_of_one_changes_nothing_and_a_tiny_one_drops_the_row(make_data, small, fit):
-    data = make_data(n_nets=1)
-    config = replace(small, n_permutations=0, dither=0.0, structured_noise=0.0, penalty=1.0)
-    weights = torch.ones(40)
-    weighted = fit(replace(data, weights=weights), config)
-    torch.testing.assert_close(fit(data, config).head, weighted.head, rtol=1e-3, atol=1e-4)
-    weights[data.train_rows[0, -1]] = 1e-9
-    tiny = fit(replace(data, weights=weights), config)
-    absent = fit(replace(data, train_rows=data.train_rows[:, :-1]), config)
-    torch.testing.assert_close(tiny.history.loss, absent.history.loss, **NEAR)
-
-
 def test_batches_visit_every_row_before_any_row_again(make_data):
     data = make_data()
     stack = data.labels[data.train_rows][:, :, None]
-    batches = Batches(data, stack, 16, new_generators(), 3)
+    generators = [torch.Generator().manual_seed(seed) for seed in (11, 12, 13)]
+    batches = Batches(data, stack, 16, generators, 3)
     batches.prepare(1)
     batches.prepare(2, first_slot=1)
     first, second, third = (batches.at(torch.tensor([slot])) for slot in range(3))
@@ -304,19 +272,6 @@ def test_batches_visit_every_row_before_any_row_again(make_data):
         assert third.features[net, :, 0].tolist() != first.features[net, :, 0].tolist()
         same = (first.features[net][:, None] == data.features[None]).all(-1)
         assert torch.equal(first.stack[net, :, 0], data.labels[same.int().argmax(1)])
-
-
-@pytest.mark.parametrize("change", [{}, {"batch_size": 10}, {"keep": "cycles"}], ids=str)
-def test_equal_tables_give_the_same_bits_as_one(change, make_data, cycles, fit):
-    data, config = make_data(), replace(cycles, **{"keep": "best", "head": "train"} | change)
-    one = fit(data, config)
-    many = fit(replace(data, features=data.features.expand(3, -1, -1).clone()), config)
-    for name in ("head", "held_out_head", "validation_output", "penalty", "best_iteration"):
-        assert torch.equal(getattr(many, name), getattr(one, name))
-    assert torch.equal(many.history.loss, one.history.loss)
-
-
-# ---------------------------------------------------------------------------- stopping
 
 
 @pytest.mark.parametrize("change", [{}, {"head": "linear"}, {"keep": "cycles"}], ids=str)
@@ -359,26 +314,7 @@ def test_a_loss_above_max_loss_stops_a_net_and_keeps_its_best(head, make_data, s
     assert stopped.diverged.all()
     assert stopped.best_iteration.tolist() == stopped.n_iterations.tolist() == [0, 0, 0]
     assert len(stopped.history.seconds) == 1
-
-
-def test_a_stopped_net_leaves_while_the_others_go_on_as_they_would(make_data, small, fit):
-    config = replace(small, max_iter=40)
-    free = fit(make_data(), config)
-    fits = free.history.loss - free.history.permutation
-    # The first iteration after some steps at which a net sets a record that no net has set before.
-    at = next(i for i in range(3, 30) if fits[i].max() > fits[:i].max())
-    stopped = int(fits[at].argmax())
-    limit = max(float(fits[at].sort().values[-2:].mean()), float(fits[:at].max()))
-    result = fit(make_data(), replace(config, max_loss=limit))
-    history = result.history
-    assert history.score[at, stopped].isfinite()
-    assert history.loss[at + 1 :, stopped].isnan().all()
-    assert int(result.n_iterations[stopped]) == at
-    assert bool(result.diverged[stopped])
-    assert int(result.best_iteration[stopped]) <= at
-    for net in range(3):
-        end = int(result.n_iterations[net]) + 1
-        torch.testing.assert_close(history.loss[:end, net], free.history.loss[:end, net], **NEAR)
+    assert stopped.score.isfinite().all()
 
 
 @pytest.mark.parametrize("change", [{}, {"batch_size": 10}, {"head": "linear"}], ids=str)
@@ -389,27 +325,22 @@ def test_patience_stops_each_net_on_its_own_and_keeps_its_best(change, make_job,
     assert len(set(patient.n_iterations.tolist())) > 1
     for net in range(6):
         # The first iteration after which four others brought nothing better.
-        scores = free.history.score[:, net].tolist()
-        best, stop = 0, 60
-        for iteration, score in enumerate(scores):
-            if score > scores[best]:
-                best = iteration
-            elif iteration - best == 4:
-                stop = iteration
-                break
+        best = free.history.score[:, net].cummax(0).indices.tolist()
+        stop = next((i for i in range(61) if i - best[i] == 4), 60)
         assert int(patient.n_iterations[net]) == stop
-        assert int(patient.best_iteration[net]) == best
+        assert int(patient.best_iteration[net]) == best[stop]
         # Whoever left before it, a net goes on as it would have.
         ours, theirs = patient.history.loss[: stop + 1, net], free.history.loss[: stop + 1, net]
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+        assert patient.history.loss[stop + 1 :, net].isnan().all()
     assert not patient.diverged.any()
     assert len(patient.history.loss) == int(patient.n_iterations.max()) + 1
 
 
 def test_recoveries_are_counted_and_adopted(make_data, small, fit):
     data = make_data(n_nets=1)
-    config = replace(small, width=200, penalty=1e-12, learning_rate=1e-12, max_iter=2)
     data = replace(data, features=torch.ones_like(data.features))
+    config = replace(small, width=200, penalty=1e-12, learning_rate=1e-12, max_iter=2)
     result = fit(data, config)
     assert int(result.n_recoveries[0]) > 0
     assert float(result.penalty[0]) > 1e-12

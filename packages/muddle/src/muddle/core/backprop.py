@@ -22,7 +22,7 @@ SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.050700987355480493
 
 # Each activation in place, and its backward: gradient *= slope, also in place. Backward takes the
 # gradient and the output of the activation, or its input where KEEPS_INPUT says so.
-_SLOPES: dict[Activation, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], object]]] = {
+_SLOPES: dict[Activation, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {
     "relu": (
         torch.relu_,
         lambda d, out: aten.threshold_backward.grad_input(d, out, 0, grad_input=d),

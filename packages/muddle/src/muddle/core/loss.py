@@ -97,8 +97,7 @@ class SquaredLoss:
 
 @dataclass(frozen=True)
 class LogisticLoss:
-    """Classification, with the methods of SquaredLoss. Labels are ±1, one column per class (one
-    column for two classes).
+    """Classification. Labels are ±1, one column per class (one column for two classes).
 
     Logits are offset·(±1 labels) + shift + M Z. With Y* the ±1 labels and Y = (Y* + 1)/2:
     paper                    Y* + Mξ + HY*       = 2 Y* + M(ξ - Y*)

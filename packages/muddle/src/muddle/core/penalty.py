@@ -56,12 +56,12 @@ def steepest_penalty(losses: Tensor, grid: PenaltyGrid) -> Tensor:
 
 
 def first_penalty(
-    hidden: Tensor,
-    targets: Tensor,
-    compute_loss: Callable[[Tensor], Tensor],  # M Z (K, N, T) -> loss of each net (K,)
-    grid: PenaltyGrid,
+    hidden: Tensor, targets: Tensor, compute_loss: Callable[[Tensor], Tensor], grid: PenaltyGrid
 ) -> Tensor:
-    """Penalty to start from. hidden (K, N, H), targets Z (K, N, T) -> (K,)"""
+    """Penalty to start from. hidden (K, N, H), targets Z (K, N, T) -> (K,)
+
+    compute_loss: M Z (K, N, T) -> loss of each net (K,)
+    """
     # A net that overflowed gets a hidden layer of zeros here; training will find that its loss is
     # not finite.
     overflowed = ~hidden.square().sum((-2, -1)).isfinite()

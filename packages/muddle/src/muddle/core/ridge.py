@@ -176,11 +176,6 @@ def visible_penalty(gram: Tensor) -> Tensor:
     return torch.finfo(gram.dtype).eps * gram.diagonal(dim1=-2, dim2=-1).mean(-1)
 
 
-def raise_penalty(penalty: Tensor, visible: Tensor) -> Tensor:
-    """Next penalty to try after a failed factorisation: tenfold, and visible. (K,) -> (K,)"""
-    return torch.maximum(penalty * PENALTY_RAISE, visible)
-
-
 def factor_with_recovery(gram: Tensor, penalty: Tensor) -> Factor:
     """Factor every net; retry one that fails with a larger penalty, up to 8 times.
 
@@ -193,7 +188,7 @@ def factor_with_recovery(gram: Tensor, penalty: Tensor) -> Factor:
     matrix, failed = factor.matrix, factor.failed
     while bool(torch.any(failed & (n_raises < MAX_RAISES))):
         nets = torch.nonzero(failed & (n_raises < MAX_RAISES)).flatten()
-        penalty[nets] = raise_penalty(penalty[nets], visible[nets])
+        penalty[nets] = torch.maximum(penalty[nets] * PENALTY_RAISE, visible[nets])
         n_raises[nets] += 1
         again = factor_gram(gram[nets], penalty[nets])
         matrix[nets], failed[nets] = again.matrix, again.failed
@@ -206,11 +201,8 @@ def project(hidden: Tensor, columns: Tensor) -> Tensor:
 
 
 def apply_ridge(hidden: Tensor, targets: Tensor, factor: Factor) -> tuple[Tensor, Tensor]:
-    """R = M Z and the solution behind it.
-
-    hidden (K, N, H), targets (K, N, T)
-    -> residual (K, N, T), solved (K, N, T) in the dual and (K, H, T) in the primal
-    """
+    """R = M Z (K, N, T), and the solution behind it: (K, N, T) in the dual, else (K, H, T).
+    hidden (K, N, H), targets (K, N, T)"""
     if uses_dual(hidden.shape[-2], hidden.shape[-1]):
         solved = factor.solve(targets)  # U = (K + penalty I)^-1 Z
         return factor.penalty[:, None, None] * solved, solved

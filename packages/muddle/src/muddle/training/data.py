@@ -44,12 +44,9 @@ class TrainingData:
 
     def keep(self, nets: Tensor) -> "TrainingData":
         """The table with only the nets at these indices."""
-        return replace(
-            self,
-            features=self.features if self.features.dim() == 2 else self.features[nets],
-            train_rows=self.train_rows[nets],
-            validation_rows=self.validation_rows[nets],
-        )
+        features = self.features if self.features.dim() == 2 else self.features[nets]
+        rows = self.train_rows[nets], self.validation_rows[nets]
+        return TrainingData(features, self.labels, self.weights, *rows)
 
     def gather_features(self, rows: Tensor) -> Tensor:
         """Features of these rows. (K, B) -> (K, B, F)"""

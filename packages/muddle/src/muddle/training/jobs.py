@@ -2,9 +2,6 @@
 
 Nets that fit into memory together form a wave and are trained side by side; `train_in_parallel`
 divides them among joblib's workers first.
-
-Shapes: K nets, N rows of the table, B rows of a batch, H hidden units, F features, T label columns
-times labels and permutations, S the size of the ridge system.
 """
 
 import math
@@ -45,6 +42,9 @@ OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", 
 DASK_LOST_WORKER = "KilledWorker"
 
 
+Jobs = Sequence[TrainJob]
+
+
 class Reporter(Protocol):
     """Receives the progress of a training."""
 
@@ -59,9 +59,6 @@ class Reporter(Protocol):
 
 class Silent(Reporter):
     """A reporter that shows nothing."""
-
-
-Jobs = Sequence[TrainJob]
 
 
 @dataclass(frozen=True)
@@ -84,9 +81,6 @@ Wave = tuple[Share, ...]  # trained side by side
 _Trained = list[tuple[Share, TrainResult]]
 
 
-# ---------------------------------------------------------------------------- in this process
-
-
 def train_jobs(
     jobs: Jobs,
     *,
@@ -95,11 +89,8 @@ def train_jobs(
     reporter: Reporter | None = None,
     memory_share: float = 1.0,
 ) -> list[TrainResult]:
-    """Fit the nets of all jobs; a net does not depend on the nets and jobs trained beside it.
-
-    memory_share: the part of the device's free memory that may be used. It is an error if no net of
-    any job had a finite iteration.
-    """
+    """Fit the nets of all jobs; a net does not depend on the nets and jobs trained beside it. It is
+    an error if no net had a finite iteration. memory_share: the part of free memory to use"""
     jobs = fix_scores(jobs)
     return _require_nets(jobs, _train(jobs, device, deadline, reporter or Silent(), memory_share))
 
@@ -230,9 +221,6 @@ def is_out_of_memory(error: Exception) -> bool:
     return known or any(text in str(error) for text in OUT_OF_MEMORY)
 
 
-# ---------------------------------------------------------------------------- in many workers
-
-
 def train_in_parallel(
     jobs: Jobs,
     *,
@@ -244,8 +232,7 @@ def train_in_parallel(
     """As `train_jobs`, in as many workers as joblib makes of n_jobs.
 
     Workers are processes here, or machines behind a Dask or Ray backend; one worker is this
-    process. Each gets a share of the nets of every job: so every depth has nets in every worker,
-    and all workers have the same deadline.
+    process. Each gets a share of the nets of every job.
     """
     n_nets = sum(job.n_nets for job in jobs)
     n_workers = min(joblib.effective_n_jobs(n_jobs), n_nets)
@@ -319,9 +306,6 @@ def run_worker(
         return worker, _train(jobs, resolve_device(device), deadline, Silent(), 1 / n_workers)
 
 
-# ---------------------------------------------------------------------------- memory and time
-
-
 def plan_waves(jobs: Jobs, device: torch.device, memory_share: float = 1.0) -> list[Wave]:
     """Which nets are trained side by side. On CUDA the jobs run at the same time if they fit; a
     CPU takes them one after the other."""
@@ -393,13 +377,12 @@ def bytes_per_net(job: TrainJob, device: torch.device) -> int:
 def shared_bytes(job: TrainJob, device: torch.device) -> int:
     """Memory that a job takes however many nets it has: the table on a GPU, and the float64
     solutions of a few nets at a time."""
-    config, data = job.config, job.data
-    block = block_rows(config.width, data.n_rows)
-    size = system_size(job, data.n_rows)
-    precise = DOUBLE * (count_weights(job) + 3 * block * config.width + 5 * size**2)
+    data, size = job.data, system_size(job, job.data.n_rows)
+    layer = block_rows(job.config.width, data.n_rows) * job.config.width
+    precise = DOUBLE * (count_weights(job) + 3 * layer + 5 * size**2)
     if device.type != "cuda":
         return CPU_WORKSPACE + precise
-    at_once = max(1, min(job.n_nets, MAX_NUMBERS // (block * config.width)))
+    at_once = max(1, min(job.n_nets, MAX_NUMBERS // layer))
     table = FLOAT * (data.features.numel() + data.labels.numel())
     return CUDA_WORKSPACE + table + at_once * precise
 

@@ -12,26 +12,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from muddle.core import ridge
 from muddle.core.backprop import Pass
 from muddle.core.loss import MuddledLoss, combine, make_loss
 from muddle.core.network import Generators, StackedMLP
 from muddle.core.penalty import first_penalty
-from muddle.core.ridge import (
-    MAX_RAISES,
-    Factor,
-    System,
-    apply_ridge,
-    factor_gram,
-    factor_with_recovery,
-    gather_system,
-    gram_matrix,
-    project,
-    raise_penalty,
-    ridge_gradients,
-    solve_system,
-    uses_dual,
-    visible_penalty,
-)
+from muddle.core.ridge import Factor, System, factor_gram, project, uses_dual
 from muddle.errors import DivergenceError
 from muddle.training.config import TrainConfig
 from muddle.training.data import Batch, TrainingData
@@ -42,8 +28,6 @@ BLOCK_ROWS = 4096
 MAX_NUMBERS = 2**25
 
 Forward = Callable[[Tensor], Tensor]  # features (K, R, F) -> hidden (K, R, H)
-
-# ---------------------------------------------------------------------------- in an iteration
 
 
 @dataclass(frozen=True)
@@ -61,17 +45,14 @@ class Fit:
 
 
 class RidgeOutput:
-    """Ridge regression of labels and permuted labels on the last hidden layer of each net.
-
-    It is solved at every iteration; Adam trains the logarithm of its penalty.
-    """
+    """Ridge regression of labels and permuted labels on the last hidden layer of each net, solved
+    at every iteration. Adam trains the logarithm of its penalty."""
 
     def __init__(
         self, log_penalty: Tensor, loss: MuddledLoss, config: TrainConfig, status: NetStatus
     ) -> None:
         self.log_penalty = log_penalty  # (K,)
-        self._loss = loss
-        self._config = config
+        self._loss, self._config = loss, config
         self._status = status  # of all nets of the job; counts raised penalties
         self._places = torch.arange(len(log_penalty), device=log_penalty.device)
 
@@ -107,12 +88,12 @@ class RidgeOutput:
         if batch.root_weights is not None:
             columns = columns * batch.root_weights
         factor, hopeless = self._factor(hidden, first=first)
-        residual, solved = apply_ridge(hidden, columns, factor)
+        residual, solved = ridge.apply_ridge(hidden, columns, factor)
         n_loss = mixed.shape[-1]
         residual, loss_solved = residual[..., :n_loss], solved[..., :n_loss]
 
         def backward(gradient: Tensor, out: Tensor) -> None:
-            d_penalty = ridge_gradients(hidden, factor, loss_solved, residual, gradient, out)
+            d_penalty = ridge.ridge_gradients(hidden, factor, loss_solved, residual, gradient, out)
             torch.mul(d_penalty, factor.penalty, out=self.log_penalty.grad)
 
         head = solved[..., n_loss:]
@@ -128,22 +109,22 @@ class RidgeOutput:
         the device.
         """
         penalty = self.log_penalty.exp()
-        gram = gram_matrix(hidden, out=self._gram)
+        gram = ridge.gram_matrix(hidden, out=self._gram)
         if first:
-            factor = factor_with_recovery(gram, penalty)
+            factor = ridge.factor_with_recovery(gram, penalty)
             raised = factor.n_raises > 0
             self.log_penalty.copy_(torch.where(raised, factor.penalty.log(), self.log_penalty))
             self._status.count_raises(self._places, factor.n_raises)
             return factor.harmless(), factor.failed
-        visible = visible_penalty(gram)
+        visible = ridge.visible_penalty(gram)
         factor = factor_gram(gram, penalty, out=self._lower)
         failed = factor.failed
         # A matrix that is not finite has diverged: no penalty helps it.
         raised = failed & visible.isfinite() & self._status.alive[self._places]
         n_in_a_row = self._status.count_raises(self._places, raised.long())
-        raised_log = raise_penalty(penalty, visible).log()
+        raised_log = torch.maximum(penalty * ridge.PENALTY_RAISE, visible).log()
         self.log_penalty.copy_(torch.where(raised, raised_log, self.log_penalty))
-        hopeless = failed & ((n_in_a_row > MAX_RAISES) | ~raised)
+        hopeless = failed & ((n_in_a_row > ridge.MAX_RAISES) | ~raised)
         return factor.harmless(), hopeless
 
 
@@ -215,9 +196,6 @@ def first_log_penalty(
     return first_penalty(hidden, columns, compute_loss, config.penalty).log()
 
 
-# ---------------------------------------------------------------------------- after training
-
-
 def block_rows(width: int, n_rows: int) -> int:
     """Rows that pass through the nets at once; few rows, which fit the dual, stay in one piece."""
     return min(max(BLOCK_ROWS, width), n_rows)
@@ -271,12 +249,12 @@ def _solve_some(
 
     def gather(rows: Tensor, n_rows: int) -> System:
         """The ridge system of these rows (K, R), which are all of n_rows or a part of them."""
-        return gather_system(data.blocks(rows, n_block, forward), n_rows, torch.float64)
+        return ridge.gather_system(data.blocks(rows, n_block, forward), n_rows, torch.float64)
 
     def gather_all(training: System) -> System:
         """The ridge system of all rows; the primal one continues the sums of the training rows."""
-        n_validation = data.validation_rows.shape[1]
-        if uses_dual(data.n_train, config.width) or data.n_train + n_validation != data.n_rows:
+        n_seen = data.n_train + data.validation_rows.shape[1]
+        if uses_dual(data.n_train, config.width) or n_seen != data.n_rows:
             rows = torch.arange(data.n_rows, device=data.features.device)
             return gather(rows.expand(len(nets), -1), data.n_rows)
         more = gather(data.validation_rows, data.n_rows)
@@ -284,7 +262,7 @@ def _solve_some(
 
     def solve(system: System, penalty: Tensor) -> tuple[Tensor, Tensor]:
         """Head and raises of the penalty; the factor's memory is free again."""
-        head, factor = solve_system(system, penalty)
+        head, factor = ridge.solve_system(system, penalty)
         return head, factor.n_raises
 
     if config.head in ("batch", "linear"):
@@ -297,7 +275,7 @@ def _solve_some(
         held_out_head, n_raises = solve(system, penalty_per_row * data.n_train)
         head = held_out_head
         if config.head == "all":
-            system = gather_all(system)
+            system = gather_all(system)  # the other one's memory is free again
             head, n_raises = solve(system, penalty_per_row * data.n_rows)
     output = predict_validation(forward, held_out_head, data, n_block)
     return head.cpu(), held_out_head.cpu(), output.cpu(), n_raises.cpu()

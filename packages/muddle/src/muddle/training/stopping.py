@@ -17,8 +17,6 @@ from muddle.errors import TimeLimitError
 from muddle.training.config import Ties, TrainConfig
 from muddle.training.data import TrainingData
 
-# ---------------------------------------------------------------------------- time
-
 
 class Deadline:
     """A time limit counted from the start of `fit`; None never ends.
@@ -59,9 +57,6 @@ class Deadline:
         # The way here counts too, but only on one machine: the clock of another may be wrong.
         way = max(0.0, time.time() - sent_at) if host == platform.node() else 0.0
         self.start = time.perf_counter() - elapsed - way
-
-
-# ---------------------------------------------------------------------------- validation scores
 
 
 def r2_score(labels: Tensor, predicted: Tensor, weights: Tensor) -> Tensor:
@@ -151,9 +146,6 @@ def make_scoring(name: str, config: TrainConfig, data: TrainingData) -> Scoring:
     return Scoring(name, config.ties, logits, data.labels[rows], data.gather_weights(rows))
 
 
-# ---------------------------------------------------------------------------- nets to keep
-
-
 @dataclass(frozen=True)
 class BestNets:
     """Weights, penalty and head of each net at its best iteration so far; changed in place."""
@@ -166,30 +158,14 @@ class BestNets:
     iteration: Tensor  # (K,), -1 before the first finite score
 
     @classmethod
-    def start(cls, nets: StackedMLP, n_labels: int) -> "BestNets":
-        penalty = nets.biases[0].new_ones(nets.n_nets)
-        lowest = torch.full_like(penalty, -torch.inf, dtype=torch.float64)
-        return cls(
-            nets=nets.map(torch.zeros_like),
-            penalty=penalty,
-            head=penalty.new_zeros(nets.n_nets, nets.width, n_labels),
-            score=lowest,
-            tie_break=lowest.clone(),
-            iteration=torch.full_like(penalty, -1, dtype=torch.long),
-        )
-
-    @classmethod
-    def copy(cls, iteration: int, nets: StackedMLP, penalty: Tensor) -> "BestNets":
-        """Copies of the nets at an iteration, whichever score they have; heads are solved later."""
-        unscored = torch.full_like(penalty, torch.nan, dtype=torch.float64)
-        return cls(
-            nets=nets.map(torch.clone),
-            penalty=penalty.clone(),
-            head=penalty.new_zeros(0),
-            score=unscored,
-            tie_break=unscored,
-            iteration=torch.full_like(penalty, iteration, dtype=torch.long),
-        )
+    def copy(
+        cls, nets: StackedMLP, penalty: Tensor, head: Tensor, score: float, iteration: int
+    ) -> "BestNets":
+        """Copies of these nets, all with this score."""
+        scores = torch.full_like(penalty, score, dtype=torch.float64)
+        iterations = torch.full_like(penalty, iteration, dtype=torch.long)
+        nets = nets.map(torch.clone)
+        return cls(nets, penalty.clone(), head, scores, scores.clone(), iterations)
 
     def update(
         self,
@@ -231,9 +207,6 @@ class BestNets:
         return better
 
 
-# ---------------------------------------------------------------------------- nets to stop
-
-
 @dataclass(frozen=True)
 class NetStatus:
     """Which nets are still in training, and what happened to each; changed in place."""
@@ -265,7 +238,9 @@ class NetStatus:
         """Stop nets that broke or ran out of patience. All (K',), iteration (1,)."""
         alive = self.alive[places]
         since_best = torch.where(better, 0, self.since_best[places] + 1)
-        goes_on = alive & ~broken & (since_best < patience)
+        goes_on = alive & ~broken
+        if patience < math.inf:
+            goes_on = goes_on & (since_best < patience)
         reached = torch.where(alive, iteration, self.n_iterations[places])
         self.since_best.index_copy_(0, places, since_best)
         self.n_iterations.index_copy_(0, places, reached)

@@ -26,18 +26,9 @@ from muddle.core.backprop import Pass, ReducedWeights
 from muddle.core.loss import LossTerms, MuddledLoss, loss_gradient, make_loss, stack_permuted
 from muddle.core.network import StackedMLP, draw_nets, draw_weights
 from muddle.core.ridge import factor_gram, gather_system
+from muddle.training import outputs
 from muddle.training.config import TrainConfig, rate_factors
 from muddle.training.data import Batches, Noise, TrainingData
-from muddle.training.outputs import (
-    Fit,
-    LinearOutput,
-    OutputLayer,
-    RidgeOutput,
-    block_rows,
-    first_log_penalty,
-    predict_validation,
-    solve_heads,
-)
 from muddle.training.stopping import BestNets, NetStatus, make_scoring
 
 # Noise has a random stream of its own: it is drawn on the device, everything else on the CPU.
@@ -134,16 +125,16 @@ def solves_head_to_score(data: TrainingData, config: TrainConfig) -> bool:
 def count_scorer_rows(data: TrainingData, config: TrainConfig) -> int:
     """Rows that pass through the nets at once to score them."""
     n_solved = data.n_train if solves_head_to_score(data, config) else 0
-    return block_rows(config.width, max(data.validation_rows.shape[1], n_solved))
+    return outputs.block_rows(config.width, max(data.validation_rows.shape[1], n_solved))
 
 
 def choose_loss(config: TrainConfig) -> MuddledLoss:
+    name = config.loss
     if config.head == "linear" and config.task == "classification":
         # The residual is output minus labels, so logits must be Y* + residual. The paper's have Y*
         # twice, which would show the labels.
-        return make_loss(config.task, "mean_square", structured_noise=False)
-    _, structured = config.noise_scales
-    return make_loss(config.task, config.loss, structured_noise=structured > 0)
+        name = "mean_square"
+    return make_loss(config.task, name, structured_noise=config.noise_scales[1] > 0)
 
 
 class Trainer:
@@ -158,8 +149,7 @@ class Trainer:
         device: torch.device,
         place: int = 0,
     ) -> None:
-        self.config = config
-        self.device = device
+        self.config, self.device = config, device
         self.stream = get_stream(device, place, threading.get_ident())
         self.iteration = 0  # the next one
         self.is_done = False
@@ -179,18 +169,17 @@ class Trainer:
             )
             labels = data.labels[data.train_rows]
             n_labels = labels.shape[2]
-            self.output: OutputLayer
+            self.output: outputs.OutputLayer
             if config.head == "linear":
                 # PAPER: its bound of the last layer prints features where hidden units are meant.
                 head = draw_weights(config.width, n_labels, config.init_gain, own, device)
-                self.output = LinearOutput(head)
+                self.output = outputs.LinearOutput(head)
             stack = stack_permuted(labels, config.n_permuted, own).to(device)
             self.data = self._all_data = data = data.to(device)
             self.loss = choose_loss(config)
             self.baseline = self.loss.baseline(stack[:, :, 0], data.gather_weights(data.train_rows))
             self.scoring = make_scoring(score_name, config, data)
-            n_rows = min(data.n_train, config.batch_size)
-            shape = (n_rows, *stack.shape[2:])
+            shape = (min(data.n_train, config.batch_size), *stack.shape[2:])
             self.n_ahead = iterations_ahead(device, math.prod(shape))
             self.batches = Batches(data, stack, config.batch_size, own, self.n_ahead)
             generators = [torch.Generator(device).manual_seed(s ^ NOISE_STREAM) for s in seeds]
@@ -200,11 +189,13 @@ class Trainer:
             self.status = NetStatus.start(len(seeds), device)
             if config.head != "linear":
                 first = self.batches.at(self.slot)
-                log_penalty = first_log_penalty(self.nets, first, self.baseline, config, generators)
-                self.output = RidgeOutput(log_penalty, self.loss, config, self.status)
+                known = self.nets, first, self.baseline, config, generators
+                log_penalty = outputs.first_log_penalty(*known)
+                self.output = outputs.RidgeOutput(log_penalty, self.loss, config, self.status)
             self.noise = Noise(config.noise_scales, shape, generators, self.n_ahead)
             self.places = torch.arange(len(seeds), device=device)
-            self.best = BestNets.start(self.nets, n_labels)
+            head = self.baseline.new_zeros(len(seeds), config.width, n_labels)
+            self.best = BestNets.copy(self.nets, self.output.penalty(), head, -math.inf, -1)
             # Measurements of the iterations since the last look, and those before.
             self.records = torch.full((self.n_ahead, len(seeds), 4), torch.nan, device=device)
             self.seen: list[Tensor] = []
@@ -216,8 +207,6 @@ class Trainer:
             self.optimizer = self._make_optimizer()
             self._make_buffers()
 
-    # ------------------------------------------------------------------ between iterations
-
     def advance(self) -> None:
         """Start the next iterations; on CUDA they are only sent, not waited for."""
         self._started = time.perf_counter()
@@ -225,7 +214,7 @@ class Trainer:
         with self._on_stream():
             self.noise.prepare()
             # The rows of iteration 0 were drawn for the first penalty already.
-            n_drawn = 1 if self.iteration == 0 else 0
+            n_drawn = int(self.iteration == 0)
             self.batches.prepare(n_iterations - n_drawn, first_slot=n_drawn)
             self.slot.zero_()
             self.records.fill_(torch.nan)
@@ -239,14 +228,11 @@ class Trainer:
             self.batches.draw(min(self.n_ahead, self.config.steps + 1 - self.iteration))
 
     def look(self) -> tuple[int, float, float]:
-        """Wait for the iterations sent, and drop nets that stopped.
-
-        -> iterations times nets done, mean loss and mean best score of these nets
-        """
+        """Wait for the iterations sent, and drop nets that stopped. -> iterations times nets done,
+        mean loss and mean best score of these nets"""
         with self._on_stream():
             n_nets, alive = len(self.places), self.status.alive[self.places]
-            best = float(self.best.score[self.places].mean())
-            n_alive = int(alive.sum())
+            best, n_alive = float(self.best.score[self.places].mean()), int(alive.sum())
             self.seen.append(self.records[: self._n_sent].to("cpu", copy=True))
             loss = float(self.seen[-1][-1, :, 0].nanmean())
             elapsed = time.perf_counter() - self._started
@@ -276,7 +262,7 @@ class Trainer:
     def _collect(self, best: BestNets, kept: Tensor, places: Tensor) -> TrainResult:
         """Result of the nets `kept` (K',) of `best`, which are the nets `places` of the job."""
         data, status = self._all_data.keep(places.to(kept.device)), self.status
-        head, held_out_head, output, n_raises = solve_heads(best, kept, data, self.config)
+        head, held_out_head, output, n_raises = outputs.solve_heads(best, kept, data, self.config)
         kept_places = places[kept.cpu()]
         loss, permutation, score, penalty = torch.cat(self.seen)[:, kept_places].unbind(2)
         seconds = torch.tensor(self.seconds)[:, None].expand(-1, len(kept))
@@ -297,16 +283,16 @@ class Trainer:
         )
 
     def _take_snapshot(self) -> None:
-        copied = BestNets.copy(self.iteration, self.nets, self.output.penalty())
+        penalty, unsolved = self.output.penalty(), self.baseline.new_zeros(0)
+        copied = BestNets.copy(self.nets, penalty, unsolved, math.nan, self.iteration)
         self.snapshots.append((copied, self.places, self.status.alive[self.places]))
 
     def _run_iteration(self) -> None:
         if self.stream is None or self.iteration < 2:
             self._iterate(first=self.iteration == 0, last=self.iteration == self.config.steps)
-            return
-        if self._graph is None:
-            self._graph = self._record()
-        self._graph.replay()
+        else:
+            self._graph = self._graph or self._record()
+            self._graph.replay()
 
     def _record(self) -> torch.cuda.CUDAGraph:
         """Record one iteration as a graph. The first two iterations ran without it, so that nothing
@@ -354,8 +340,6 @@ class Trainer:
             with torch.cuda.stream(self.stream):
                 yield
 
-    # ------------------------------------------------------------------ one iteration
-
     @torch.no_grad()
     def _iterate(self, *, first: bool = False, last: bool = False) -> None:
         batch = self.batches.at(self.slot)
@@ -372,7 +356,7 @@ class Trainer:
         terms, scored, gradient = loss_gradient(
             self.loss, self.baseline, fit.residual, stack, *weights, alive & ~fit.failed
         )
-        self._keep_books(terms, alive, scored, fit)
+        self._judge(terms, alive, scored, fit)
         self.slot += 1
         self.counter += 1
         if last:
@@ -388,11 +372,12 @@ class Trainer:
                 torch.mul(rate, group["multiple"], out=group["lr"])
         self.optimizer.step()
 
-    def _keep_books(self, terms: LossTerms, alive: Tensor, scored: Tensor, fit: Fit) -> None:
+    def _judge(self, terms: LossTerms, alive: Tensor, scored: Tensor, fit: outputs.Fit) -> None:
         """Score, keep the best nets, write the history, and stop nets."""
-        score, better = torch.full_like(terms.total, torch.nan), torch.zeros_like(alive)
         if self.config.keep == "best":
             score, better = self._score(scored, fit)
+        else:
+            score, better = torch.full_like(terms.total, torch.nan), torch.zeros_like(alive)
         measured = torch.stack([terms.total, terms.permutation, score.to(terms.total.dtype)], dim=1)
         # The loss of a net that skips the iteration comes from a unit factor, and is meaningless.
         measured = torch.where(fit.failed[:, None], torch.nan, measured)
@@ -405,16 +390,21 @@ class Trainer:
         patience = self.config.patience or math.inf
         self.status.update(self.places, self.counter, broken, better, patience)
 
-    def _score(self, scored: Tensor, fit: Fit) -> tuple[Tensor, Tensor]:
+    def _score(self, scored: Tensor, fit: outputs.Fit) -> tuple[Tensor, Tensor]:
         """Score on the validation rows, keep the nets that improved, and return which did."""
         head = fit.head
         if solves_head_to_score(self.data, self.config):
             # PAPER: scored with the head of all training rows; that of the batch, which is already
             # there, chooses as well (decisions/0008).
-            head, solved = self._solve_training_head(fit.penalty)
-            scored = scored & solved
+            blocks = self.data.blocks(self.data.train_rows, self.scorer_rows, self._forward)
+            n_rows = self.data.n_train
+            system = gather_system(blocks, n_rows, fit.penalty.dtype)
+            # PAPER: the penalty was trained on the rows of a batch; it grows with their number.
+            factor = factor_gram(system.gram, fit.penalty * (n_rows / self.batches.n_rows))
+            head, scored = system.solve(factor.harmless()), scored & ~factor.failed
         with torch.inference_mode():
-            predicted = predict_validation(self._forward, head, self.data, self.scorer_rows)
+            rows = self.scorer_rows
+            predicted = outputs.predict_validation(self._forward, head, self.data, rows)
             score = torch.where(scored, self.scoring.score(predicted), torch.nan)
             tie_break = self.scoring.tie_break(predicted)
         state = self.nets, fit.penalty, head, score, tie_break
@@ -423,26 +413,14 @@ class Trainer:
     def _forward(self, features: Tensor) -> Tensor:
         return self.scorer.forward(self.nets, features)
 
-    def _solve_training_head(self, penalty: Tensor) -> tuple[Tensor, Tensor]:
-        """Head of clean labels on all training rows, and which nets have one."""
-        data, n_rows = self.data, self.data.n_train
-        blocks = data.blocks(data.train_rows, self.scorer_rows, self._forward)
-        system = gather_system(blocks, n_rows, penalty.dtype)
-        # PAPER: the penalty belongs to the rows it was trained with; it grows with their number.
-        factor = factor_gram(system.gram, penalty * (n_rows / self.batches.n_rows))
-        return system.solve(factor.harmless()), ~factor.failed
-
-    # ------------------------------------------------------------------ setting up
-
     def _make_optimizer(self) -> torch.optim.Adam:
         # Unfused, Adam makes several passes over every weight and takes many times as long.
         config = self.config
         others = [*self.nets.weights, *self.nets.biases, *self.output.parameters()]
         groups = [{"params": others, "lr": config.rate, "multiple": 1.0}]
         if self.nets.scale is not None:
-            multiple = config.scale_rate
-            rate = config.rate * multiple
-            groups.append({"params": [self.nets.scale], "lr": rate, "multiple": multiple})
+            scale, times = [self.nets.scale], config.scale_rate
+            groups.append({"params": scale, "lr": config.rate * times, "multiple": times})
         if config.schedule != "constant":  # a rate that changes must be on the device
             for group in groups:
                 group["lr"] = torch.zeros((), device=self.device)
