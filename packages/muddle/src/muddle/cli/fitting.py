@@ -74,8 +74,6 @@ class Columns:
 
 @dataclass(frozen=True)
 class Training:
-    """A table to fit a model to."""
-
     title: str  # of the file
     X: pd.DataFrame
     y: NDArray[Any]
@@ -178,7 +176,6 @@ def _note_format(table: read.OpenTable, options: read.TextOptions, notes: Notes)
 
 
 def note_decimal(table: read.OpenTable, notes: Notes) -> None:
-    """Add a note if the decimal sign was guessed."""
     if table.decimal_example is None or table.decimal is None:
         return
     number = read.rewrite_number(table.decimal_example, table.decimal)
@@ -432,13 +429,10 @@ class _Lines:
 
 
 def note_findings(estimator: Any, training: Training, notes: Notes) -> None:
-    """Add notes on leaks, repeated rows, tiny classes and the like."""
     from muddle.page.findings import find_in_table
 
-    found = find_in_table(
-        training.X, training.y, task=training.task, preprocessor=estimator.preprocessor_
-    )
-    for finding in found:
+    rows, preprocessor = (training.X, training.y), estimator.preprocessor_
+    for finding in find_in_table(*rows, task=training.task, preprocessor=preprocessor):
         # The fit itself has warned about the others.
         if finding.kind not in ("ignored columns", "numbers as text"):
             notes.add(finding.text)
@@ -448,7 +442,6 @@ def note_findings(estimator: Any, training: Training, notes: Notes) -> None:
 
 
 def describe_fit(estimator: Any, training: Training, columns: Columns) -> dict[str, Any]:
-    """Facts about a fitted model, as plain data."""
     board = estimator.leaderboard_[["configuration", "iteration", "score", "weight"]]
     members = board[board["weight"] > 0].sort_values("weight", ascending=False, kind="stable")
     facts: dict[str, Any] = {
@@ -524,8 +517,7 @@ def print_fit(result: dict[str, Any]) -> None:
         {**row, "score": f"{row['score']:.3f}", "weight": f"{100 * row['weight']:.0f} %"}
         for row in result["members"]
     ]
-    columns = ["configuration", "iteration", "score", "weight"]
-    print_table(columns, members, right=["score", "weight"])
+    print_table(list(members[0]), members, right=["score", "weight"])
     if result["importances"]:
         title = "\nImportances (increase of the error when the column is shuffled)"
         print_importances(result["importances"], title, N_IMPORTANCES)

@@ -102,7 +102,6 @@ def prepare_rows(
 
 
 def _list_gaps(model: FittedModel) -> list[str]:
-    """Texts that mean a missing value."""
     return ["", *model.table.missing_values]
 
 
@@ -196,14 +195,13 @@ def predict_file(
 
 
 def predict_rows(model: FittedModel, rows: pd.DataFrame, outputs: Outputs) -> pd.DataFrame:
-    """The columns of the output for some rows."""
     columns: dict[str, Any] = {}
     if model.task == "classification":
         probabilities = np.asarray(model.predict_proba(rows))
         columns["prediction"] = model.classes_[probabilities.argmax(axis=1)]
         if outputs.proba:
-            for place, name in enumerate(model.classes_.tolist()):
-                columns[f"probability_{name}"] = probabilities[:, place]
+            names = [f"probability_{name}" for name in model.classes_.tolist()]
+            columns |= dict(zip(names, probabilities.T, strict=True))
         return pd.DataFrame(columns)
     columns |= _name_targets("prediction", model.predict(rows))
     if outputs.interval is not None:
@@ -329,7 +327,6 @@ def evaluate_file(
     interval: float,
     notes: Notes,
 ) -> dict[str, Any]:
-    """Scores of a model on a file as plain data."""
     if model.spread is not None:
         check_outputs(Outputs(interval=interval), model)
     title, rows, y = read_labelled(model, data, options, target, notes)
@@ -349,13 +346,7 @@ def score_rows(
     """Scores and, besides them, facts about the intervals or the confusion matrix."""
     if model.task == "classification":
         return _score_classes(model, np.asarray(model.predict_proba(rows)), y)
-    predicted = np.asarray(model.predict(rows))
-    if predicted.ndim == 2:
-        raise DataFormatError(
-            f"the model must predict one target, got one that predicts {predicted.shape[1]}. Use "
-            "its `score` in Python."
-        )
-    errors = predicted - y
+    errors = _predict_one(model, rows) - y
     total = float(np.sum((y - y.mean()) ** 2))
     scores = {
         "r2": 1.0 - float(np.sum(errors**2)) / total if total > 0 else None,
@@ -371,6 +362,16 @@ def score_rows(
         "mean_width": float(np.mean(upper - lower)),
     }
     return {"scores": scores, "interval": facts}
+
+
+def _predict_one(model: FittedModel, rows: pd.DataFrame) -> Floats:
+    predicted = np.asarray(model.predict(rows))
+    if predicted.ndim == 2:
+        raise DataFormatError(
+            f"the model must predict one target, got one that predicts {predicted.shape[1]}. Use "
+            "its `score` in Python."
+        )
+    return predicted
 
 
 def _score_classes(
@@ -470,25 +471,18 @@ def explain_file(
 
 
 def make_error(model: FittedModel, y: NDArray[Any]) -> Callable[[pd.DataFrame], float]:
-    """The error of the model on rows with these targets."""
-    if model.task == "classification":
-
-        def log_loss(rows: pd.DataFrame) -> float:
-            probabilities = np.asarray(model.predict_proba(rows))[np.arange(len(y)), y]
-            return float(-np.log(np.maximum(probabilities, np.finfo(np.float64).eps)).mean())
-
-        return log_loss
-    variance = float(np.var(y))
-    if variance == 0:
+    variance = 0.0 if model.task == "classification" else float(np.var(y))
+    if model.task == "regression" and variance == 0:
         raise DataFormatError("the target must vary, got the same value in every row.")
 
-    def squared_error(rows: pd.DataFrame) -> float:
-        predicted = np.asarray(model.predict(rows))
-        if predicted.ndim == 2:
-            raise DataFormatError("the model must predict one target, got one with several.")
-        return float(np.mean((predicted - y) ** 2)) / variance
+    def log_loss(rows: pd.DataFrame) -> float:
+        probabilities = np.asarray(model.predict_proba(rows))[np.arange(len(y)), y]
+        return float(-np.log(np.maximum(probabilities, np.finfo(np.float64).eps)).mean())
 
-    return squared_error
+    def squared_error(rows: pd.DataFrame) -> float:
+        return float(np.mean((_predict_one(model, rows) - y) ** 2)) / variance
+
+    return log_loss if model.task == "classification" else squared_error
 
 
 def check_plot(plot: Path) -> None:
@@ -505,16 +499,12 @@ def check_plot(plot: Path) -> None:
 
 
 def draw_importances(path: Path, importances: list[dict[str, Any]], top: int) -> None:
-    """Write the picture."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     from muddle.page.plots import plot_importances
 
-    # Without pyplot, which would look for a display.
     height = max(2.4, 1.2 + 0.28 * min(top, len(importances)))
-    figure = Figure(figsize=(7, height), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = Figure(figsize=(7, height), layout="constrained")  # pyplot would look for a display
     frame = pd.DataFrame(importances)
     values, deviations = frame["importance"].to_numpy(), frame["deviation"].to_numpy()
     spread = None if None in deviations else deviations

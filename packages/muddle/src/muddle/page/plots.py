@@ -225,7 +225,6 @@ def plot_residuals(target: Floats, predicted: Floats, *, ax: "Axes | None" = Non
 
 
 def has_band(n_rows: int) -> bool:
-    """Whether there are enough rows for a band of typical errors."""
     return n_rows >= 3 * FEWEST_IN_BAND
 
 
