@@ -133,14 +133,11 @@ def test_the_largest_difference_comes_first_and_parts_give_the_findings_of_the_w
     assert counter.findings() == found
 
 
-def test_columns_are_found_by_name_in_any_order(summary, rows):
+def test_columns_are_found_by_name_in_any_order_or_by_position(summary, rows, summarise):
     X = rows.assign(kind="loft")
     assert find_drift(summary, X[X.columns[::-1]].assign(more=1)) == find_drift(summary, X)
     with pytest.raises(ValueError, match="lacks column 'kind'"):
         find_drift(summary, X.drop(columns="kind"))
-
-
-def test_columns_without_names_are_found_by_position(summarise):
     X = np.random.default_rng(0).normal(size=(200, 3))
     table = summarise(X, X[:, 0])
     assert find_one(table, X + np.array([0, 5, 0])).columns == ("x1",)

@@ -82,9 +82,7 @@ def test_repeated_and_contradictory_rows_are_counted():
     assert contrary.text.startswith("2 rows")
     (many,) = find(pd.concat([X, X]), np.append(y, y), "repeated rows")
     assert many.severity == "warning"
-
-
-def test_gaps_equal_gaps_and_zero_equals_minus_zero():
+    # Gaps are equal, and zero is equal to minus zero.
     X = np.random.default_rng(0).normal(size=(60, 2))
     X[:4] = [[np.nan, 0.0], [np.nan, -0.0], [np.nan, 1.0], [0.0, np.nan]]
     (found,) = find(X, np.arange(60.0), "repeated rows")

@@ -115,12 +115,12 @@ def test_lines_differ_in_colour_and_style_and_none_is_yellow_on_white(ax):
     assert len({line.get_linestyle() for line in ax.lines[:8:2]}) == 4
 
 
-@pytest.mark.parametrize(("turn", "corner"), [(1, "lower right"), (-1, "upper right")])
-def test_gaps_stay_gaps_and_the_legend_is_where_the_curves_are_not(ax, turn, corner):
+def test_gaps_stay_gaps_and_the_legend_is_where_the_curves_are_not():
     scores = np.array([np.nan, 0.1, 0.6, 0.2, 0.4])  # the first net stopped early
-    plots.plot_learning_curves(HISTORY.assign(score=turn * scores), ax=ax)
-    np.testing.assert_array_equal(ax.lines[0].get_ydata(), turn * np.array([0.1, 0.6, np.nan]))
-    assert ax.get_legend()._loc == ax.get_legend().codes[corner]
+    for turn, corner in (1, "lower right"), (-1, "upper right"):
+        ax = plots.plot_learning_curves(HISTORY.assign(score=turn * scores))
+        np.testing.assert_array_equal(ax.lines[0].get_ydata(), turn * np.array([0.1, 0.6, np.nan]))
+        assert ax.get_legend()._loc == ax.get_legend().codes[corner]
 
 
 # Reliability

@@ -9,7 +9,7 @@ import pandas as pd
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from muddle import MLRClassifier, MLRRegressor, TablePreprocessor
+from muddle import TablePreprocessor
 
 LARGE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 OUR_ERRORS = [
@@ -21,10 +21,6 @@ OUR_ERRORS = [
     r"must hold numbers, text, booleans, dates or durations",
     r"held \w+ in fit and must do so again",
     r"y must be given if a column has more levels",
-    r"minimum of [14] is required by MLR",
-    r"y must vary",
-    r"at least 2 classes",
-    r"has a single row",
 ]
 TEXTS = st.one_of(
     st.sampled_from(
@@ -87,17 +83,6 @@ def two_tables(draw):
     return frame(n_rows, kinds), frame(n_new, new_kinds)
 
 
-def only_our_errors(run):
-    """Whether it ran through; only errors of ours may stop it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        try:
-            run()
-        except ValueError as error:
-            if not any(re.search(pattern, str(error)) for pattern in OUR_ERRORS):
-                raise
-
-
 @settings(max_examples=100, deadline=None, suppress_health_check=LARGE)
 @given(
     two_tables(),
@@ -112,31 +97,16 @@ def test_a_matrix_without_gaps_or_an_error_of_ours(tables, scaling, few_values, 
     preprocessor = TablePreprocessor(
         scaling=scaling, few_values=few_values, max_levels=5, flags=flags
     )
-
-    def run():
-        trained = preprocessor.fit_transform(train, y)
-        width = len(preprocessor.get_feature_names_out())
-        assert preprocessor.describe()["features"].sum() == width
-        assert np.isfinite(preprocessor.transform(train)).all()
-        for rows, matrix in ((train, trained), (new, preprocessor.transform(new))):
-            assert matrix.shape == (len(rows), width)
-            assert np.isfinite(matrix).all()
-
-    only_our_errors(run)
-
-
-@settings(max_examples=30, deadline=None, suppress_health_check=LARGE)
-@given(two_tables(), st.booleans())
-def test_estimators_predict_from_any_table_or_say_why_not(tables, classify):
-    train, new = tables
-    make = MLRClassifier if classify else MLRRegressor
-    model = make(width=8, max_iter=2, random_state=0)
-    target = np.arange(len(train)) % (3 if classify else 7)
-
-    def run():
-        predicted = model.fit(train, target).predict(train)
-        assert len(predicted) == len(train)
-        assert np.isfinite(predicted).all()
-        assert np.isfinite(model.predict(new)).all()
-
-    only_our_errors(run)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        try:
+            trained = preprocessor.fit_transform(train, y)
+            width = len(preprocessor.get_feature_names_out())
+            assert preprocessor.describe()["features"].sum() == width
+            assert np.isfinite(preprocessor.transform(train)).all()
+            for rows, matrix in ((train, trained), (new, preprocessor.transform(new))):
+                assert matrix.shape == (len(rows), width)
+                assert np.isfinite(matrix).all()
+        except ValueError as error:
+            if not any(re.search(pattern, str(error)) for pattern in OUR_ERRORS):
+                raise

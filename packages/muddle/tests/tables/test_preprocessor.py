@@ -145,14 +145,6 @@ def test_test_rows_leave_no_trace(mixed, target):
     assert pickle.dumps(preprocessor) == before
 
 
-def test_each_row_is_transformed_on_its_own(mixed, target):
-    preprocessor = TablePreprocessor(scaling="robust+clip").fit(mixed, target)
-    together = preprocessor.transform(mixed)
-    alone = np.vstack([preprocessor.transform(mixed.iloc[[i]]) for i in range(60)])
-    assert (alone == together).all()
-    assert preprocessor.transform(mixed.iloc[:0]).shape == (0, together.shape[1])
-
-
 def test_flags_can_be_centred(mixed, target):
     plain = TablePreprocessor(flags="0/1").fit(mixed, target)
     weights = np.random.default_rng(0).integers(1, 4, 60).astype(float)
