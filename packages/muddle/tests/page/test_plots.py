@@ -27,11 +27,13 @@ RNG = np.random.default_rng(0)
 P = RNG.random(200)
 TWO = np.column_stack([1 - P, P])
 CODES = (RNG.random(200) < P).astype(int)
-CALLS = {
+CALLS = {  # of estimators
     "learning_curves": (HISTORY,),
     "reliability": (TWO, CODES, ["no", "yes"]),
     "predictions": (P, CODES, P - 1, P + 1),
     "importances": (np.array([1.0, 2.0]), np.array([0.1, 0.2]), ["a", "b"]),
+}
+PAGE_CALLS = {  # of pages only, which always have axes
     "roc": (TWO, CODES, None, {1: "yes $"}),
     "residuals": (P, P**2),
     "histogram": (P, "p"),
@@ -70,6 +72,14 @@ def test_axes_are_those_given_or_new_ones_and_no_setting_changes(call, ax):
     drawn.figure.canvas.draw()
     assert plt.get_fignums() == [ax.figure.number, drawn.figure.number]
     assert dict(matplotlib.rcParams) == before
+
+
+@pytest.mark.parametrize("name", PAGE_CALLS)
+def test_plots_of_pages_are_drawn_and_named(name, ax):
+    getattr(plots, f"plot_{name}")(*PAGE_CALLS[name], ax=ax)
+    assert ax.lines or ax.patches
+    assert ax.get_title()
+    assert ax.get_xlabel()
 
 
 def test_without_matplotlib_the_error_says_what_to_install(call, monkeypatch):
