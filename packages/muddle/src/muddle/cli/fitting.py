@@ -45,6 +45,7 @@ FEWEST_ROWS = 10
 MOST_CLASSES = 0.5
 INTERVAL = 0.9
 N_MEMBERS = 5
+MEMBER_COLUMNS = ["configuration", "iteration", "score", "weight"]
 N_IMPORTANCES = 10
 LINE_EVERY = 10.0  # seconds between two lines of progress
 # Days that are not written as 2024-01-31: nobody can know which number is the month.
@@ -119,7 +120,8 @@ def read_training(
         task, reason = read.guess_task(target)
         _check_classes(table, target, task)
     labels = _read_labels(table, target, chunk, task)
-    weights = _read_weights(table, chunk, columns.weight)
+    weight = columns.weight
+    weights = None if weight is None else _read_weights(table.title, chunk, weight)
     names = [name for name in chunk.frame.columns if name not in columns.aside]
     frame = chunk.frame[names]
     if chunk.lines is None:
@@ -264,16 +266,13 @@ def to_floats(column: "pd.Series[Any]") -> Floats:
     return numbers
 
 
-def _read_weights(table: read.OpenTable, chunk: read.Chunk, name: str | None) -> Floats | None:
-    if name is None:
-        return None
+def _read_weights(title: str, chunk: read.Chunk, name: str) -> Floats:
     weights = to_floats(chunk.frame[name])
     wrong = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
     if len(wrong):
         raise DataFormatError(
             f"--weight must be a column of numbers that are not negative, without gaps, got "
-            f"{chunk.frame[name].tolist()[wrong[0]]!r} in {_locate(chunk, wrong[0])} of "
-            f"{table.title}."
+            f"{chunk.frame[name].tolist()[wrong[0]]!r} in {_locate(chunk, wrong[0])} of {title}."
         )
     return weights
 
@@ -442,7 +441,7 @@ def note_findings(estimator: Any, training: Training, notes: Notes) -> None:
 
 
 def describe_fit(estimator: Any, training: Training, columns: Columns) -> dict[str, Any]:
-    board = estimator.leaderboard_[["configuration", "iteration", "score", "weight"]]
+    board = estimator.leaderboard_[MEMBER_COLUMNS]
     members = board[board["weight"] > 0].sort_values("weight", ascending=False, kind="stable")
     facts: dict[str, Any] = {
         "task": training.task,
@@ -517,7 +516,7 @@ def print_fit(result: dict[str, Any]) -> None:
         {**row, "score": f"{row['score']:.3f}", "weight": f"{100 * row['weight']:.0f} %"}
         for row in result["members"]
     ]
-    print_table(list(members[0]), members, right=["score", "weight"])
+    print_table(MEMBER_COLUMNS, members, right=["score", "weight"])
     if result["importances"]:
         title = "\nImportances (increase of the error when the column is shuffled)"
         print_importances(result["importances"], title, N_IMPORTANCES)
