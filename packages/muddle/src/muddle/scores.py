@@ -16,6 +16,7 @@ Codes = NDArray[np.int64]
 Scores = dict[str, float | None]
 
 N_BINS = 10
+EPSILON = float(np.finfo(np.float64).eps)
 TOLERANCE = 1e-6  # allowed excess of a probability over [0, 1]: float32 rounds
 SUM_TOLERANCE = 1e-3  # allowed distance of a row's sum of probabilities from 1
 
@@ -55,19 +56,22 @@ def score_classification(
     """
     n_rows = len(codes)
     labels = check_output("predict", predicted, (n_rows,))
-    known = np.isin(labels, np.arange(len(seen)))
-    if not known.all():
+    wrong = labels[~np.isin(labels, np.arange(len(seen)))]
+    if len(wrong):
+        highest = len(seen) - 1
         raise ValueError(
-            f"predict must return classes it was given, 0 to {len(seen) - 1}, got "
-            f"{labels[~known][0]:g}"
+            f"predict must return classes it was given, 0 to {highest}, got {wrong[0]:g}"
         )
     scores: Scores = {"accuracy": float(np.mean(seen[labels.astype(np.int64)] == codes))}
     if probabilities is not None:
         checked = check_probabilities(probabilities, n_rows, len(seen))
         table = add_unseen_classes(checked, seen, n_classes)
         scores["auc"] = area_under_curve(codes, table)
-        scores["log_loss"] = _log_loss(codes, table)
-        scores["brier"] = _brier(codes, table)
+        own = np.clip(table[np.arange(n_rows), codes], EPSILON, 1 - EPSILON)
+        scores["log_loss"] = float(-np.mean(np.log(own)))
+        # Of two classes, the error of the probability of class 1; of more, summed over classes.
+        squares = np.square(table - np.eye(n_classes)[codes])
+        scores["brier"] = float(np.mean(squares[:, 1] if n_classes == 2 else squares.sum(axis=1)))
         scores["ece"] = expected_calibration_error(table, codes)
     elif decision is not None:
         shape = (n_rows,) if len(seen) == 2 else (n_rows, len(seen))
@@ -133,19 +137,6 @@ def area_under_curve(codes: Codes, table: Floats) -> float | None:
     return float(np.mean([roc_auc_score(codes == code, table[:, code]) for code in present]))
 
 
-def _log_loss(codes: Codes, table: Floats) -> float:
-    eps = np.finfo(np.float64).eps
-    of_true_class = table[np.arange(len(codes)), codes]
-    return float(-np.mean(np.log(np.clip(of_true_class, eps, 1 - eps))))
-
-
-def _brier(codes: Codes, table: Floats) -> float:
-    """Mean squared error of the probability of class 1; for more classes, summed over classes."""
-    if table.shape[1] == 2:
-        return float(np.mean((table[:, 1] - (codes == 1)) ** 2))
-    return float(np.mean(np.sum((table - np.eye(table.shape[1])[codes]) ** 2, axis=1)))
-
-
 def _check_finite(scores: Scores) -> Scores:
     for name, value in scores.items():
         if value is not None and not np.isfinite(value):
@@ -171,7 +162,7 @@ def expected_calibration_error(
     With few rows even true probabilities have an error: with m rows per bin, about
     0.8 sqrt(p (1 - p) / m). Compare errors on the same rows only.
     """
-    table, known, w = check_classified(probabilities, codes, weights)
+    table, known, w = _check_classified(probabilities, codes, weights)
     check_int("n_bins", n_bins, minimum=1)
     if table.shape[1] == 2:
         stated, event = table[:, 1], known == 1
@@ -196,9 +187,7 @@ def assign_bins(values: Floats, weights: Floats, n_bins: int) -> Codes:
     return bins
 
 
-def check_classified(
-    probabilities: Any, codes: Any, weights: Any = None
-) -> tuple[Floats, Codes, Floats]:
+def _check_classified(probabilities: Any, codes: Any, weights: Any) -> tuple[Floats, Codes, Floats]:
     """Checked probabilities (n, classes), codes (n,) and weights (n,), which default to ones."""
     table = np.asarray(probabilities, dtype=np.float64)
     if table.ndim != 2 or table.shape[1] < 2 or len(table) == 0:

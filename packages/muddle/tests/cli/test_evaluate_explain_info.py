@@ -76,15 +76,15 @@ def test_rows_without_a_target_are_left_out_of_scores(shell):
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "data", "said"),
     [
-        ("dear", "maybe", "must be a class of the model ('no', 'yes'), got 'maybe' in 2 of 90"),
-        ("price", "much", "the target 'price' of other.csv must be numbers, got 'much'."),
+        ("dear", "dear.csv", "be a class of the model ('no', 'yes'), got 'much' in 2 of 90"),
+        ("price", "homes.csv", "the target 'price' of other.csv must be numbers, got 'much'."),
     ],
 )
-def test_targets_that_the_model_does_not_know(shell, name, value, said):
-    table = shell.read("dear.csv" if name == "dear" else "homes.csv").astype({name: object})
-    table.loc[:1, name] = value
+def test_targets_that_the_model_does_not_know(shell, name, data, said):
+    table = shell.read(data).astype({name: object})
+    table.loc[:1, name] = "much"
     shell.write(table, "other.csv")
     assert said in shell.fails("evaluate", f"{name}.muddle", "other.csv")
 
@@ -149,11 +149,9 @@ def test_plot_is_written_in_the_format_of_its_name(shell, suffix, start):
     assert result.stdout.splitlines()[-2] == "and 2 more"
 
 
-@pytest.mark.parametrize(
-    ("path", "said"), [("p.doc", "--plot must end in"), ("nowhere/p.png", "must exist")]
-)
-def test_plot_that_cannot_be_written(shell, path, said):
-    assert said in shell.fails("explain", "price.muddle", "--plot", path)
+def test_plot_that_cannot_be_written(shell):
+    for path, said in ("p.doc", "--plot must end in"), ("nowhere/p.png", "must exist"):
+        assert said in shell.fails("explain", "price.muddle", "--plot", path)
 
 
 @pytest.mark.parametrize("command", ["predict", "evaluate", "explain"])

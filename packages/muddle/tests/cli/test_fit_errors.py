@@ -10,7 +10,6 @@ from muddle.cli import fitting
 
 ROWS = [f"{i % 7},{i * i % 23},{i % 7 + 0.5}" for i in range(30)]
 GOOD = "\n".join(["x,z,y", *ROWS])
-HOMES = ("homes.csv", "--target", "price")
 
 
 def refuse(shell, content, *options, target="y", name="t.csv", output="m.muddle"):
@@ -35,12 +34,10 @@ def test_wrong_target_name_suggests_the_one_that_was_meant(shell):
     ("options", "said"),
     [
         (["--drop", "zz"], "--drop must be a column of t.csv, got 'zz'."),
-        (["--categorical", "zz"], "--categorical must be a column of t.csv, got 'zz'."),
         (["--weight", "zz"], "--weight must be a column of t.csv, got 'zz'."),
         (["--drop", "x", "--drop", "z"], "t.csv must have a feature: a column besides the target"),
         (["--drop", "y"], "--drop must name another column than --target, got 'y'."),
         (["--drop", "x", "--categorical", "x"], "--categorical must name a feature, got 'x'"),
-        (["--separator", ""], "--separator must be one character"),
         (["--separator", ",,"], "--separator must be one character"),
         (["--separator", '"'], "--separator must be one character"),
         (["--decimal", "x"], "--decimal must be '.' or ',', got 'x'."),
@@ -123,20 +120,18 @@ def test_bad_outputs_are_errors_before_the_fit(shell, monkeypatch, options, said
     assert said in shell.fails("fit", "table", "--target", "y", *options)
 
 
-def test_interrupted_fit_ends_with_130_and_writes_nothing(shell, monkeypatch):
-    def interrupt(*_):
-        raise KeyboardInterrupt
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [(KeyboardInterrupt, 130, "Stopped.\n"), (ValueError("too hot"), 1, "Error: too hot\n")],
+)
+def test_an_interrupt_or_error_leaves_the_model_that_was_there(
+    shell, monkeypatch, error, code, said
+):
+    def stop(*_):
+        raise error
 
-    monkeypatch.setattr(fitting, "run_fit", interrupt)
+    monkeypatch.setattr(fitting, "run_fit", stop)
     before = shell.files()
-    result = shell("fit", *HOMES, "-o", "m.muddle", "--quiet")
-    assert (result.exit_code, result.stderr) == (130, "Stopped.\n")
+    result = shell("fit", "homes.csv", "--target", "price", "-o", "dear.muddle", "--quiet")
+    assert (result.exit_code, result.stderr) == (code, said)
     assert shell.files() == before
-
-
-def test_a_failing_fit_leaves_the_model_that_was_there(shell, monkeypatch):
-    def fail(*_):
-        raise ValueError("too hot")
-
-    monkeypatch.setattr(fitting, "run_fit", fail)
-    assert shell.fails("fit", *HOMES, "-o", "dear.muddle") == "too hot"

@@ -36,12 +36,11 @@ def test_an_ordinary_table_has_no_findings():
     [
         lambda y: 3 * y - 1,
         lambda y: np.exp(y),
-        lambda y: -(y**3),
         lambda y: pd.to_datetime("2020-01-01") + pd.to_timedelta((1e4 * y).round(), unit="s"),
         lambda y: y.where(np.arange(len(y)) % 50 != 0),
         lambda y: y.round(3).astype(str),
     ],
-    ids=["linear", "exponential", "cubic", "date", "gaps", "text"],
+    ids=["linear", "exponential", "date", "gaps", "text"],
 )
 def test_a_column_that_determines_a_number_is_a_leak(leak):
     X = make_table()
@@ -83,9 +82,7 @@ def test_repeated_and_contradictory_rows_are_counted():
     assert contrary.text.startswith("2 rows")
     (many,) = find(pd.concat([X, X]), np.append(y, y), "repeated rows")
     assert many.severity == "warning"
-
-
-def test_gaps_equal_gaps_and_zero_equals_minus_zero():
+    # Gaps are equal, and zero is equal to minus zero.
     X = np.random.default_rng(0).normal(size=(60, 2))
     X[:4] = [[np.nan, 0.0], [np.nan, -0.0], [np.nan, 1.0], [0.0, np.nan]]
     (found,) = find(X, np.arange(60.0), "repeated rows")

@@ -27,11 +27,13 @@ RNG = np.random.default_rng(0)
 P = RNG.random(200)
 TWO = np.column_stack([1 - P, P])
 CODES = (RNG.random(200) < P).astype(int)
-CALLS = {
+CALLS = {  # of estimators
     "learning_curves": (HISTORY,),
     "reliability": (TWO, CODES, ["no", "yes"]),
     "predictions": (P, CODES, P - 1, P + 1),
     "importances": (np.array([1.0, 2.0]), np.array([0.1, 0.2]), ["a", "b"]),
+}
+PAGE_CALLS = {  # of pages only, which always have axes
     "roc": (TWO, CODES, None, {1: "yes $"}),
     "residuals": (P, P**2),
     "histogram": (P, "p"),
@@ -70,6 +72,14 @@ def test_axes_are_those_given_or_new_ones_and_no_setting_changes(call, ax):
     drawn.figure.canvas.draw()
     assert plt.get_fignums() == [ax.figure.number, drawn.figure.number]
     assert dict(matplotlib.rcParams) == before
+
+
+@pytest.mark.parametrize("name", PAGE_CALLS)
+def test_plots_of_pages_are_drawn_and_named(name, ax):
+    getattr(plots, f"plot_{name}")(*PAGE_CALLS[name], ax=ax)
+    assert ax.lines or ax.patches
+    assert ax.get_title()
+    assert ax.get_xlabel()
 
 
 def test_without_matplotlib_the_error_says_what_to_install(call, monkeypatch):
@@ -115,12 +125,12 @@ def test_lines_differ_in_colour_and_style_and_none_is_yellow_on_white(ax):
     assert len({line.get_linestyle() for line in ax.lines[:8:2]}) == 4
 
 
-@pytest.mark.parametrize(("turn", "corner"), [(1, "lower right"), (-1, "upper right")])
-def test_gaps_stay_gaps_and_the_legend_is_where_the_curves_are_not(ax, turn, corner):
+def test_gaps_stay_gaps_and_the_legend_is_where_the_curves_are_not():
     scores = np.array([np.nan, 0.1, 0.6, 0.2, 0.4])  # the first net stopped early
-    plots.plot_learning_curves(HISTORY.assign(score=turn * scores), ax=ax)
-    np.testing.assert_array_equal(ax.lines[0].get_ydata(), turn * np.array([0.1, 0.6, np.nan]))
-    assert ax.get_legend()._loc == ax.get_legend().codes[corner]
+    for turn, corner in (1, "lower right"), (-1, "upper right"):
+        ax = plots.plot_learning_curves(HISTORY.assign(score=turn * scores))
+        np.testing.assert_array_equal(ax.lines[0].get_ydata(), turn * np.array([0.1, 0.6, np.nan]))
+        assert ax.get_legend()._loc == ax.get_legend().codes[corner]
 
 
 # Reliability

@@ -106,9 +106,7 @@ def test_a_piecewise_linear_function_is_linear_in_the_bins():
     assert LinearRegression().fit(features, y).score(features, y) == pytest.approx(1.0)
     outside = fill_bins(np.array([[4.25], [-3.25], [1e140]]), *bins)
     np.testing.assert_allclose(outside, [[1, 1, 1, 2], [-1, 0, 0, 0], [1, 1, 1, 100]])
-
-
-def test_a_column_with_few_values_has_fewer_bins():
+    # A column with few values has fewer bins.
     x = np.array([[0.0], [0.0], [0.0], [1.0], [5.0], [5.0]])
     features = fill_bins(x, *fit_piecewise(x, None, 4))
     np.testing.assert_allclose(features[[0, -1]], [[0, 0, 0, 0], [1, 1, 0, 0]])

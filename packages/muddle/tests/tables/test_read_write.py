@@ -55,8 +55,7 @@ def refuse(read, tmp_path):
 
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|", " "])
 def test_separator_is_guessed(read, separator):
-    rows = [["a", "b"], ["1", "x"], ["2", "y"]]
-    table, chunk = read("\n".join(separator.join(row) for row in rows))
+    table, chunk = read("a,b\n1,x\n2,y".replace(",", separator))
     assert table.separator == separator
     assert chunk.frame.to_dict("list") == {"a": ["1", "2"], "b": ["x", "y"]}
 
@@ -108,11 +107,9 @@ GOOD = "x,y\n1,2\n3,4\n"
     ("content", "said"),
     [
         ("", "t.csv must contain a table, but it is empty."),
-        ("\n\n", "t.csv must contain a table, but it is empty."),
         (codecs.BOM_UTF8, "t.csv must contain a table, but it is empty."),
         ("x,y\n", "t.csv must have rows below its header, but it has none."),
         (GOOD + "5\n", "in line 1 (separator: ','), got 1 in line 4. Correct that line"),
-        (GOOD + "5,6,7\n", "must have 2 fields in every line as in line 1"),
         (GOOD + '"a\nb",1\n5\n', "got 1 in line 6"),  # lines inside quotes count
         (GOOD + "1,2\n" * 500 + "5\n", "got 1 in line 504"),  # beyond the sample
         (GOOD.replace("y", "x"), "must name every column once, got 'x' twice."),
@@ -126,15 +123,19 @@ GOOD = "x,y\n1,2\n3,4\n"
         (gzip.compress(GOOD.encode() * 99)[:30], "t.csv cannot be unzipped: "),
     ],
     ids=[
-        *("empty", "blank", "mark", "header", "short", "long", "quoted", "late", "names", "zero"),
-        *("utf16", "latin1", "quote", "last-quote", "zip", "xz", "gzip"),
+        *("empty", "mark", "header", "short", "quoted", "late", "names", "zero", "utf16"),
+        *("latin1", "quote", "last-quote", "zip", "xz", "gzip"),
     ],
 )
 def test_bad_files_are_errors_that_name_the_place(refuse, content, said):
     assert said in refuse(content)
 
 
-def test_bad_options_and_names_are_errors(refuse, tmp_path):
+def test_bad_options_names_and_parquet_files_are_errors(refuse, tmp_path):
+    said = refuse(GOOD, name="t.parquet")
+    assert said == "t.parquet cannot be read as a Parquet file: it does not start like one."
+    said = refuse(b"PAR1 and nothing else", name="t.parquet")
+    assert said.startswith("t.parquet cannot be read as a Parquet file: ")
     said = refuse(GOOD, encoding="klingon")
     assert said == "--encoding must be one that Python knows: unknown encoding: klingon."
     said = refuse("x;y\n1,5;2,5\n3;4\n", separator=",")
@@ -144,15 +145,6 @@ def test_bad_options_and_names_are_errors(refuse, tmp_path):
         open_table(str(tmp_path / "hoems.csv"), TextOptions(), 9).__enter__()
     with pytest.raises(DataFormatError, match="must be a file, got the folder"):
         open_table(str(tmp_path), TextOptions(), 9).__enter__()
-
-
-def test_bad_parquet_files(refuse):
-    said = refuse(GOOD, name="t.parquet")
-    assert said == "t.parquet cannot be read as a Parquet file: it does not start like one."
-    pytest.importorskip("pyarrow")
-    assert refuse(b"PAR1 and nothing else", name="t.parquet").startswith(
-        "t.parquet cannot be read as a Parquet file: "
-    )
 
 
 words = st.text(
@@ -210,10 +202,8 @@ def test_the_index_of_a_saved_frame_is_no_column_and_names_are_texts(tmp_path, i
     ("texts", "expected"),
     [
         (["1", "2"], [1, 2]),
-        (["1", "", "2.5"], [1, np.nan, 2.5]),
         (["1", "?", "NA"], [1, np.nan, np.nan]),
         (["007", "12"], ["007", "12"]),
-        (["+07", "-012"], ["+07", "-012"]),
         (["0", "0.5", "-0.25"], [0, 0.5, -0.25]),
         (["a", "1", ""], ["a", "1", np.nan]),
         (["True", "False"], ["True", "False"]),
@@ -235,9 +225,7 @@ def test_texts_become_numbers_where_all_of_them_are(texts, expected):
         ([["1,5", "2"], ["1.5", "2"]], ";", None),  # both kinds: nobody knows
         ([["1,5", "2"], ["1.500", "20.000"]], ";", ","),
         ([["1,234", "2"]], ",", "."),
-        ([["1,234", "2"]], ";", ","),
         ([["1,23", "2"]], ",", ","),
-        ([["1.5", "2"]], ",", None),
         ([["1,5", "word"]], ";", None),
         ([["1,5", "NA", ""]], ";", ","),
         ([["31.12.2024", "01.02.2024"]], ";", None),
@@ -277,32 +265,23 @@ def test_several_markers_of_a_gap_are_named():
 )
 def test_task_is_guessed_from_the_target(values, task):
     assert guess_task(pd.Series(values))[0] == task
-
-
-def test_dates_are_not_a_target():
     with pytest.raises(DataFormatError, match="got dates in column 'day'"):
         guess_task(pd.Series(pd.date_range("2024-01-01", periods=3), name="day"))
 
 
-def test_text_output_survives_reading(tmp_path):
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "csv.gz"])
+def test_text_output_survives_reading_and_is_the_same_every_time(tmp_path, suffix):
     frame = pd.DataFrame({"name": ['a "b"', "c,d", "e\nf"], "value": [0.1, 1 / 3, np.nan]})
-    path = tmp_path / "t.csv"
-    with open_output(str(path)) as write:
-        write(frame[:1])
-        write(frame[1:])
-        assert not path.exists()  # before it is complete
-    assert list(tmp_path.iterdir()) == [path]
-    pd.testing.assert_frame_equal(pd.read_csv(path), frame, check_dtype=False)
-
-
-def test_the_same_rows_give_the_same_gzipped_bytes(tmp_path):
-    paths = [tmp_path / name for name in ("p.csv.gz", "q.csv.gz")]
+    first, second = paths = [tmp_path / f"{name}.{suffix}" for name in "pq"]
     for path in paths:
         with open_output(str(path)) as write:
-            write(pd.DataFrame({"a": [1, 2]}))
-    first, second = (path.read_bytes() for path in paths)
-    assert first == second
-    assert gzip.decompress(first) == b"a\n1\n2\n"
+            write(frame[:1])
+            write(frame[1:])
+            assert not path.exists()  # before it is complete
+    assert sorted(tmp_path.iterdir()) == paths
+    assert first.read_bytes() == second.read_bytes()
+    found = pd.read_csv(first, sep="\t" if suffix == "tsv" else ",")
+    pd.testing.assert_frame_equal(found, frame, check_dtype=False)
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.tsv.gz", "t.parquet", "t.feather"])

@@ -202,9 +202,7 @@ def fit(
         Path | None, option("--report FILE", "Also write a report on the fit (HTML).")
     ] = None,
     device: DeviceName = "auto",
-    seed: Annotated[
-        int, option("--seed N", "Random seed; the same seed gives the same model.", min=0)
-    ] = 0,
+    seed: Seed = 0,
     missing: Annotated[
         list[str] | None,
         option(

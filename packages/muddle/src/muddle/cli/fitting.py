@@ -28,26 +28,7 @@ from muddle.cli.output import (
 )
 from muddle.errors import DataFormatError, MissingPackageError
 from muddle.page.html import count, format_duration
-from muddle.tables.read import (
-    MISSING,
-    WHOLE,
-    Chunk,
-    OpenTable,
-    TextOptions,
-    check_column,
-    describe_separator,
-    find_near_numbers,
-    guess_task,
-    hint_decimal,
-    is_number,
-    is_text,
-    mark_gaps,
-    open_table,
-    read_whole,
-    rewrite_number,
-    type_column,
-    type_columns,
-)
+from muddle.tables import read
 from muddle_runtime.whole_file import check_place
 
 if TYPE_CHECKING:
@@ -64,6 +45,7 @@ FEWEST_ROWS = 10
 MOST_CLASSES = 0.5
 INTERVAL = 0.9
 N_MEMBERS = 5
+MEMBER_COLUMNS = ["configuration", "iteration", "score", "weight"]
 N_IMPORTANCES = 10
 LINE_EVERY = 10.0  # seconds between two lines of progress
 # Days that are not written as 2024-01-31: nobody can know which number is the month.
@@ -83,7 +65,7 @@ class Columns:
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*MISSING, *self.missing)))
+        return tuple(dict.fromkeys((*read.MISSING, *self.missing)))
 
     @property
     def aside(self) -> set[str | None]:
@@ -93,8 +75,6 @@ class Columns:
 
 @dataclass(frozen=True)
 class Training:
-    """A table to fit a model to."""
-
     title: str  # of the file
     X: pd.DataFrame
     y: NDArray[Any]
@@ -127,45 +107,46 @@ def check_outputs(output: Path, report: Path | None) -> None:
 
 
 def read_training(
-    path: str, options: TextOptions, columns: Columns, task: Task | None, notes: Notes
+    path: str, options: read.TextOptions, columns: Columns, task: Task | None, notes: Notes
 ) -> Training:
     """Read a file; what was guessed or left out becomes a note."""
-    with open_table(path, options, WHOLE) as table:
+    with read.open_table(path, options, read.WHOLE) as table:
         _check_roles(table, columns)
-        chunk = read_whole(table)
+        chunk = read.read_whole(table)
     _note_format(table, options, notes)
     chunk, target = _read_target(table, chunk, columns, notes)
     reason = ""
     if task is None:
-        task, reason = guess_task(target)
+        task, reason = read.guess_task(target)
         _check_classes(table, target, task)
     labels = _read_labels(table, target, chunk, task)
-    weights = _read_weights(table, chunk, columns.weight)
+    weight = columns.weight
+    weights = None if weight is None else _read_weights(table.title, chunk, weight)
     names = [name for name in chunk.frame.columns if name not in columns.aside]
     frame = chunk.frame[names]
     if chunk.lines is None:
         _check_single_values(frame)
-        frame = mark_gaps(frame, columns.gaps)
+        frame = read.mark_gaps(frame, columns.gaps)
     else:
-        frame = type_columns(frame, columns.gaps, as_text=columns.categorical, keep_codes=True)
+        frame = read.type_columns(frame, columns.gaps, as_text=columns.categorical, keep_codes=True)
     _note_texts(frame.drop(columns=list(columns.categorical)), notes)
     return Training(table.title, frame, labels, weights, task, reason)
 
 
-def _check_roles(table: OpenTable, columns: Columns) -> None:
+def _check_roles(table: read.OpenTable, columns: Columns) -> None:
     if len(table.names) < 2:
         hint = "A target and at least one feature are needed."
         if table.separator is not None:
             hint += (
-                f" The separator was taken to be {describe_separator(table.separator)}: pass "
+                f" The separator was taken to be {read.describe_separator(table.separator)}: pass "
                 "another with --separator."
             )
         raise DataFormatError(f"{table.title} must have several columns, got one. {hint}")
-    check_column(columns.target, table.names, table.title, "--target")
+    read.check_column(columns.target, table.names, table.title, "--target")
     weights = [] if columns.weight is None else [columns.weight]
     roles = {"--drop": columns.drop, "--categorical": columns.categorical, "--weight": weights}
     for option, name in ((option, name) for option, names in roles.items() for name in names):
-        check_column(name, table.names, table.title, option)
+        read.check_column(name, table.names, table.title, option)
         if name == columns.target:
             raise ValueError(f"{option} must name another column than --target, got {name!r}.")
         if option == "--categorical" and name in columns.aside:
@@ -179,28 +160,27 @@ def _check_roles(table: OpenTable, columns: Columns) -> None:
         )
 
 
-def _note_format(table: OpenTable, options: TextOptions, notes: Notes) -> None:
+def _note_format(table: read.OpenTable, options: read.TextOptions, notes: Notes) -> None:
     if table.separator is None:
         return
     if options.separator is None and table.separator != ",":
-        notes.add(f"separator guessed: {describe_separator(table.separator)}.")
+        notes.add(f"separator guessed: {read.describe_separator(table.separator)}.")
     note_decimal(table, notes)
     if table.n_comments:
         notes.add(f"{count(table.n_comments, 'comment line')} above the header left out.")
     if table.n_blank:
         notes.add(f"{count(table.n_blank, 'blank line')} left out.")
-    if options.header and all(map(is_number, table.names)):
+    if options.header and all(map(read.is_number, table.names)):
         notes.add(
             "the first line contains numbers and was read as column names. If it is a row, pass "
             "--no-header."
         )
 
 
-def note_decimal(table: OpenTable, notes: Notes) -> None:
-    """Add a note if the decimal sign was guessed."""
+def note_decimal(table: read.OpenTable, notes: Notes) -> None:
     if table.decimal_example is None or table.decimal is None:
         return
-    number = rewrite_number(table.decimal_example, table.decimal)
+    number = read.rewrite_number(table.decimal_example, table.decimal)
     sign, other = ("comma", ".") if table.decimal == "," else ("point", ",")
     notes.add(
         f"decimal {sign} guessed: {table.decimal_example!r} is read as {number}. If this is wrong, "
@@ -209,18 +189,18 @@ def note_decimal(table: OpenTable, notes: Notes) -> None:
 
 
 def _read_target(
-    table: OpenTable, chunk: Chunk, columns: Columns, notes: Notes
-) -> tuple[Chunk, "pd.Series[Any]"]:
+    table: read.OpenTable, chunk: read.Chunk, columns: Columns, notes: Notes
+) -> tuple[read.Chunk, "pd.Series[Any]"]:
     """The rows that have a target, and the typed targets."""
     target = chunk.frame[columns.target]
     gaps = find_gaps(target, columns.gaps, table.title, notes)
     if gaps.any():
         rows = np.flatnonzero(~gaps).tolist()
         lines = None if chunk.lines is None else [chunk.lines[row] for row in rows]
-        chunk = Chunk(chunk.frame.iloc[rows].reset_index(drop=True), 0, lines)
+        chunk = read.Chunk(chunk.frame.iloc[rows].reset_index(drop=True), 0, lines)
         target = chunk.frame[columns.target]
     if chunk.lines is not None:
-        target = type_column(target, columns.gaps, keep_codes=True)
+        target = read.type_column(target, columns.gaps, keep_codes=True)
     from muddle.tables.target import MIN_ROWS
 
     if len(target) < MIN_ROWS:
@@ -247,13 +227,13 @@ def find_gaps(
     return gaps
 
 
-def _check_classes(table: OpenTable, target: "pd.Series[Any]", task: Task) -> None:
+def _check_classes(table: read.OpenTable, target: "pd.Series[Any]", task: Task) -> None:
     """Raise for texts that are hardly classes: names, keys, numbers with a unit."""
     n_rows, n_values = len(target), target.nunique()
     if task == "regression" or n_rows < FEWEST_ROWS or n_values <= MOST_CLASSES * n_rows:
         return
     example = str(target.iloc[0])
-    hint = hint_decimal(example)
+    hint = read.hint_decimal(example)
     if WITH_UNIT.fullmatch(example):
         hint = " If it is a number, remove its unit."
     raise DataFormatError(
@@ -264,7 +244,7 @@ def _check_classes(table: OpenTable, target: "pd.Series[Any]", task: Task) -> No
 
 
 def _read_labels(
-    table: OpenTable, target: "pd.Series[Any]", chunk: Chunk, task: Task
+    table: read.OpenTable, target: "pd.Series[Any]", chunk: read.Chunk, task: Task
 ) -> NDArray[Any]:
     if task == "classification":
         return np.asarray(target.tolist())
@@ -286,21 +266,18 @@ def to_floats(column: "pd.Series[Any]") -> Floats:
     return numbers
 
 
-def _read_weights(table: OpenTable, chunk: Chunk, name: str | None) -> Floats | None:
-    if name is None:
-        return None
+def _read_weights(title: str, chunk: read.Chunk, name: str) -> Floats:
     weights = to_floats(chunk.frame[name])
     wrong = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
     if len(wrong):
         raise DataFormatError(
             f"--weight must be a column of numbers that are not negative, without gaps, got "
-            f"{chunk.frame[name].tolist()[wrong[0]]!r} in {_locate(chunk, wrong[0])} of "
-            f"{table.title}."
+            f"{chunk.frame[name].tolist()[wrong[0]]!r} in {_locate(chunk, wrong[0])} of {title}."
         )
     return weights
 
 
-def _locate(chunk: Chunk, row: int) -> str:
+def _locate(chunk: read.Chunk, row: int) -> str:
     return f"row {row}" if chunk.lines is None else f"line {chunk.lines[row]}"
 
 
@@ -316,10 +293,10 @@ def _check_single_values(table: pd.DataFrame) -> None:
 
 def _note_texts(table: pd.DataFrame, notes: Notes) -> None:
     """Add notes on text columns that people take for numbers or dates."""
-    for sentence, _ in find_near_numbers(table):
+    for sentence, _ in read.find_near_numbers(table):
         notes.add(f"{sentence}. If it means a missing value, pass it with --missing.")
     for name in table.columns:
-        if not is_text(table[name]):
+        if not read.is_text(table[name]):
             continue
         texts = list(dict.fromkeys(v for v in table[name].dropna() if isinstance(v, str)))
         if not texts:
@@ -451,13 +428,10 @@ class _Lines:
 
 
 def note_findings(estimator: Any, training: Training, notes: Notes) -> None:
-    """Add notes on leaks, repeated rows, tiny classes and the like."""
     from muddle.page.findings import find_in_table
 
-    found = find_in_table(
-        training.X, training.y, task=training.task, preprocessor=estimator.preprocessor_
-    )
-    for finding in found:
+    rows, preprocessor = (training.X, training.y), estimator.preprocessor_
+    for finding in find_in_table(*rows, task=training.task, preprocessor=preprocessor):
         # The fit itself has warned about the others.
         if finding.kind not in ("ignored columns", "numbers as text"):
             notes.add(finding.text)
@@ -467,8 +441,7 @@ def note_findings(estimator: Any, training: Training, notes: Notes) -> None:
 
 
 def describe_fit(estimator: Any, training: Training, columns: Columns) -> dict[str, Any]:
-    """Facts about a fitted model, as plain data."""
-    board = estimator.leaderboard_[["configuration", "iteration", "score", "weight"]]
+    board = estimator.leaderboard_[MEMBER_COLUMNS]
     members = board[board["weight"] > 0].sort_values("weight", ascending=False, kind="stable")
     facts: dict[str, Any] = {
         "task": training.task,
@@ -543,8 +516,7 @@ def print_fit(result: dict[str, Any]) -> None:
         {**row, "score": f"{row['score']:.3f}", "weight": f"{100 * row['weight']:.0f} %"}
         for row in result["members"]
     ]
-    columns = ["configuration", "iteration", "score", "weight"]
-    print_table(columns, members, right=["score", "weight"])
+    print_table(MEMBER_COLUMNS, members, right=["score", "weight"])
     if result["importances"]:
         title = "\nImportances (increase of the error when the column is shuffled)"
         print_importances(result["importances"], title, N_IMPORTANCES)

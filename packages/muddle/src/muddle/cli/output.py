@@ -85,7 +85,6 @@ def print_table(
 
 
 def print_pairs(pairs: Mapping[str, str], *, right: bool = False) -> None:
-    """Print names and values in two columns."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column()
     grid.add_column(justify="right" if right else "left", overflow="fold")
@@ -101,7 +100,6 @@ def print_scores(scores: Mapping[str, Any], title: str) -> None:
 
 
 def print_interval(interval: Mapping[str, Any]) -> None:
-    """Print the coverage and the mean width of prediction intervals."""
     level = f"{100 * interval['level']:g} %"
     if not math.isfinite(interval["coverage"]) or not math.isfinite(interval["mean_width"]):
         typer.echo(f"  Too few rows for finite intervals of {level}")

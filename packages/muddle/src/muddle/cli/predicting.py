@@ -16,18 +16,7 @@ from muddle.cli.fitting import find_gaps, note_decimal, rank_importances, to_flo
 from muddle.cli.output import Notes, print_interval, print_scores, print_table
 from muddle.errors import DataFormatError, MissingPackageError
 from muddle.page.html import count, list_names
-from muddle.tables.read import (
-    SHOWN_NAMES,
-    WHOLE,
-    Chunk,
-    OpenTable,
-    TextOptions,
-    check_column,
-    describe_separator,
-    hint_decimal,
-    no_rows,
-    open_table,
-)
+from muddle.tables import read
 from muddle.tables.write import open_output
 from muddle_runtime.fitted import FittedModel
 from muddle_runtime.parameters import suggest
@@ -49,7 +38,7 @@ MEASURES = {
 
 
 def check_columns(
-    table: OpenTable, model: FittedModel, notes: Notes, target: str | None = None
+    table: read.OpenTable, model: FittedModel, notes: Notes, target: str | None = None
 ) -> None:
     """Raise if a column is missing that the model needs; add a note on columns it does not know."""
     names, known = [name for name in table.names if name != target], model.table.names
@@ -64,11 +53,11 @@ def check_columns(
     if missing:
         separator = ""
         if table.separator is not None:
-            separator = f" (separator: {describe_separator(table.separator)})"
+            separator = f" (separator: {read.describe_separator(table.separator)})"
         raise DataFormatError(
             f"{table.title} must have the columns of the training table, but lacks "
             f"{list_columns(missing)}.{suggest(missing[0], set(names) - set(known))} It has "
-            f"{list_names(table.names, SHOWN_NAMES)}{separator}."
+            f"{list_names(table.names, read.SHOWN_NAMES)}{separator}."
         )
     origin = model.training.origin or {}
     aside = {origin.get("target"), origin.get("weight"), *origin.get("dropped", ())}
@@ -79,7 +68,7 @@ def check_columns(
 
 
 def prepare_rows(
-    table: OpenTable, chunk: Chunk, model: FittedModel, target: str | None = None
+    table: read.OpenTable, chunk: read.Chunk, model: FittedModel, target: str | None = None
 ) -> pd.DataFrame:
     """The columns of the training table, with the types they had there."""
     names, named = model.table.names, model.table.named
@@ -104,7 +93,7 @@ def prepare_rows(
                     raise DataFormatError(
                         f"column {name!r} must contain numbers as in the training table, got "
                         f"{text!r} in line {chunk.lines[wrong[0]]} of {table.title}. Correct the "
-                        f"value, or leave it empty if it is missing.{hint_decimal(text)}"
+                        f"value, or leave it empty if it is missing.{read.hint_decimal(text)}"
                     )
             columns[name] = values
         frame = pd.DataFrame(columns, index=frame.index)
@@ -113,20 +102,19 @@ def prepare_rows(
 
 
 def _list_gaps(model: FittedModel) -> list[str]:
-    """Texts that mean a missing value."""
     return ["", *model.table.missing_values]
 
 
 def each_prepared(
-    table: OpenTable, model: FittedModel, notes: Notes, target: str | None = None
-) -> Iterator[tuple[Chunk, pd.DataFrame]]:
+    table: read.OpenTable, model: FittedModel, notes: Notes, target: str | None = None
+) -> Iterator[tuple[read.Chunk, pd.DataFrame]]:
     """The chunks of a table and their rows for the model; a table without rows is an error."""
     check_columns(table, model, notes, target)
     note_decimal(table, notes)
     for chunk in table.chunks:
         yield chunk, prepare_rows(table, chunk, model, target)
     if not table.n_rows:
-        raise no_rows(table)
+        raise read.no_rows(table)
     if table.n_blank:
         notes.add(f"{count(table.n_blank, 'blank line')} left out.")
 
@@ -170,7 +158,7 @@ def check_outputs(outputs: Outputs, model: FittedModel) -> None:
 def predict_file(
     model: FittedModel,
     data: str,
-    options: TextOptions,
+    options: read.TextOptions,
     output: str,
     notes: Notes,
     *,
@@ -187,10 +175,10 @@ def predict_file(
 
     summary = model.training.table
     drift = None if summary is None else DriftCounter(summary)
-    with open_table(data, options, chunk_rows) as table:
+    with read.open_table(data, options, chunk_rows) as table:
         names = table.names if keep is None else keep
         for name in names:
-            check_column(name, table.names, table.title, "--keep")
+            read.check_column(name, table.names, table.title, "--keep")
         prepared = each_prepared(table, model, notes)
         first = next(prepared)  # errors in the first rows come before anything is written
         with open_output(output, as_json=as_json) as write:
@@ -207,14 +195,13 @@ def predict_file(
 
 
 def predict_rows(model: FittedModel, rows: pd.DataFrame, outputs: Outputs) -> pd.DataFrame:
-    """The columns of the output for some rows."""
     columns: dict[str, Any] = {}
     if model.task == "classification":
         probabilities = np.asarray(model.predict_proba(rows))
         columns["prediction"] = model.classes_[probabilities.argmax(axis=1)]
         if outputs.proba:
-            for place, name in enumerate(model.classes_.tolist()):
-                columns[f"probability_{name}"] = probabilities[:, place]
+            names = [f"probability_{name}" for name in model.classes_.tolist()]
+            columns |= dict(zip(names, probabilities.T, strict=True))
         return pd.DataFrame(columns)
     columns |= _name_targets("prediction", model.predict(rows))
     if outputs.interval is not None:
@@ -237,7 +224,7 @@ def _name_targets(name: str, values: Any) -> dict[str, Floats]:
 
 
 @contextmanager
-def _locate_rows(table: OpenTable, chunk: Chunk) -> Iterator[None]:
+def _locate_rows(table: read.OpenTable, chunk: read.Chunk) -> Iterator[None]:
     """Messages of the model count rows from the start of the chunk: add where that is."""
     try:
         yield
@@ -249,7 +236,7 @@ def _locate_rows(table: OpenTable, chunk: Chunk) -> Iterator[None]:
         ) from error
 
 
-def _join(table: OpenTable, kept: pd.DataFrame, predicted: pd.DataFrame) -> pd.DataFrame:
+def _join(table: read.OpenTable, kept: pd.DataFrame, predicted: pd.DataFrame) -> pd.DataFrame:
     both = sorted(set(kept.columns) & set(predicted.columns))
     if both:
         raise DataFormatError(
@@ -263,15 +250,15 @@ def _join(table: OpenTable, kept: pd.DataFrame, predicted: pd.DataFrame) -> pd.D
 
 
 def read_labelled(
-    model: FittedModel, data: str, options: TextOptions, target: str | None, notes: Notes
+    model: FittedModel, data: str, options: read.TextOptions, target: str | None, notes: Notes
 ) -> tuple[str, pd.DataFrame, NDArray[Any] | None]:
     """Title of a file, its rows with a target, and the targets: numbers, or positions of classes.
 
     Without a column of targets, all rows and None.
     """
-    with open_table(data, options, WHOLE) as table:
+    with read.open_table(data, options, read.WHOLE) as table:
         if target is not None:
-            check_column(target, table.names, table.title, "--target")
+            read.check_column(target, table.names, table.title, "--target")
         elif _trained_target(model) in table.names:
             target = _trained_target(model)
         pairs = list(each_prepared(table, model, notes, target))
@@ -289,7 +276,7 @@ def read_labelled(
     if unknown.any():
         raise DataFormatError(
             f"every target of {table.title} must be a class of the model "
-            f"({list_names(classes.tolist(), SHOWN_NAMES)}), got "
+            f"({list_names(classes.tolist(), read.SHOWN_NAMES)}), got "
             f"{labels[unknown].tolist()[0]!r} in {unknown.sum()} of {len(codes)} rows. Leave these "
             "rows out."
         )
@@ -335,12 +322,11 @@ def _spell_label(label: Any) -> str:
 def evaluate_file(
     model: FittedModel,
     data: str,
-    options: TextOptions,
+    options: read.TextOptions,
     target: str | None,
     interval: float,
     notes: Notes,
 ) -> dict[str, Any]:
-    """Scores of a model on a file as plain data."""
     if model.spread is not None:
         check_outputs(Outputs(interval=interval), model)
     title, rows, y = read_labelled(model, data, options, target, notes)
@@ -360,13 +346,7 @@ def score_rows(
     """Scores and, besides them, facts about the intervals or the confusion matrix."""
     if model.task == "classification":
         return _score_classes(model, np.asarray(model.predict_proba(rows)), y)
-    predicted = np.asarray(model.predict(rows))
-    if predicted.ndim == 2:
-        raise DataFormatError(
-            f"the model must predict one target, got one that predicts {predicted.shape[1]}. Use "
-            "its `score` in Python."
-        )
-    errors = predicted - y
+    errors = _predict_one(model, rows) - y
     total = float(np.sum((y - y.mean()) ** 2))
     scores = {
         "r2": 1.0 - float(np.sum(errors**2)) / total if total > 0 else None,
@@ -382,6 +362,16 @@ def score_rows(
         "mean_width": float(np.mean(upper - lower)),
     }
     return {"scores": scores, "interval": facts}
+
+
+def _predict_one(model: FittedModel, rows: pd.DataFrame) -> Floats:
+    predicted = np.asarray(model.predict(rows))
+    if predicted.ndim == 2:
+        raise DataFormatError(
+            f"the model must predict one target, got one that predicts {predicted.shape[1]}. Use "
+            "its `score` in Python."
+        )
+    return predicted
 
 
 def _score_classes(
@@ -441,7 +431,7 @@ def read_importances(model: FittedModel, path: Path) -> dict[str, Any]:
 def explain_file(
     model: FittedModel,
     data: str,
-    options: TextOptions,
+    options: read.TextOptions,
     target: str | None,
     notes: Notes,
     *,
@@ -481,25 +471,18 @@ def explain_file(
 
 
 def make_error(model: FittedModel, y: NDArray[Any]) -> Callable[[pd.DataFrame], float]:
-    """The error of the model on rows with these targets."""
-    if model.task == "classification":
-
-        def log_loss(rows: pd.DataFrame) -> float:
-            probabilities = np.asarray(model.predict_proba(rows))[np.arange(len(y)), y]
-            return float(-np.log(np.maximum(probabilities, np.finfo(np.float64).eps)).mean())
-
-        return log_loss
-    variance = float(np.var(y))
-    if variance == 0:
+    variance = 0.0 if model.task == "classification" else float(np.var(y))
+    if model.task == "regression" and variance == 0:
         raise DataFormatError("the target must vary, got the same value in every row.")
 
-    def squared_error(rows: pd.DataFrame) -> float:
-        predicted = np.asarray(model.predict(rows))
-        if predicted.ndim == 2:
-            raise DataFormatError("the model must predict one target, got one with several.")
-        return float(np.mean((predicted - y) ** 2)) / variance
+    def log_loss(rows: pd.DataFrame) -> float:
+        probabilities = np.asarray(model.predict_proba(rows))[np.arange(len(y)), y]
+        return float(-np.log(np.maximum(probabilities, np.finfo(np.float64).eps)).mean())
 
-    return squared_error
+    def squared_error(rows: pd.DataFrame) -> float:
+        return float(np.mean((_predict_one(model, rows) - y) ** 2)) / variance
+
+    return log_loss if model.task == "classification" else squared_error
 
 
 def check_plot(plot: Path) -> None:
@@ -516,16 +499,12 @@ def check_plot(plot: Path) -> None:
 
 
 def draw_importances(path: Path, importances: list[dict[str, Any]], top: int) -> None:
-    """Write the picture."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     from muddle.page.plots import plot_importances
 
-    # Without pyplot, which would look for a display.
     height = max(2.4, 1.2 + 0.28 * min(top, len(importances)))
-    figure = Figure(figsize=(7, height), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = Figure(figsize=(7, height), layout="constrained")  # pyplot would look for a display
     frame = pd.DataFrame(importances)
     values, deviations = frame["importance"].to_numpy(), frame["deviation"].to_numpy()
     spread = None if None in deviations else deviations

@@ -6,6 +6,7 @@ is both large enough to matter and larger than chance explains.
 
 import math
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Self
 
 import numpy as np
@@ -55,8 +56,9 @@ class DriftCounter:
         if self.n_rows == 0 or n_train == 0 or not self._counts:
             return []
         chance = CHANCE / (2 * len(self._counts))
-        found = [pair for counts in self._counts for pair in counts.judge(n_train, chance)]
-        return [finding for _, finding in sorted(found, key=lambda pair: -pair[0])]
+        judged = [counts.judge(n_train, self.n_rows, chance) for counts in self._counts]
+        found = sorted(chain(*judged), key=lambda pair: -pair[0])
+        return [finding for _, finding in found]
 
     def _find_columns(self, table: Table) -> list[str]:
         """Names in the table of the columns that are counted."""
@@ -86,7 +88,6 @@ class _Counts:
     """New rows of one column, counted against its summary."""
 
     about: Summary
-    n_rows: int = 0
     n_missing: int = 0
     n_below: int = 0  # numbers below the range of training
     # Rows per interval between the edges, the last beyond them; or per level, the last for others.
@@ -103,7 +104,6 @@ class _Counts:
 
     def add(self, column: Column) -> None:
         missing = is_missing(column)
-        self.n_rows += len(missing)
         self.n_missing += int(np.count_nonzero(missing))
         if missing.all():
             return
@@ -122,17 +122,17 @@ class _Counts:
                 self.others[levels[code]] = self.others.get(levels[code], 0) + int(rows[code])
         self.places += np.bincount(places, minlength=len(self.places))
 
-    def judge(self, n_train: int, chance: float) -> list[tuple[float, Finding]]:
+    def judge(self, n_train: int, n_new: int, chance: float) -> list[tuple[float, Finding]]:
         """Differences with their sizes: in the share of gaps, and in the values."""
         found = []
-        before, now = self.about["missing"], self.n_missing / self.n_rows
-        if abs(now - before) > max(LARGE, _bound_shares(2, n_train, self.n_rows, chance)):
+        before, now = self.about["missing"], self.n_missing / n_new
+        if abs(now - before) > max(LARGE, _bound_shares(2, n_train, n_new, chance)):
             text = (
                 f"Column {self.about['name']!r} is missing in {format_share(now)} of the new rows "
                 f"and was missing in {format_share(before)} of the training rows."
             )
             found.append(self._report("drift in gaps", abs(now - before), text))
-        n_before, n_now = round(n_train * (1 - before)), self.n_rows - self.n_missing
+        n_before, n_now = round(n_train * (1 - before)), n_new - self.n_missing
         if n_now > 0 and n_before > 0 and len(self.places) > 1:
             judge = self._judge_numbers if self.numeric else self._judge_levels
             difference = judge(n_before, n_now, chance)

@@ -253,7 +253,6 @@ class Facts:
 
     @property
     def kinds(self) -> dict[str, int]:
-        """Number of columns per kind of values."""
         return dict(self.columns["holds"].replace("", "not used").value_counts())
 
     @property
@@ -565,7 +564,6 @@ def _describe_values(facts: Facts) -> list[str]:
 
 
 def _find_quantiles(about: Summary) -> list[float]:
-    """Minimum, quartiles and maximum."""
     places = np.searchsorted(np.asarray(about["below"]), [0.0, 0.25, 0.5, 0.75, 1.0])
     edges = about["edges"]
     return [float(edges[min(int(place), len(edges) - 1)]) for place in places]
@@ -755,7 +753,6 @@ def tabulate_confusion(classes: Classes) -> Table:
 
 
 def tabulate_pairs(classes: Classes) -> Table:
-    """The most frequent mistakes."""
     wrong = classes.predicted != classes.codes
     pairs = pd.DataFrame({"true": classes.codes[wrong], "predicted": classes.predicted[wrong]})
     frame = pairs.value_counts().head(MOST_CONFUSED).reset_index(name="rows")

@@ -154,8 +154,6 @@ class Fact:
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table."""
-
     key: str  # column of the frame, and of the CSV file
     label: str
     show: Callable[[Record], str]
@@ -167,8 +165,6 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell as the page shows it."""
-
     text: str
     classes: str = ""
     value: str = ""  # sort key, if that is not the text

@@ -1,8 +1,9 @@
 """Figures of a fit with matplotlib: plain arrays in, axes out; and figures as a part of a page.
 
-Every `plot_…` function draws on `ax`, or on a new figure if that is None, and returns the axes.
-None of them shows or saves a figure, or changes a setting of matplotlib. Lines and marks differ in
-style as well as in colour, so that they can be told apart in grey.
+The plots of estimators draw on `ax`, or on a new figure if that is None, and return the axes; the
+others draw on the axes of a page's figure. None of them shows or saves a figure, or changes a
+setting of matplotlib. Lines and marks differ in style as well as in colour, so that they can be
+told apart in grey.
 """
 
 import io
@@ -152,15 +153,14 @@ def plot_roc(
     weights: Floats | None,
     labels: Mapping[int, str],
     *,
-    ax: "Axes | None" = None,
-) -> "Axes":
+    ax: "Axes",
+) -> None:
     """ROC curves of some classes, each against the rest; labels: position of the class to name.
 
     probabilities (n, classes), codes (n,), weights (n,) or None.
     """
     from sklearn.metrics import roc_curve
 
-    ax = _choose_axes(ax)
     ax.plot([0, 1], [0, 1], "--", color=GREY)
     for i, (place, label) in enumerate(labels.items()):
         false, true, _ = roc_curve(codes == place, probabilities[:, place], sample_weight=weights)
@@ -170,7 +170,6 @@ def plot_roc(
     _label(ax, "ROC curves", "false positive rate", "true positive rate")
     for text in ax.legend(loc="lower right", fontsize="small").get_texts():
         text.set_parse_math(False)
-    return ax
 
 
 def plot_predictions(
@@ -207,11 +206,10 @@ def plot_predictions(
     return ax
 
 
-def plot_residuals(target: Floats, predicted: Floats, *, ax: "Axes | None" = None) -> "Axes":
+def plot_residuals(target: Floats, predicted: Floats, *, ax: "Axes") -> None:
     """Errors by prediction, with a band that holds the middle half of them if `has_band`."""
     errors = target - predicted
     shown = _choose_rows(len(errors))
-    ax = _choose_axes(ax)
     ax.axhline(0, color="black", linestyle="--", linewidth=1)
     ax.scatter(predicted[shown], errors[shown], s=14, color=BLUE, ec="white", lw=0.4)
     if has_band(len(errors)):
@@ -221,30 +219,22 @@ def plot_residuals(target: Floats, predicted: Floats, *, ax: "Axes | None" = Non
         low, high = np.array([np.quantile(errors[band], [0.25, 0.75]) for band in bands]).T
         ax.fill_between(middles, low, high, color=SKY, alpha=0.35, zorder=0)
     _label(ax, "Errors", "predicted", "actual − predicted")
-    return ax
 
 
 def has_band(n_rows: int) -> bool:
-    """Whether there are enough rows for a band of typical errors."""
     return n_rows >= 3 * FEWEST_IN_BAND
 
 
-def plot_histogram(values: Floats, name: str, *, ax: "Axes | None" = None) -> "Axes":
-    ax = _choose_axes(ax)
+def plot_histogram(values: Floats, name: str, *, ax: "Axes") -> None:
     n_bins = min(40, max(5, round(2 * len(values) ** (1 / 3))))
     ax.hist(values, bins=n_bins, color=SKY, ec=BLUE)
     _label(ax, "Distribution", name, "rows")
-    return ax
 
 
-def plot_class_sizes(
-    counts: NDArray[Any], names: Sequence[str], *, ax: "Axes | None" = None
-) -> "Axes":
+def plot_class_sizes(counts: NDArray[Any], names: Sequence[str], *, ax: "Axes") -> None:
     """Rows per class, in the order given, the first on top."""
-    ax = _choose_axes(ax, bars_height(len(counts)))
     _draw_bars(ax, counts, names)
     _label(ax, "Classes", "rows", "")
-    return ax
 
 
 def plot_importances(

@@ -144,7 +144,6 @@ def fit_plan(
 
 
 def decide(column: Column, options: "TablePreprocessor") -> Decision:
-    """Choose between numbers, levels, both and nothing."""
     missing = is_missing(column)
     form = "levels" if column.name in options.categorical else guess_form(column)
     kind: str = "category" if column.category else column.kind

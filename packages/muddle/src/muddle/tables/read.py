@@ -60,7 +60,6 @@ UNSUPPORTED = {
 
 
 def name_source(path: str) -> str:
-    """The name of a source in messages."""
     return "the standard input" if path == STREAM else str(Path(path).expanduser())
 
 
@@ -101,8 +100,6 @@ def _detect_kind(path: str, stream: io.BufferedReader) -> tuple[Kind, ByteStream
 
 @dataclass(frozen=True, kw_only=True)
 class TextOptions:
-    """How to read a text file."""
-
     separator: str | None = None  # None: guess it
     encoding: str = "utf-8"
     decimal: str | None = None  # decimal sign, the other one marks thousands; None: guess it
@@ -616,7 +613,6 @@ def find_near_numbers(table: pd.DataFrame) -> Iterator[tuple[str, str]]:
 
 
 def check_column(name: str, names: Iterable[str], source: str | Path, role: str) -> None:
-    """Raise with a suggestion if the table has no such column."""
     names = list(names)
     if name not in names:
         raise DataFormatError(
