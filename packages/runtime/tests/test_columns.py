@@ -58,15 +58,11 @@ def test_lists_keep_their_numbers_beside_text():
     assert table.values("x1").array.tolist() == ["a", None]
 
 
-def test_a_column_that_a_record_lacks_is_a_gap_there():
+def test_records_are_rows_and_a_column_that_one_lacks_is_a_gap_there():
+    assert read_table({"a": 1, "b": "x"}, "me").values("b").array.tolist() == ["x"]
     table = read_table([{"a": 1}, {"b": "x", "a": 2}], "me")
     assert table.names == ("a", "b")
     assert table.values("b").array.tolist() == [None, "x"]
-
-
-def test_a_dict_of_single_values_is_one_row():
-    table = read_table({"a": 1, "b": "x"}, "me")
-    assert (table.n_rows, table.values("b").array.tolist()) == (1, ["x"])
 
 
 def test_a_gap_in_a_dictionary_column_stays_a_gap():

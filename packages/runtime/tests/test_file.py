@@ -103,21 +103,15 @@ def test_a_model_that_could_not_be_read_again_is_not_written(ensemble, tmp_path,
     model = ensemble.model
     with pytest.raises(ModelFileError, match="temperature must be above 0"):
         write_model(replace(model, temperatures=-model.temperatures), tmp_path / "model.muddle")
-    huge = replace(model.members[0], representation=_times(model.members[0].representation, 1e6))
+    nets = model.members[0].representation
+    nets = replace(nets, weights=tuple(weight * np.float32(1e6) for weight in nets.weights))
+    huge = replace(model.members[0], representation=nets)
     with pytest.raises(ValueError, match=r"at most 65504 .* Use dtype='float32'"):
-        write_model(
-            replace(model, members=(huge, *model.members[1:])),
-            tmp_path / "model.muddle",
-            dtype="float16",
-        )
+        write_model(replace(model, members=(huge,)), tmp_path / "model.muddle", dtype="float16")
     monkeypatch.setattr(file, "LONGEST_HEADER", 1000)
     with pytest.raises(ModelFileError, match=r"at most 1,000 characters, .*drop=\["):
         write_model(model, tmp_path / "model.muddle")
     assert os.listdir(tmp_path) == []
-
-
-def _times(nets, factor):
-    return replace(nets, weights=tuple(weight * np.float32(factor) for weight in nets.weights))
 
 
 @pytest.mark.parametrize(
@@ -181,12 +175,12 @@ def test_other_kinds_of_files_are_named(content, kind, tmp_path):
         load_model(path)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.999])
-def test_a_part_of_a_file(path, share):
+def test_a_part_of_a_file(path):
     whole = path.read_bytes()
-    path.write_bytes(whole[: int(share * len(whole))])
-    with pytest.raises(ModelFileError, match=r"must be a whole file .* Save or copy it again\."):
-        load_model(path)
+    for share in (0.01, 0.5, 0.999):
+        path.write_bytes(whole[: int(share * len(whole))])
+        with pytest.raises(ModelFileError, match=r"must be a whole file .* Save or copy it again"):
+            load_model(path)
 
 
 @pytest.mark.parametrize(
@@ -196,13 +190,12 @@ def test_a_part_of_a_file(path, share):
         ("[" * 100_000 + "]" * 100_000, "nested too deeply"),
         ("1" * 1_000_000, "its header is not JSON"),
         ("[]", "its format must be"),
-        ('"muddle"', "its format must be"),
         ('{"format": 1.0}', "its format must be a whole number"),
         ('{"format": true}', "its format must be a whole number"),
         (f'{{"format": {FORMAT + 1}}}', f"formats up to {FORMAT}. Upgrade muddle"),
         ('{"format": 1, "estimator": "os.system"}', "estimator must be one of"),
     ],
-    ids=range(9),
+    ids=range(8),
 )
 def test_a_header_of_something_else(path, text, message):
     path.write_bytes(save({"a": np.zeros(1)}, metadata=text and {KEY: text}))
@@ -212,19 +205,15 @@ def test_a_header_of_something_else(path, text, message):
 
 def set_at(*place, value):
     def change(header, arrays):
-        owner = header
         for name in place[:-1]:
-            owner = owner[name]
-        owner[place[-1]] = value
+            header = header[name]
+        header[place[-1]] = value
 
     return change
 
 
 def put(name, make):
-    def change(header, arrays):
-        arrays[name] = np.ascontiguousarray(make(arrays[name]))
-
-    return change
+    return lambda header, arrays: arrays.update({name: np.ascontiguousarray(make(arrays[name]))})
 
 
 def lengthen_classes(header, arrays):
@@ -244,20 +233,15 @@ def lengthen_name(header, arrays):
 FORGERIES = {
     "another task": (set_at("task", value="regression"), "task must be one of classific"),
     "top of fewer": (
-        lambda header, arrays: (
-            header["answer"].update(select="top", top_k=9),
-            header["parameters"].update(select="top", top_k=9),
-        ),
+        lambda header, arrays: [
+            header[part].update(select="top", top_k=9) for part in ("answer", "parameters")
+        ],
         "top_k must be at most the number of nets",
     ),
     "another choice": (set_at("answer", "top_k", value=2), "answer.top_k must be the parameter"),
     "a column twice": (
         lambda header, arrays: header["columns"]["names"].append("size"),
         "columns.names must be a list without repetition",
-    ),
-    "levels twice": (
-        set_at("preprocessor", "one_hot", 0, "levels", "known", value=["flat", "flat"]),
-        "levels.known must be a list without repetition",
     ),
     "another column": (
         set_at("preprocessor", "one_hot", 0, "column", value="city"),
@@ -277,7 +261,6 @@ FORGERIES = {
     "classes of another type": (set_at("target", "dtype", value="int8"), "be labels of type int8"),
     "one class": (set_at("target", "classes", value=["a"]), "classes must be a list of 2 or more"),
     "nan": (set_at("training", "seconds", value=float("nan")), "NaN is not a number of JSON"),
-    "infinity": (set_at("training", "seconds", value=float("inf")), "is not a number of JSON"),
     "a summary of another table": (
         set_at("training", "table", value={"rows": -1}),
         "training.table must have the entry 'names'",
@@ -427,11 +410,7 @@ def test_shapes_that_promise_more_than_the_file_has(ensemble, tmp_path, tensor):
 # --- a thousand damaged files: each is refused by our own error, or is a model that predicts -----
 
 thoroughly = settings(
-    max_examples=115,
-    derandomize=True,
-    database=None,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
+    max_examples=115, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
 )
 VALUES = st.one_of(
     st.none(),
@@ -441,21 +420,19 @@ VALUES = st.one_of(
     st.sampled_from(["", "number", "text", "float64", "x0", "\udc80", "cuda:9", "os.system"]),
     st.sampled_from([[], {}, [0], ["a", "a"], [[[]]], {"kind": "plain"}]),
 )
-SHAPES = (
-    lambda array: array[..., None],
-    lambda array: array[None],
-    lambda array: array.ravel(),
-    lambda array: array.T,
-    lambda array: array[:0],
-    lambda array: array[1:],
-    lambda array: array[..., :1],
-    lambda array: np.repeat(array, 2, axis=0),
-)
+CUTS = ((..., None), None, slice(0), slice(1, None), (..., slice(1)))
+SHAPES = (np.ravel, np.transpose, lambda array: np.repeat(array, 2, axis=0))
 NUMBERS = (np.nan, np.inf, -np.inf, 0.0, -1.0, 1e-300, 1e29, 1e300)
 
 
-def check(path, rows):
+@pytest.fixture(scope="module")
+def changed(tmp_path_factory):
+    return tmp_path_factory.mktemp("changed") / "model.muddle"
+
+
+def check(path, content, rows):
     """Nothing but our own error, or a model that predicts."""
+    path.write_bytes(content)
     try:
         model = load_model(path)
     except ModelFileError:
@@ -471,7 +448,7 @@ def check(path, rows):
 
 @thoroughly
 @given(data=st.data())
-def test_bytes_that_were_changed_cut_or_put_in(stored, tmp_path_factory, data):
+def test_bytes_that_were_changed_cut_or_put_in(stored, changed, data):
     raw = bytearray(stored.path.read_bytes())
     head = 8 + int.from_bytes(raw[:8], "little")
     for _ in range(data.draw(st.integers(1, 4))):
@@ -488,9 +465,7 @@ def test_bytes_that_were_changed_cut_or_put_in(stored, tmp_path_factory, data):
             raw[place:place] = data.draw(st.binary(min_size=1, max_size=16))
         if not raw:
             break
-    changed = tmp_path_factory.getbasetemp() / "changed.muddle"
-    changed.write_bytes(raw)
-    check(changed, stored.rows[:3])
+    check(changed, raw, stored.rows[:3])
 
 
 def spots(value, path=()):
@@ -507,7 +482,7 @@ def spots(value, path=()):
 
 @thoroughly
 @given(data=st.data())
-def test_fields_of_the_header_that_were_changed(stored, tmp_path_factory, data):
+def test_fields_of_the_header_that_were_changed(stored, changed, data):
     header, arrays = copy.deepcopy(store_model(stored.model))
     places = [place for place in spots(header) if place[0] != "parameters" or len(place) == 2]
     *parents, last = data.draw(st.sampled_from(places))
@@ -525,14 +500,12 @@ def test_fields_of_the_header_that_were_changed(stored, tmp_path_factory, data):
         owner[last] = owner[last][1:]
     else:
         owner[last] = data.draw(VALUES)
-    changed = tmp_path_factory.getbasetemp() / "changed.muddle"
-    changed.write_bytes(save(arrays, metadata={KEY: json.dumps(header)}))
-    check(changed, stored.rows[:3])
+    check(changed, save(arrays, metadata={KEY: json.dumps(header)}), stored.rows[:3])
 
 
 @thoroughly
 @given(data=st.data())
-def test_tensors_of_other_shapes_types_and_values(stored, tmp_path_factory, data):
+def test_tensors_of_other_shapes_types_and_values(stored, changed, data):
     header, whole = store_model(stored.model)
     arrays = dict(whole)
     for _ in range(data.draw(st.integers(1, 3))):
@@ -542,9 +515,7 @@ def test_tensors_of_other_shapes_types_and_values(stored, tmp_path_factory, data
         if data.draw(st.integers(0, 9)) == 0:
             arrays[data.draw(st.sampled_from(sorted(whole)))] = arrays.pop(name)
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    changed = tmp_path_factory.getbasetemp() / "changed.muddle"
-    changed.write_bytes(save(arrays, metadata={KEY: json.dumps(header)}))
-    check(changed, stored.rows[:3])
+    check(changed, save(arrays, metadata={KEY: json.dumps(header)}), stored.rows[:3])
 
 
 def change_array(array, data):
@@ -552,7 +523,8 @@ def change_array(array, data):
     if change == "type":
         return array.astype(data.draw(st.sampled_from(["f2", "f4", "f8", "i8", "i4", "u1", "?"])))
     if change == "shape":
-        return data.draw(st.sampled_from(SHAPES))(array)
+        how = data.draw(st.sampled_from(CUTS + SHAPES))
+        return how(array) if callable(how) else array[how]
     array = array.copy()
     if array.size:
         place = data.draw(st.integers(0, array.size - 1))

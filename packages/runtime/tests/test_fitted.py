@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import json
 import pickle
 import subprocess
 import sys
@@ -227,18 +228,25 @@ def test_a_power_and_its_inverse():
     np.testing.assert_allclose(normal.undo(normal.apply(values)), values)
 
 
+ALONE = """
+import datetime, json, sys, warnings
+for name in ("torch", "pandas", "sklearn", "scipy", "narwhals", "joblib", "muddle"):
+    sys.modules[name] = None
+from muddle_runtime import load_model
+warnings.simplefilter("ignore")
+model, rows = load_model(sys.argv[1]), json.load(sys.stdin)
+for row in rows:
+    row["took"] = datetime.timedelta(seconds=row["took"])
+alone = [model.predict(row).tolist()[0] for row in rows]
+print(json.dumps([model.predict(rows).tolist(), alone]))
+"""
+
+
 def test_prediction_needs_numpy_and_safetensors_alone(stored):
-    blocked = ("torch", "pandas", "sklearn", "scipy", "narwhals", "joblib", "muddle")
-    code = (
-        "import sys, json\n"
-        f"for name in {blocked}: sys.modules[name] = None\n"
-        "from muddle_runtime import load_model\n"
-        f"model = load_model({str(stored.path)!r})\n"
-        "row = {'size': 1.0, 'age': 40, 'kind': 'flat', 'city': 'city 3', 'garden': True,\n"
-        "       'sold': '2022-01-05', 'took': None}\n"
-        "names = set(model.feature_names_in_)\n"
-        "import warnings; warnings.simplefilter('ignore')\n"
-        "print(len(model.predict([{k: v for k, v in row.items() if k in names}] * 2)))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout == "2\n", done.stderr
+    rows = [row | {"took": row["took"].total_seconds()} for row in stored.rows]
+    command = [sys.executable, "-c", ALONE, str(stored.path)]
+    done = subprocess.run(command, input=json.dumps(rows), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    together, alone = json.loads(done.stdout)
+    assert together == stored.model.predict(stored.rows).tolist()
+    assert alone == [stored.model.predict(row).tolist()[0] for row in stored.rows]
