@@ -1,6 +1,7 @@
 """Any rows become named columns, and values become numbers, dates or levels."""
 
 import datetime
+import re
 from decimal import Decimal
 
 import numpy as np
@@ -255,30 +256,17 @@ def test_values_that_cannot_be_levels_are_named(value, times):
 # --- ISO dates -----------------------------------------------------------------------------------
 
 
-@st.composite
-def texts(draw):
-    """Texts that look like dates: some have a month 13 or an hour 24."""
-
-    def number(most):
-        return f"{draw(st.integers(0, most)):02}"
-
-    # pandas refuses fractions of a microsecond in years that nanoseconds cannot count to.
-    text = f"{draw(st.integers(1700, 2200))}-{number(13)}-{number(32)}"
-    if draw(st.booleans()):
-        text += f"{draw(st.sampled_from('T '))}{number(24)}:{number(60)}"
-        if draw(st.booleans()):
-            text += f":{number(60)}"
-            if draw(st.booleans()):
-                text += "." + draw(st.text("0123456789", min_size=1, max_size=11))
-        zone = draw(st.sampled_from(["", "Z", " Z", "+", "-", " +", " -"]))
-        if zone.strip() in ("+", "-"):
-            zone += number(25) + draw(st.sampled_from(["", ":"])) + number(60)
-        text += zone
-    return text
+# Some have a month 19 or an hour 29. pandas refuses fractions of a microsecond in years that
+# nanoseconds cannot count to.
+DATES = re.compile(
+    r"(17|18|19|20|21)\d\d-[01]\d-[0-3]\d"
+    r"([T ][0-2]\d:[0-6]\d(:[0-6]\d(\.\d{1,11})?)?( ?(Z|[+-][0-2]\d:?[0-6]\d))?)?",
+    re.ASCII,
+)
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
-@given(texts())
+@given(st.from_regex(DATES, fullmatch=True))
 def test_dates_are_read_as_pandas_reads_them(text):
     assert ISO_DATE.fullmatch(text)
     parsed = pd.to_datetime(pd.Series([text]), format="ISO8601", utc=True, errors="coerce")

@@ -12,7 +12,7 @@ import pytest
 
 from muddle.tables import TablePreprocessor
 from muddle_runtime.columns import Values, read_column
-from muddle_runtime.tables import DATE_PARTS, Levels, LevelSource, date_parts, fill_bins
+from muddle_runtime.tables import DATE_PARTS, Levels, LevelSource, date_parts
 
 pl = pytest.importorskip("polars")
 pa = pytest.importorskip("pyarrow")
@@ -330,14 +330,6 @@ def test_one_hot():
     out = np.full((3, 1), np.nan)  # the second, or its share for a level never seen
     LevelSource("c", two, np.array([0.75, 0.25])).write_one_hot(np.array([0, 1, -1]), out)
     np.testing.assert_array_equal(out, [[0], [1], [0.25]])
-
-
-def test_bins_fill_up_and_the_outer_ones_go_on():
-    starts, widths = np.array([[0.0, 1.0, np.inf]]), np.array([[1.0, 4.0, 1.0]])
-    least, most = np.array([[-100.0, 0.0, 0.0]]), np.array([[1.0, 100.0, 1.0]])
-    numbers = np.array([[-1.0], [0.5], [3.0], [9.0], [1e140]])
-    expected = [[-1, 0, 0], [0.5, 0, 0], [1, 0.5, 0], [1, 2, 0], [1, 100, 0]]
-    np.testing.assert_array_equal(fill_bins(numbers, starts, widths, least, most), expected)
 
 
 def test_parts_of_a_date():
