@@ -35,8 +35,7 @@ class Spread:
         # Nets that overflow output NaN; the row's prediction is NaN then, and so are its bounds.
         known = np.where(np.isnan(raw), self.ceiling, raw)
         bounded = np.clip(known, self.floor, self.ceiling) / self.mean
-        spread: FloatArray = self.mean * bounded**self.exponent
-        return spread
+        return np.asarray(self.mean * bounded**self.exponent)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +77,7 @@ class Conformal:
     ) -> FloatArray:
         """One column per level, in the order given; a higher level is never below a lower one."""
         scores = np.array([self.quantile(level) for level in levels], dtype=np.float64)
-        columns: FloatArray = predicted[:, None] + spread[:, None] * scores
-        return columns
+        return predicted[:, None] + spread[:, None] * scores
 
 
 def _find_rank(values: FloatArray, weights: FloatArray | None, level: float) -> float:
