@@ -125,9 +125,9 @@ def test_rows_far_from_the_others_are_computed_in_float64_and_only_those():
 
 def test_nets_that_see_many_features_are_computed_in_float64():
     rng = np.random.default_rng(2)
-    nets = make_nets(2, forward.MANY_FEATURES + 1, "selu", rng)
-    refs = [NetRef(nets, net, rng.normal(size=(7, 1))) for net in range(2)]
-    matrix = rng.normal(size=(4, forward.MANY_FEATURES + 1))
+    n_features = forward.MANY_FEATURES + 1
+    refs = [NetRef(make_nets(1, n_features, "selu", rng), 0, rng.normal(size=(7, 1)))]
+    matrix = rng.normal(size=(4, n_features))
     np.testing.assert_array_equal(Bank(refs).total(matrix), Bank(refs, exact=True).total(matrix))
 
 
@@ -148,14 +148,11 @@ def test_the_mixture_is_the_weighted_sum_of_its_members(regressor):
 def test_chosen_nets_predict_their_mean(ensemble):
     model, rows = ensemble.model, ensemble.rows
     each = model.predict_nets(rows)
-    scores = model.selection.scores
-    top = np.argsort(-scores, kind="stable")[:2]
-    np.testing.assert_allclose(
-        model.predict_proba(rows, select="top", top_k=2), each[top].mean(axis=0), atol=1e-12
-    )
-    np.testing.assert_allclose(
-        model.predict_std(rows, select="top", top_k=2), each[top].std(axis=0), atol=1e-12
-    )
+    top = np.argsort(-model.selection.scores, kind="stable")[:2]
+    mean = model.predict_proba(rows, select="top", top_k=2)
+    np.testing.assert_allclose(mean, each[top].mean(axis=0), atol=1e-12)
+    deviation = model.predict_std(rows, select="top", top_k=2)
+    np.testing.assert_allclose(deviation, each[top].std(axis=0), atol=1e-12)
     part = model.subset([0, model.n_nets - 1])
     np.testing.assert_allclose(part.predict_nets(rows), each[[0, -1]], atol=1e-6)
     assert part.n_nets == 2
@@ -179,11 +176,10 @@ def test_options_of_other_models_are_refused_and_methods_are_missing(regressor, 
         regressor.model.predict(regressor.rows, select="best")
     with pytest.raises(TypeError, match="quantiles goes with a MuddleRegressor"):
         ensemble.model.predict(ensemble.rows, quantiles=[0.5])
-    assert not hasattr(regressor.model, "predict_proba")
-    assert not hasattr(regressor.model, "predict_nets")
-    assert not hasattr(regressor.model, "classes_")
-    assert not hasattr(ensemble.model, "predict_interval")
-    assert not hasattr(ensemble.model, "decision_function")
+    for name in ("predict_proba", "predict_nets", "classes_"):
+        assert not hasattr(regressor.model, name)
+    for name in ("predict_interval", "decision_function"):
+        assert not hasattr(ensemble.model, name)
 
 
 @pytest.mark.filterwarnings("default")

@@ -417,10 +417,9 @@ def _check_decisions(header: Header) -> None:
     stored = header["preprocessor"]
     decisions = stored["decisions"]
     decided = [decision["name"] for decision in decisions]
-    one_of_names = schema.require(
-        "one of columns.names", set(header["columns"]["names"]).__contains__
-    )
-    list_of(one_of_names, distinct=True)(decided, "the columns of preprocessor.decisions")
+    names = set(header["columns"]["names"])
+    known = schema.require("one of columns.names", lambda name: name in names)
+    list_of(known, distinct=True)(decided, "the columns of preprocessor.decisions")
     wanted = {
         "numbers": [(one["name"], one["number"]) for one in decisions if one["number"]],
         "means": [(one["name"], None) for one in decisions if one["use"] == "means"],
@@ -442,19 +441,12 @@ CLASS_DTYPES = (
     *("text", "bool", "object", "float16", "float32", "float64"),
     *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
 )
-
-
-def _check_label(value: Any, where: str) -> None:
-    if isinstance(value, int) and -(2**63) <= value < 2**64:  # also a boolean
-        return
-    if not isinstance(value, (str, float)):
-        refuse(where, "text, a number or a boolean", value)
-    schema.plain(value, where)
-
-
+label = schema.require(
+    "text, a number or a boolean", lambda value: isinstance(value, (str, int, float))
+)
 CLASS_TARGET = record(
     {
-        "classes": list_of(_check_label, least=2, distinct=True),
+        "classes": list_of(label, least=2, distinct=True),
         "dtype": choice(*CLASS_DTYPES),
         "zero_one": schema.flag,
     }

@@ -16,7 +16,7 @@ from muddle_runtime.errors import ModelFileError
 
 Check = Callable[[Any, str], None]
 
-# Beyond this, JSON readers in other languages round whole numbers; classes may be any int64.
+# Beyond this, JSON readers in other languages round whole numbers.
 LARGEST_WHOLE = 2**53
 LARGEST = sys.float_info.max
 LONGEST_SHOWN = 60
