@@ -15,7 +15,6 @@ import numpy as np
 
 from muddle_runtime.columns import FloatArray
 from muddle_runtime.parameters import check_fraction
-from muddle_runtime.tables import warn
 
 # Ranks such as 0.55 * 100 must not be rounded up because of the last bit.
 ROUNDING = 1e-10
@@ -100,11 +99,3 @@ def rows_needed(coverage: float) -> int:
     check_fraction("coverage", coverage)
     coverage *= 1 - ROUNDING
     return math.ceil(coverage / (1 - coverage))
-
-
-def warn_few_rows(n_rows: int, needed: int, request: str) -> None:
-    if n_rows < needed:
-        warn(
-            f"{request} needs at least {needed} training rows for finite bounds, got {n_rows}: "
-            "the bounds are infinite. Ask for less, or fit on more rows."
-        )

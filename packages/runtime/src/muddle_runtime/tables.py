@@ -250,11 +250,6 @@ class LevelSource:
         levels = self.levels.names
         return [f"{self.name}={level}" for level in (levels[1:] if len(levels) == 2 else levels)]
 
-    def encode_means(self, codes: Codes) -> FloatArray:
-        """(N, targets)"""
-        assert self.means is not None
-        return self.means[:, codes].T
-
     def write_one_hot(self, codes: Codes, out: FloatArray) -> None:
         """One column of 0 and 1 per level; of two levels only the second. A level never seen is 0
         in each, or, of two, the share of the second: neither the one nor the other."""
@@ -351,7 +346,7 @@ class TablePlan:
             if source.means is None:
                 codes.append(encoded.codes)
             else:
-                means.append(source.encode_means(encoded.codes))
+                means.append(source.means[:, encoded.codes].T)
         numbers = gather_numbers(table, self.numbers, read, means)
         first = 0
         for number in self.numbers:
@@ -382,7 +377,15 @@ class TablePlan:
     def match(self, table: Table, owner: str) -> Table:
         """The columns of `fit` in new rows: by name, or by position if one side has no names."""
         if table.named and self.named:
-            _check_names(table.names, self.names, self.used)
+            present, known = set(table.names), set(self.names)
+            missing = [name for name in self.used if name not in present]
+            if missing:
+                lacking, hint = list_columns(missing), suggest(missing[0], present - known)
+                raise ValueError(f"X must have the columns of fit, but lacks {lacking}.{hint}")
+            extra = [name for name in table.names if name not in known]
+            if extra:
+                was, it = ("were", "them") if len(extra) > 1 else ("was", "it")
+                warn(f"{list_columns(extra)} of X {was} not there in fit; ignoring {it}.")
             return table
         if len(table.names) != len(self.names):
             raise ValueError(
@@ -425,24 +428,6 @@ def gather_numbers(
     width = sum(block.shape[1] for block in blocks)
     gathered = np.empty((table.n_rows, width), order="F")  # written column by column
     return np.concatenate(blocks, axis=1, out=gathered) if blocks else gathered
-
-
-def _check_names(names: Sequence[str], fitted: Sequence[str], used: Sequence[str]) -> None:
-    """An error for a column that is needed and missing, a warning for one too many."""
-    present = set(names)
-    known = set(fitted)
-    missing = [name for name in used if name not in present]
-    if missing:
-        hint = suggest(missing[0], present - known)
-        raise ValueError(
-            f"X must have the columns of fit, but lacks {list_columns(missing)}.{hint}"
-        )
-    extra = [name for name in names if name not in known]
-    if extra:
-        warn(
-            f"{list_columns(extra)} of X {'were' if len(extra) > 1 else 'was'} not there in fit; "
-            f"ignoring {'them' if len(extra) > 1 else 'it'}."
-        )
 
 
 def warn(text: str) -> None:
@@ -505,7 +490,7 @@ class _LevelValues:
         self.one_hot = len(offsets) > 1
         every = np.array([UNSEEN]) if self.one_hot else np.arange(len(levels))
         if source.means is not None:
-            self.features = source.encode_means(every)
+            self.features = source.means[:, every].T
         else:
             self.features = np.empty((len(every), len(offsets)))
             source.write_one_hot(every, self.features)
