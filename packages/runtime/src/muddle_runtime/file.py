@@ -279,6 +279,10 @@ DECISION: dict[str, Check] = {
     "use": schema.nullable(choice("one-hot", "means")),
     "expected": schema.flag,
 }
+feature = schema.require(
+    "a column and a name",
+    lambda value: isinstance(value, list) and [type(one) for one in value] == [int, str],
+)
 TABLE = record(
     {
         "parameters": schema.open_record({"missing_values": list_of(text)}, optional=True),
@@ -288,7 +292,7 @@ TABLE = record(
         "means": list_of(record({**SOURCE, "suffixes": list_of(text, least=1)})),
         "one_hot": list_of(record(SOURCE)),
         "steps": list_of(record({"kind": choice(*STEPS)})),
-        "features": list_of(schema.pair_of(count, text)),
+        "features": list_of(feature),
         "decisions": list_of(record(DECISION)),
     }
 )
@@ -369,8 +373,8 @@ def _restore_table(header: Header, shelf: Shelf) -> TablePlan:
     features = tuple((column, name) for column, name in stored["features"])
     if len(features) != len(kept) + len(flagged):
         fail("preprocessor.features", f"{len(kept) + len(flagged)} features", len(features))
-    if any(column >= n_numbers for column, _ in features):
-        fail("the columns of preprocessor.features", f"below {n_numbers}", "others")
+    if any(not 0 <= column < n_numbers for column, _ in features):
+        fail("the columns of preprocessor.features", f"from 0 to {n_numbers - 1}", "others")
     n_flags = len(flagged) + sum(len(source.names) for source in one_hot)
     levels = {source.name: source.levels for source in means + one_hot}
     decisions = []

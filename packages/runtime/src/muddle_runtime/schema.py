@@ -111,16 +111,6 @@ def list_of(inner: Check, *, least: int = 0, distinct: bool = False) -> Check:
     return check
 
 
-def pair_of(first: Check, second: Check) -> Check:
-    def check(value: Any, where: str) -> None:
-        if not isinstance(value, list) or len(value) != 2:
-            refuse(where, "a list of two", value)
-        first(value[0], f"{where}[0]")
-        second(value[1], f"{where}[1]")
-
-    return check
-
-
 def record(fields: dict[str, Check]) -> Check:
     """An object with these entries and no others."""
 
