@@ -103,21 +103,15 @@ def test_a_model_that_could_not_be_read_again_is_not_written(ensemble, tmp_path,
     model = ensemble.model
     with pytest.raises(ModelFileError, match="temperature must be above 0"):
         write_model(replace(model, temperatures=-model.temperatures), tmp_path / "model.muddle")
-    huge = replace(model.members[0], representation=_times(model.members[0].representation, 1e6))
+    nets = model.members[0].representation
+    nets = replace(nets, weights=tuple(weight * np.float32(1e6) for weight in nets.weights))
+    huge = replace(model.members[0], representation=nets)
     with pytest.raises(ValueError, match=r"at most 65504 .* Use dtype='float32'"):
-        write_model(
-            replace(model, members=(huge, *model.members[1:])),
-            tmp_path / "model.muddle",
-            dtype="float16",
-        )
+        write_model(replace(model, members=(huge,)), tmp_path / "model.muddle", dtype="float16")
     monkeypatch.setattr(file, "LONGEST_HEADER", 1000)
     with pytest.raises(ModelFileError, match=r"at most 1,000 characters, .*drop=\["):
         write_model(model, tmp_path / "model.muddle")
     assert os.listdir(tmp_path) == []
-
-
-def _times(nets, factor):
-    return replace(nets, weights=tuple(weight * np.float32(factor) for weight in nets.weights))
 
 
 @pytest.mark.parametrize(
@@ -181,12 +175,12 @@ def test_other_kinds_of_files_are_named(content, kind, tmp_path):
         load_model(path)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.999])
-def test_a_part_of_a_file(path, share):
+def test_a_part_of_a_file(path):
     whole = path.read_bytes()
-    path.write_bytes(whole[: int(share * len(whole))])
-    with pytest.raises(ModelFileError, match=r"must be a whole file .* Save or copy it again\."):
-        load_model(path)
+    for share in (0.01, 0.5, 0.999):
+        path.write_bytes(whole[: int(share * len(whole))])
+        with pytest.raises(ModelFileError, match=r"must be a whole file .* Save or copy it again"):
+            load_model(path)
 
 
 @pytest.mark.parametrize(
@@ -196,13 +190,12 @@ def test_a_part_of_a_file(path, share):
         ("[" * 100_000 + "]" * 100_000, "nested too deeply"),
         ("1" * 1_000_000, "its header is not JSON"),
         ("[]", "its format must be"),
-        ('"muddle"', "its format must be"),
         ('{"format": 1.0}', "its format must be a whole number"),
         ('{"format": true}', "its format must be a whole number"),
         (f'{{"format": {FORMAT + 1}}}', f"formats up to {FORMAT}. Upgrade muddle"),
         ('{"format": 1, "estimator": "os.system"}', "estimator must be one of"),
     ],
-    ids=range(9),
+    ids=range(8),
 )
 def test_a_header_of_something_else(path, text, message):
     path.write_bytes(save({"a": np.zeros(1)}, metadata=text and {KEY: text}))
@@ -210,21 +203,25 @@ def test_a_header_of_something_else(path, text, message):
         load_model(path)
 
 
-def set_at(*place, value):
+def set_at(place, value):
+    """A change of one entry of the header, at a place such as "columns.names.0"."""
+
     def change(header, arrays):
-        owner = header
-        for name in place[:-1]:
-            owner = owner[name]
-        owner[place[-1]] = value
+        *parents, last = (int(name) if name.isdigit() else name for name in place.split("."))
+        for parent in parents:
+            header = header[parent]
+        header[last] = value
 
     return change
 
 
 def put(name, make):
-    def change(header, arrays):
-        arrays[name] = np.ascontiguousarray(make(arrays[name]))
+    return lambda header, arrays: arrays.update({name: np.ascontiguousarray(make(arrays[name]))})
 
-    return change
+
+def choose_too_many(header, arrays):
+    for part in ("answer", "parameters"):
+        header[part].update(select="top", top_k=9)
 
 
 def lengthen_classes(header, arrays):
@@ -235,153 +232,75 @@ def lengthen_name(header, arrays):
     name, stored = "x" * 100_000, header["preprocessor"]
     (place,) = (i for i, one in enumerate(stored["one_hot"]) if one["column"] == "kind")
     stored["one_hot"][place]["column"] = name
-    stored["one_hot"][place]["levels"]["known"] = [str(i) for i in range(1000)]
+    stored["one_hot"][place]["levels"] |= {"known": [*map(str, range(1000))], "missing": 1000}
     arrays[f"preprocessor.one_hot.{place}.shares"] = np.zeros(1001)
-    stored["one_hot"][place]["levels"]["missing"] = 1000
     stored["decisions"][2]["name"] = header["columns"]["names"][2] = name
 
 
-FORGERIES = {
-    "another task": (set_at("task", value="regression"), "task must be one of classific"),
-    "top of fewer": (
-        lambda header, arrays: (
-            header["answer"].update(select="top", top_k=9),
-            header["parameters"].update(select="top", top_k=9),
-        ),
-        "top_k must be at most the number of nets",
-    ),
-    "another choice": (set_at("answer", "top_k", value=2), "answer.top_k must be the parameter"),
-    "a column twice": (
-        lambda header, arrays: header["columns"]["names"].append("size"),
-        "columns.names must be a list without repetition",
-    ),
-    "levels twice": (
-        set_at("preprocessor", "one_hot", 0, "levels", "known", value=["flat", "flat"]),
-        "levels.known must be a list without repetition",
-    ),
-    "another column": (
-        set_at("preprocessor", "one_hot", 0, "column", value="city"),
-        "preprocessor.one_hot must have the columns decided on",
-    ),
-    "a code beyond the levels": (
-        set_at("preprocessor", "one_hot", 0, "levels", "missing", value=8),
-        "missing must be a code up to 2, got 8",
-    ),
-    "a step of another version": (
-        set_at("preprocessor", "steps", 0, "kind", value="quantiles"),
-        "kind must be one of scale, smooth_clip, got 'quantiles'",
-    ),
-    "missing views": (set_at("parts", 0, "views", value=[0, 1, 1]), "views must be below 1"),
-    "more nets": (set_at("parts", 0, "n_nets", value=4), "views must be 4 places"),
-    "a depth": (set_at("parts", 0, "depth", value=10**9), "'parts.0.weights.1' must be there"),
-    "classes of another type": (set_at("target", "dtype", value="int8"), "be labels of type int8"),
-    "one class": (set_at("target", "classes", value=["a"]), "classes must be a list of 2 or more"),
-    "nan": (set_at("training", "seconds", value=float("nan")), "NaN is not a number of JSON"),
-    "infinity": (set_at("training", "seconds", value=float("inf")), "is not a number of JSON"),
-    "a summary of another table": (
-        set_at("training", "table", value={"rows": -1}),
-        "training.table must have the entry 'names'",
-    ),
-    "notes of another kind": (
-        set_at("training", "origin", value={"target": ["price"]}),
-        "origin.target must be text",
-    ),
-    "text with half a character": (
-        set_at("columns", "names", 0, value="\udc80"),
-        "must be text that UTF-8 can hold",
-    ),
-    "weights of another shape": (
-        put("parts.1.weights.1", lambda array: array[:, :3]),
-        r"parts.1.weights.1 must be of shape \(3, \d+, any\), got",
-    ),
-    "weights that are nan": (
-        put("parts.0.weights.0", lambda array: array * np.nan),
-        "parts.0.weights.0 must be without NaN",
-    ),
-    "weights that are infinite": (
-        put("parts.0.biases.0", lambda array: array + np.inf),
-        "parts.0.biases.0 must be finite",
-    ),
-    "whole weights": (
-        put("parts.0.head", lambda array: array.astype(np.int64)),
-        "parts.0.head must be of type float64 or float32, got int64",
-    ),
-    "bytes": (put("temperature", lambda array: array.astype("u1")), "types F16, F32, F64, I64"),
-    "a temperature of 0": (put("temperature", lambda array: 0 * array), "must be above 0"),
-    "a place beyond the columns": (
-        put("preprocessor.kept", lambda array: array + 1),
-        r"preprocessor.kept must be within 0 and \d, got",
-    ),
-    "places in disorder": (
-        put("preprocessor.kept", lambda array: array[::-1]),
-        "preprocessor.kept must be ascending",
-    ),
-    "labels that are one in an array": (
-        lambda header, arrays: header["target"].update(classes=["a", "a\0"], dtype="text"),
-        "target.classes must be labels of type text",
-    ),
-    "one more column of a frame": (
-        lambda header, arrays: (
-            header["training"]["frames"]["nets"]["dtypes"].update(validation_score="float64"),
-            arrays.update({"training.nets.validation_score": np.zeros(6)}),
-        ),
-        "training.nets.dtypes must be an object of net, depth, .* got also 'validation_score'",
-    ),
-    "a view twice": (
-        lambda header, arrays: header["views"].append(header["views"][0]),
-        "views must be distinct",
-    ),
-    "a tensor too few": (
-        lambda header, arrays: arrays.pop("temperature"),
-        "the tensor 'temperature' must be there",
-    ),
-    "a tensor too many": (
-        lambda header, arrays: arrays.update(rows=np.zeros(9)),
-        "nothing in the header asks for the tensor 'rows'",
-    ),
-    # A megabyte in the file would be gigabytes in memory.
-    "long labels": (lengthen_classes, "classes must be short enough for 33,554,432 letters"),
-    "long names of many levels": (lengthen_name, "names of columns in the names of features must"),
-}
-
-
-@pytest.mark.parametrize("name", FORGERIES)
-def test_a_forged_file_is_refused_by_name(path, name):
-    change, message = FORGERIES[name]
-    forge(path, change)
-    with pytest.raises(ModelFileError, match=f"model.muddle must be a file as .*{message}"):
-        load_model(path)
-
-
-def find_waves(header):
-    """The views of each part that sees waves."""
-    parts = (part["views"] for part in header["parts"])
-    return [own for own in parts if header["views"][own[0]]["kind"] == "waves"]
+def add_column(header, arrays):
+    header["training"]["frames"]["nets"]["dtypes"]["validation_score"] = "float64"
+    arrays["training.nets.validation_score"] = np.zeros(6)
 
 
 def see_other_waves(header, arrays):
-    view = find_waves(header)[0][0]
+    parts = (part["views"] for part in header["parts"])
+    view = next(own[0] for own in parts if header["views"][own[0]]["kind"] == "waves")
     for name in ("frequencies", "phases", "mixtures"):
         arrays[f"views.{view}.{name}"] = np.ascontiguousarray(arrays[f"views.{view}.{name}"][:, 1:])
 
 
-def change_spread(**changes):
-    return lambda header, arrays: header["spread"]["spreads"][0].update(changes)
+FORGERIES = [
+    (set_at("task", "regression"), "task must be one of classific"),
+    (choose_too_many, "top_k must be at most the number of nets"),
+    (set_at("answer.top_k", 2), "answer.top_k must be the parameter"),
+    (set_at("columns.names.1", "size"), "columns.names must be a list without repetition"),
+    (set_at("columns.names.0", "\udc80"), "must be text that UTF-8 can hold"),
+    (set_at("preprocessor.one_hot.0.column", "city"), "one_hot must have the columns decided on"),
+    (set_at("preprocessor.one_hot.0.levels.missing", 8), "missing must be a code up to 2, got 8"),
+    (set_at("preprocessor.steps.0.kind", "quantiles"), "one of scale, smooth_clip, got 'quant"),
+    (set_at("parts.0.views", [0, 1, 1]), "views must be below 1"),
+    (set_at("parts.0.n_nets", 4), "views must be 4 places"),
+    (set_at("parts.0.depth", 10**9), "'parts.0.weights.1' must be there"),
+    (set_at("target.dtype", "int8"), "target.classes must be labels of type int8"),
+    (set_at("target.classes", ["a"]), "classes must be a list of 2 or more"),
+    (set_at("target", {"classes": ["a", "a\0"], "dtype": "text", "zero_one": True}), "type text"),
+    (set_at("training.seconds", float("nan")), "NaN is not a number of JSON"),
+    (set_at("training.table", {"rows": -1}), "training.table must have the entry 'names'"),
+    (set_at("training.origin", {"target": ["price"]}), "origin.target must be text"),
+    (put("parts.1.weights.1", lambda a: a[:, :3]), r"weights.1 must be of shape \(3, \d+, any\)"),
+    (put("parts.0.weights.0", lambda a: a * np.nan), "parts.0.weights.0 must be without NaN"),
+    (put("parts.0.biases.0", lambda a: a + np.inf), "parts.0.biases.0 must be finite"),
+    (put("parts.0.head", lambda a: a.astype(int)), "head must be of type float64 or float32, got"),
+    (put("temperature", lambda a: a.astype("u1")), "types F16, F32, F64, I64"),
+    (put("temperature", lambda a: 0 * a), "temperature must be above 0"),
+    (put("preprocessor.kept", lambda a: a + 1), r"preprocessor.kept must be within 0 and \d, got"),
+    (put("preprocessor.kept", lambda a: a[::-1]), "preprocessor.kept must be ascending"),
+    (add_column, "training.nets.dtypes must be an object of net, depth, .* got also 'validation_s"),
+    (lambda header, _: header["views"].append(header["views"][0]), "views must be distinct"),
+    (lambda _, arrays: arrays.pop("temperature"), "the tensor 'temperature' must be there"),
+    (lambda _, arrays: arrays.update(rows=np.zeros(9)), "nothing .* asks for the tensor 'rows'"),
+    # A megabyte in the file would be gigabytes in memory.
+    (lengthen_classes, "classes must be short enough for 33,554,432 letters"),
+    (lengthen_name, "names of columns in the names of features must"),
+]
+FORGED_MIXTURES = [
+    (see_other_waves, r"the views of parts.\d must be of one kind and shape"),
+    (set_at("spread.spreads.0.mean", 1e-300), "mean must be a number from 1e-100 to 1e.100"),
+    (set_at("spread.spreads.0.floor", 1e9), "the ceiling of a spread must be its floor"),
+    (put("views.0.mixtures", lambda a: a * 1e300), "mixtures must be within"),
+    (put("conformal.0.scores", lambda a: a[::-1]), r"conformal\.0\.scores must be ascending"),
+    (put("normal.lambdas", lambda a: a + 1e6), "normal must be a power that can be undone"),
+    (put("target.range", lambda a: a[::-1]), "target.range must be from low to high"),
+]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (see_other_waves, r"the views of parts.\d must be of one kind and shape"),
-        (change_spread(mean=1e-300), "mean must be a number from 1e-100 to 1e.100"),
-        (change_spread(floor=9.0, ceiling=1.0), "the ceiling of a spread must be its floor"),
-        (put("views.0.mixtures", lambda array: array * 1e300), "mixtures must be within"),
-        (put("conformal.0.scores", lambda a: a[::-1]), r"conformal\.0\.scores must be ascending"),
-        (put("normal.lambdas", lambda a: a + 1e6), "normal must be a power that can be undone"),
-        (put("target.range", lambda array: array[::-1]), "target.range must be from low to high"),
-    ],
-    ids=range(7),
-)
+@pytest.mark.parametrize(("change", "message"), FORGERIES)
+def test_a_forged_file_is_refused_by_name(path, change, message):
+    with pytest.raises(ModelFileError, match=f"model.muddle must be a file as .*{message}"):
+        load_model(forge(path, change))
+
+
+@pytest.mark.parametrize(("change", "message"), FORGED_MIXTURES)
 def test_a_forged_mixture_is_refused_by_name(regressor, tmp_path, change, message):
     path = write_model(regressor.model, tmp_path / "model.muddle")
     with pytest.raises(ModelFileError, match=message):
@@ -427,11 +346,7 @@ def test_shapes_that_promise_more_than_the_file_has(ensemble, tmp_path, tensor):
 # --- a thousand damaged files: each is refused by our own error, or is a model that predicts -----
 
 thoroughly = settings(
-    max_examples=115,
-    derandomize=True,
-    database=None,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
+    max_examples=115, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
 )
 VALUES = st.one_of(
     st.none(),
@@ -441,21 +356,19 @@ VALUES = st.one_of(
     st.sampled_from(["", "number", "text", "float64", "x0", "\udc80", "cuda:9", "os.system"]),
     st.sampled_from([[], {}, [0], ["a", "a"], [[[]]], {"kind": "plain"}]),
 )
-SHAPES = (
-    lambda array: array[..., None],
-    lambda array: array[None],
-    lambda array: array.ravel(),
-    lambda array: array.T,
-    lambda array: array[:0],
-    lambda array: array[1:],
-    lambda array: array[..., :1],
-    lambda array: np.repeat(array, 2, axis=0),
-)
+CUTS = ((..., None), None, slice(0), slice(1, None), (..., slice(1)))
+SHAPES = (np.ravel, np.transpose, lambda array: np.repeat(array, 2, axis=0))
 NUMBERS = (np.nan, np.inf, -np.inf, 0.0, -1.0, 1e-300, 1e29, 1e300)
 
 
-def check(path, rows):
+@pytest.fixture(scope="module")
+def changed(tmp_path_factory):
+    return tmp_path_factory.mktemp("changed") / "model.muddle"
+
+
+def check(path, content, rows):
     """Nothing but our own error, or a model that predicts."""
+    path.write_bytes(content)
     try:
         model = load_model(path)
     except ModelFileError:
@@ -471,26 +384,15 @@ def check(path, rows):
 
 @thoroughly
 @given(data=st.data())
-def test_bytes_that_were_changed_cut_or_put_in(stored, tmp_path_factory, data):
+def test_bytes_that_were_changed_cut_or_put_in(stored, changed, data):
     raw = bytearray(stored.path.read_bytes())
     head = 8 + int.from_bytes(raw[:8], "little")
     for _ in range(data.draw(st.integers(1, 4))):
         end = data.draw(st.sampled_from([8, head, len(raw)]))
-        place = data.draw(st.integers(0, min(end, len(raw)) - 1))
-        change = data.draw(st.sampled_from(["set", "set", "set", "cut", "drop", "insert"]))
-        if change == "set":
-            raw[place] = data.draw(st.integers(0, 255))
-        elif change == "cut":
-            raw = raw[: place + 1]
-        elif change == "drop":
-            del raw[place : place + data.draw(st.integers(1, 16))]
-        else:
-            raw[place:place] = data.draw(st.binary(min_size=1, max_size=16))
-        if not raw:
-            break
-    changed = tmp_path_factory.getbasetemp() / "changed.muddle"
-    changed.write_bytes(raw)
-    check(changed, stored.rows[:3])
+        start = data.draw(st.integers(0, max(0, min(end, len(raw)) - 1)))
+        n_removed = data.draw(st.sampled_from([0, 1, 1, 1, 16, len(raw)]))
+        raw[start : start + n_removed] = data.draw(st.binary(max_size=8))
+    check(changed, raw, stored.rows[:3])
 
 
 def spots(value, path=()):
@@ -507,7 +409,7 @@ def spots(value, path=()):
 
 @thoroughly
 @given(data=st.data())
-def test_fields_of_the_header_that_were_changed(stored, tmp_path_factory, data):
+def test_fields_of_the_header_that_were_changed(stored, changed, data):
     header, arrays = copy.deepcopy(store_model(stored.model))
     places = [place for place in spots(header) if place[0] != "parameters" or len(place) == 2]
     *parents, last = data.draw(st.sampled_from(places))
@@ -525,14 +427,12 @@ def test_fields_of_the_header_that_were_changed(stored, tmp_path_factory, data):
         owner[last] = owner[last][1:]
     else:
         owner[last] = data.draw(VALUES)
-    changed = tmp_path_factory.getbasetemp() / "changed.muddle"
-    changed.write_bytes(save(arrays, metadata={KEY: json.dumps(header)}))
-    check(changed, stored.rows[:3])
+    check(changed, save(arrays, metadata={KEY: json.dumps(header)}), stored.rows[:3])
 
 
 @thoroughly
 @given(data=st.data())
-def test_tensors_of_other_shapes_types_and_values(stored, tmp_path_factory, data):
+def test_tensors_of_other_shapes_types_and_values(stored, changed, data):
     header, whole = store_model(stored.model)
     arrays = dict(whole)
     for _ in range(data.draw(st.integers(1, 3))):
@@ -542,9 +442,7 @@ def test_tensors_of_other_shapes_types_and_values(stored, tmp_path_factory, data
         if data.draw(st.integers(0, 9)) == 0:
             arrays[data.draw(st.sampled_from(sorted(whole)))] = arrays.pop(name)
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    changed = tmp_path_factory.getbasetemp() / "changed.muddle"
-    changed.write_bytes(save(arrays, metadata={KEY: json.dumps(header)}))
-    check(changed, stored.rows[:3])
+    check(changed, save(arrays, metadata={KEY: json.dumps(header)}), stored.rows[:3])
 
 
 def change_array(array, data):
@@ -552,7 +450,8 @@ def change_array(array, data):
     if change == "type":
         return array.astype(data.draw(st.sampled_from(["f2", "f4", "f8", "i8", "i4", "u1", "?"])))
     if change == "shape":
-        return data.draw(st.sampled_from(SHAPES))(array)
+        how = data.draw(st.sampled_from(CUTS + SHAPES))
+        return how(array) if callable(how) else array[how]
     array = array.copy()
     if array.size:
         place = data.draw(st.integers(0, array.size - 1))

@@ -1,5 +1,6 @@
 """Predict with a model that muddle fitted: numpy and safetensors alone."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from muddle_runtime.errors import ModelFileError, MuddleError
@@ -14,12 +15,8 @@ __all__ = ["FittedModel", "ModelFileError", "MuddleError", "__version__", "load_
 
 def __getattr__(name: str) -> Any:
     """Imported when first used: the help of a command must not wait for numpy."""
-    if name == "load_model":
-        from muddle_runtime.file import read_model
-
-        return read_model
-    if name == "FittedModel":
-        from muddle_runtime.fitted import FittedModel
-
-        return FittedModel
-    raise AttributeError(f"module 'muddle_runtime' has no attribute {name!r}")
+    places = {"load_model": ("file", "read_model"), "FittedModel": ("fitted", "FittedModel")}
+    if name not in places:
+        raise AttributeError(f"module 'muddle_runtime' has no attribute {name!r}")
+    module, attribute = places[name]
+    return getattr(import_module(f"muddle_runtime.{module}"), attribute)

@@ -58,20 +58,16 @@ Take = Callable[[int], Values]
 
 @dataclass(frozen=True)
 class Table:
-    """N rows and F named columns: one matrix of numbers, or columns that are read when needed."""
+    """N rows and F named columns, which are read when needed, or are one matrix of numbers."""
 
     names: tuple[str, ...]
     named: bool  # False: columns have positions only, and `names` are x0, x1, ...
     n_rows: int
+    take: Take  # the values of the column at a position
     numbers: FloatArray | None = None  # (N, F), where every column is a number
-    take: Take | None = None  # the values of the column at a position, otherwise
 
     def values(self, name: str) -> Values:
-        position = self.names.index(name)
-        if self.numbers is not None:
-            return Values(self.numbers[:, position])
-        assert self.take is not None
-        return self.take(position)
+        return self.take(self.names.index(name))
 
     def select(self, names: Sequence[str]) -> FloatArray:
         """Columns of a table of numbers, (N, len(names)); not copied if they are all of it."""
@@ -83,17 +79,14 @@ class Table:
 
     def keep(self, rows: NDArray[Any]) -> "Table":
         """The rows of a boolean mask, or at these positions."""
-        n_rows = int(np.count_nonzero(rows)) if rows.dtype == bool else len(rows)
-        if self.numbers is not None:
-            return replace(self, numbers=self.numbers[rows], n_rows=n_rows)
-        whole = self.take
-        assert whole is not None
 
         def take(position: int) -> Values:
-            found = whole(position)
+            found = self.take(position)
             return replace(found, array=found.array[rows])
 
-        return replace(self, take=take, n_rows=n_rows)
+        numbers = None if self.numbers is None else self.numbers[rows]
+        n_rows = int(np.count_nonzero(rows)) if rows.dtype == bool else len(rows)
+        return replace(self, n_rows=n_rows, take=take, numbers=numbers)
 
 
 def read_table(X: Any, owner: str, min_rows: int = 1) -> Table:
@@ -133,7 +126,7 @@ def _name(keys: Sequence[Any], n_rows: int, take: Take) -> Table:
             f"{repeated[0]!r}: they cannot be told apart in new rows. Rename or drop them."
         )
     named = any(isinstance(key, str) for key in keys)
-    return Table(names if named else number_columns(len(names)), named, n_rows, take=take)
+    return Table(names if named else number_columns(len(names)), named, n_rows, take)
 
 
 def _read_columns(columns: Mapping[Any, Any]) -> Table:
@@ -186,7 +179,7 @@ def _read_frame(X: Any) -> Table:
         table = _name(keys, len(X), lambda i: _frame_values(nw, X.iloc[:, i], keys[i]))
         if all(isinstance(dtype, np.dtype) and dtype.kind in "iuf" for dtype in X.dtypes):
             numbers = np.ascontiguousarray(X.to_numpy(dtype=np.float64))
-            return replace(table, numbers=numbers, take=None)
+            return replace(table, numbers=numbers, take=lambda i: Values(numbers[:, i]))
         return table
     if type(X).__name__ == "RecordBatch":  # narwhals knows tables of pyarrow only
         X = sys.modules["pyarrow"].Table.from_batches([X])
@@ -241,9 +234,9 @@ def _read_array(X: Any, owner: str) -> Table:
     if array.dtype.kind in "biuf":
         # Contiguous rows: sums over rows round differently in another memory order.
         numbers = np.ascontiguousarray(array, dtype=np.float64)
-        return Table(names, False, len(array), numbers=numbers)
+        return Table(names, False, len(array), lambda i: Values(numbers[:, i]), numbers)
     objects = array.astype(object) if array.dtype.kind in "US" else array
-    return Table(names, False, len(array), take=lambda i: Values(objects[:, i]))
+    return Table(names, False, len(array), lambda i: Values(objects[:, i]))
 
 
 def _as_array(X: Any) -> NDArray[Any]:

@@ -279,6 +279,10 @@ DECISION: dict[str, Check] = {
     "use": schema.nullable(choice("one-hot", "means")),
     "expected": schema.flag,
 }
+feature = schema.require(
+    "a column and a name",
+    lambda value: isinstance(value, list) and [type(one) for one in value] == [int, str],
+)
 TABLE = record(
     {
         "parameters": schema.open_record({"missing_values": list_of(text)}, optional=True),
@@ -288,7 +292,7 @@ TABLE = record(
         "means": list_of(record({**SOURCE, "suffixes": list_of(text, least=1)})),
         "one_hot": list_of(record(SOURCE)),
         "steps": list_of(record({"kind": choice(*STEPS)})),
-        "features": list_of(schema.pair_of(count, text)),
+        "features": list_of(feature),
         "decisions": list_of(record(DECISION)),
     }
 )
@@ -369,8 +373,8 @@ def _restore_table(header: Header, shelf: Shelf) -> TablePlan:
     features = tuple((column, name) for column, name in stored["features"])
     if len(features) != len(kept) + len(flagged):
         fail("preprocessor.features", f"{len(kept) + len(flagged)} features", len(features))
-    if any(column >= n_numbers for column, _ in features):
-        fail("the columns of preprocessor.features", f"below {n_numbers}", "others")
+    if any(not 0 <= column < n_numbers for column, _ in features):
+        fail("the columns of preprocessor.features", f"from 0 to {n_numbers - 1}", "others")
     n_flags = len(flagged) + sum(len(source.names) for source in one_hot)
     levels = {source.name: source.levels for source in means + one_hot}
     decisions = []
@@ -417,10 +421,9 @@ def _check_decisions(header: Header) -> None:
     stored = header["preprocessor"]
     decisions = stored["decisions"]
     decided = [decision["name"] for decision in decisions]
-    one_of_names = schema.require(
-        "one of columns.names", set(header["columns"]["names"]).__contains__
-    )
-    list_of(one_of_names, distinct=True)(decided, "the columns of preprocessor.decisions")
+    names = set(header["columns"]["names"])
+    known = schema.require("one of columns.names", lambda name: name in names)
+    list_of(known, distinct=True)(decided, "the columns of preprocessor.decisions")
     wanted = {
         "numbers": [(one["name"], one["number"]) for one in decisions if one["number"]],
         "means": [(one["name"], None) for one in decisions if one["use"] == "means"],
@@ -442,19 +445,12 @@ CLASS_DTYPES = (
     *("text", "bool", "object", "float16", "float32", "float64"),
     *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
 )
-
-
-def _check_label(value: Any, where: str) -> None:
-    if isinstance(value, int) and -(2**63) <= value < 2**64:  # also a boolean
-        return
-    if not isinstance(value, (str, float)):
-        refuse(where, "text, a number or a boolean", value)
-    schema.plain(value, where)
-
-
+label = schema.require(
+    "text, a number or a boolean", lambda value: isinstance(value, (str, int, float))
+)
 CLASS_TARGET = record(
     {
-        "classes": list_of(_check_label, least=2, distinct=True),
+        "classes": list_of(label, least=2, distinct=True),
         "dtype": choice(*CLASS_DTYPES),
         "zero_one": schema.flag,
     }

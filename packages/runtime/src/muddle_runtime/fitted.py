@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 from muddle_runtime import labels as targets
 from muddle_runtime.columns import FloatArray
 from muddle_runtime.forward import NUMPY, Bank, Library, NetRef, Nets
-from muddle_runtime.intervals import Conformal, Spread, rows_needed, warn_few_rows
+from muddle_runtime.intervals import Conformal, Spread, rows_needed
 from muddle_runtime.labels import Calibration, ClassTarget, NormalScores, NumberTarget
 from muddle_runtime.parameters import check_choice, check_fraction, check_int
-from muddle_runtime.tables import TablePlan
+from muddle_runtime.tables import TablePlan, warn
 
 Select = Literal["all", "best", "top"]
 Task = Literal["regression", "classification"]
@@ -376,7 +376,12 @@ class FittedModel:
         assert self.spread is not None
         assert isinstance(self.target, NumberTarget)
         conformal = self.spread.conformal
-        warn_few_rows(len(conformal[0].scores), needed, request)
+        n_rows = len(conformal[0].scores)
+        if n_rows < needed:
+            warn(
+                f"{request} needs at least {needed} training rows for finite bounds, got {n_rows}: "
+                "the bounds are infinite. Ask for less, or fit on more rows."
+            )
         columns = zip(conformal, self.labels(matrix).T, self.spreads(matrix).T, strict=True)
         bounds = [find(own, labels, sizes, asked) for own, labels, sizes in columns]
         return self.target.restore_bounds(np.stack(bounds, axis=1))

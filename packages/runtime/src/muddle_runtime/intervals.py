@@ -15,7 +15,6 @@ import numpy as np
 
 from muddle_runtime.columns import FloatArray
 from muddle_runtime.parameters import check_fraction
-from muddle_runtime.tables import warn
 
 # Ranks such as 0.55 * 100 must not be rounded up because of the last bit.
 ROUNDING = 1e-10
@@ -35,8 +34,7 @@ class Spread:
         # Nets that overflow output NaN; the row's prediction is NaN then, and so are its bounds.
         known = np.where(np.isnan(raw), self.ceiling, raw)
         bounded = np.clip(known, self.floor, self.ceiling) / self.mean
-        spread: FloatArray = self.mean * bounded**self.exponent
-        return spread
+        return np.asarray(self.mean * bounded**self.exponent)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +76,7 @@ class Conformal:
     ) -> FloatArray:
         """One column per level, in the order given; a higher level is never below a lower one."""
         scores = np.array([self.quantile(level) for level in levels], dtype=np.float64)
-        columns: FloatArray = predicted[:, None] + spread[:, None] * scores
-        return columns
+        return predicted[:, None] + spread[:, None] * scores
 
 
 def _find_rank(values: FloatArray, weights: FloatArray | None, level: float) -> float:
@@ -102,11 +99,3 @@ def rows_needed(coverage: float) -> int:
     check_fraction("coverage", coverage)
     coverage *= 1 - ROUNDING
     return math.ceil(coverage / (1 - coverage))
-
-
-def warn_few_rows(n_rows: int, needed: int, request: str) -> None:
-    if n_rows < needed:
-        warn(
-            f"{request} needs at least {needed} training rows for finite bounds, got {n_rows}: "
-            "the bounds are infinite. Ask for less, or fit on more rows."
-        )

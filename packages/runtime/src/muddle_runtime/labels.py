@@ -84,29 +84,31 @@ def raise_to_powers(values: FloatArray, powers: FloatArray) -> FloatArray:
 
     Written out, because scikit-learn's PowerTransformer can be stored as a pickle only.
     """
+
+    def grow(size: FloatArray, power: float) -> FloatArray:
+        logged = np.log1p(np.maximum(size, 0.0))
+        return logged if abs(power) <= ROUNDING else np.expm1(power * logged) / power
+
     found = np.empty_like(values)
-    for output, power in enumerate(powers.tolist()):
-        column = values[:, output]
-        above = np.log1p(np.maximum(column, 0.0))
-        below = np.log1p(np.maximum(-column, 0.0))
-        up = above if abs(power) < ROUNDING else np.expm1(power * above) / power
-        rest = 2 - power
-        down = below if abs(rest) <= ROUNDING else np.expm1(rest * below) / rest
-        found[:, output] = np.where(column >= 0, up, -down)
+    for i, power in enumerate(powers.tolist()):
+        column = values[:, i]
+        found[:, i] = np.where(column >= 0, grow(column, power), -grow(-column, 2 - power))
     return found
 
 
 def undo_powers(found: FloatArray, powers: FloatArray) -> FloatArray:
     """The inverse of `raise_to_powers`, (N, C); nan beyond its range."""
+
+    def shrink(size: FloatArray, power: float) -> FloatArray:
+        size = np.maximum(size, 0.0)
+        return np.exp(size) if abs(power) <= ROUNDING else (size * power + 1) ** (1 / power)
+
     values = np.empty_like(found)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        for output, power in enumerate(powers.tolist()):
-            above = np.maximum(found[:, output], 0.0)
-            below = np.maximum(-found[:, output], 0.0)
-            rest = 2 - power
-            up = np.exp(above) if abs(power) < ROUNDING else (above * power + 1) ** (1 / power)
-            down = np.exp(below) if abs(rest) <= ROUNDING else (below * rest + 1) ** (1 / rest)
-            values[:, output] = np.where(found[:, output] >= 0, up - 1, 1 - down)
+        for i, power in enumerate(powers.tolist()):
+            column = found[:, i]
+            up, down = shrink(column, power), shrink(-column, 2 - power)
+            values[:, i] = np.where(column >= 0, up - 1, 1 - down)
     return values
 
 
@@ -145,5 +147,4 @@ def to_probabilities(scores: FloatArray, temperature: FloatArray | float) -> Flo
 def log_softmax(scores: FloatArray) -> FloatArray:
     """Over the last axis."""
     shifted = scores - scores.max(axis=-1, keepdims=True)
-    logged: FloatArray = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-    return logged
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))

@@ -16,7 +16,7 @@ from muddle_runtime.errors import ModelFileError
 
 Check = Callable[[Any, str], None]
 
-# Beyond this, JSON readers in other languages round whole numbers; classes may be any int64.
+# Beyond this, JSON readers in other languages round whole numbers.
 LARGEST_WHOLE = 2**53
 LARGEST = sys.float_info.max
 LONGEST_SHOWN = 60
@@ -107,16 +107,6 @@ def list_of(inner: Check, *, least: int = 0, distinct: bool = False) -> Check:
             inner(entry, f"{where}[{place}]")
         if distinct and len(set(value)) < len(value):
             refuse(where, "a list without repetition", value)
-
-    return check
-
-
-def pair_of(first: Check, second: Check) -> Check:
-    def check(value: Any, where: str) -> None:
-        if not isinstance(value, list) or len(value) != 2:
-            refuse(where, "a list of two", value)
-        first(value[0], f"{where}[0]")
-        second(value[1], f"{where}[1]")
 
     return check
 

@@ -3,23 +3,14 @@
 from itertools import pairwise
 from typing import Any
 
-from muddle_runtime.schema import (
-    Check,
-    choice,
-    fail,
-    flag,
-    list_of,
-    number,
-    open_record,
-    text,
-    whole,
-)
+from muddle_runtime import schema
+from muddle_runtime.schema import choice, fail, flag, list_of, number, open_record, text
 
 NUMBERS = ("number", "duration", "date")  # kinds of columns that have quantiles
 
 Summary = dict[str, Any]
 
-count, share = whole(0), number(0.0, 1.0)
+count, share = schema.whole(0), number(0.0, 1.0)
 QUANTILES = open_record({"edges": list_of(number(-1e300, 1e300)), "below": list_of(share)})
 LEVELS = open_record(
     {"levels": list_of(text, distinct=True), "shares": list_of(share), "boolean": flag}
@@ -36,7 +27,7 @@ def check_summary(
 
     target: "counts" or "outputs", and how many the model has, if known.
     """
-    fields: dict[str, Check] = dict.fromkeys(("names", "rows", "not_summarised"), count)
+    fields: dict[str, schema.Check] = dict.fromkeys(("names", "rows", "not_summarised"), count)
     fields |= {"missing_values": list_of(text), "named": flag, "columns": list_of(_check_column)}
     open_record(fields)(value, where)
     for column in value["columns"]:
@@ -52,8 +43,7 @@ def check_summary(
             fail(
                 f"{where}.target", f"of {target[1]} {target[0]}, as the model", f"{n_found} {kind}"
             )
-    found: Summary = value
-    return found
+    return dict(value)
 
 
 def _check_column(value: Any, where: str) -> None:

@@ -14,7 +14,7 @@ import datetime
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import FrameType
@@ -34,8 +34,6 @@ EXACT = 2**53  # whole numbers below this are exact as floats
 MISSING, OTHER = "missing", "other"
 UNSEEN = -1
 DATE_PARTS = ("elapsed", "year", "month", "day_of_week", "day_of_year", "time_of_day")
-
-Novelty = tuple[str, int, str | None]  # column, rows, and an example of a new level; None: a gap
 
 
 # --- numbers -------------------------------------------------------------------------------------
@@ -252,11 +250,6 @@ class LevelSource:
         levels = self.levels.names
         return [f"{self.name}={level}" for level in (levels[1:] if len(levels) == 2 else levels)]
 
-    def encode_means(self, codes: Codes) -> FloatArray:
-        """(N, targets)"""
-        assert self.means is not None
-        return self.means[:, codes].T
-
     def write_one_hot(self, codes: Codes, out: FloatArray) -> None:
         """One column of 0 and 1 per level; of two levels only the second. A level never seen is 0
         in each, or, of two, the share of the second: neither the one nor the other."""
@@ -338,36 +331,35 @@ class TablePlan:
         if found is not None:
             return found
         table = self.match(read_table(X, owner, min_rows), owner)
-        matrix, novelties = self.apply(table)
-        if novelties:
-            _warn_about(novelties)
-        return matrix
-
-    def apply(self, table: Table) -> tuple[FloatArray, list[Novelty]]:
-        """The matrix of a table that has the columns of `fit`, and what is new in it."""
 
         def read(name: str) -> Column:
             return columns.read_column(name, table.values(name), self.missing_values)
 
-        novelties: list[Novelty] = []
+        novelties: list[str] = []
         means: list[FloatArray] = []
         codes: list[Codes] = []
         for source in (*self.means, *self.one_hot):
             encoded = source.levels.encode(read(source.name))
             if encoded.n_new:
-                novelties.append((source.name, encoded.n_new, encoded.example))
+                new = "missing" if encoded.example is None else f"new (e.g. {encoded.example!r})"
+                novelties.append(f"column {source.name!r}: {encoded.n_new} {new}")
             if source.means is None:
                 codes.append(encoded.codes)
             else:
-                means.append(source.encode_means(encoded.codes))
+                means.append(source.means[:, encoded.codes].T)
         numbers = gather_numbers(table, self.numbers, read, means)
         first = 0
         for number in self.numbers:
-            n_gaps = 0 if number.had_gaps else int(np.count_nonzero(np.isnan(numbers[:, first])))
+            n_gaps = 0 if number.had_gaps else np.count_nonzero(np.isnan(numbers[:, first]))
             if n_gaps:
-                novelties.append((number.name, n_gaps, None))
+                novelties.append(f"column {number.name!r}: {n_gaps} missing")
             first += len(number.names)
-        return self.write(numbers, codes), novelties
+        if novelties:
+            warn(
+                "X holds values that the columns did not have in fit, taken as 'other' or the "
+                f"mean: {', '.join(novelties)}."
+            )
+        return self.write(numbers, codes)
 
     def write(self, numbers: FloatArray, codes: Sequence[Codes]) -> FloatArray:
         """numbers (N, P) with gaps, and the codes of each one-hot column -> (N, F)"""
@@ -385,7 +377,15 @@ class TablePlan:
     def match(self, table: Table, owner: str) -> Table:
         """The columns of `fit` in new rows: by name, or by position if one side has no names."""
         if table.named and self.named:
-            _check_names(table.names, self.names, self.used)
+            present, known = set(table.names), set(self.names)
+            missing = [name for name in self.used if name not in present]
+            if missing:
+                lacking, hint = list_columns(missing), suggest(missing[0], present - known)
+                raise ValueError(f"X must have the columns of fit, but lacks {lacking}.{hint}")
+            extra = [name for name in table.names if name not in known]
+            if extra:
+                was, it = ("were", "them") if len(extra) > 1 else ("was", "it")
+                warn(f"{list_columns(extra)} of X {was} not there in fit; ignoring {it}.")
             return table
         if len(table.names) != len(self.names):
             raise ValueError(
@@ -393,12 +393,8 @@ class TablePlan:
                 f"{len(self.names)} features as input."
             )
         if table.named != self.named:
-            warn(
-                f"X has feature names, but {owner} was fitted without feature names"
-                if table.named
-                else f"X does not have valid feature names, but {owner} was fitted with feature "
-                "names"
-            )
+            has, fitted = ("has", "without") if table.named else ("does not have valid", "with")
+            warn(f"X {has} feature names, but {owner} was fitted {fitted} feature names")
         return replace(table, names=self.names)
 
     @cached_property
@@ -432,36 +428,6 @@ def gather_numbers(
     width = sum(block.shape[1] for block in blocks)
     gathered = np.empty((table.n_rows, width), order="F")  # written column by column
     return np.concatenate(blocks, axis=1, out=gathered) if blocks else gathered
-
-
-def _check_names(names: Sequence[str], fitted: Sequence[str], used: Sequence[str]) -> None:
-    """An error for a column that is needed and missing, a warning for one too many."""
-    present = set(names)
-    missing = [name for name in used if name not in present]
-    if missing:
-        raise ValueError(
-            f"X must have the columns of fit, but lacks {list_columns(missing)}."
-            f"{suggest(missing[0], present - set(fitted))}"
-        )
-    known = set(fitted)
-    extra = [name for name in names if name not in known]
-    if extra:
-        warn(
-            f"{list_columns(extra)} of X {'were' if len(extra) > 1 else 'was'} not there in fit; "
-            f"ignoring {'them' if len(extra) > 1 else 'it'}."
-        )
-
-
-def _warn_about(novelties: Iterable[Novelty]) -> None:
-    """One warning for everything that new rows hold and the training rows did not."""
-    clauses = [
-        f"column {name!r}: {n_rows} {'missing' if example is None else f'new (e.g. {example!r})'}"
-        for name, n_rows, example in novelties
-    ]
-    warn(
-        "X holds values that the columns did not have in fit, taken as 'other' or the mean: "
-        f"{', '.join(clauses)}."
-    )
 
 
 def warn(text: str) -> None:
@@ -509,11 +475,10 @@ VALUE_READERS = {"number": _read_number, "duration": _read_duration, "date": _re
 class _LevelValues:
     """The features of a single value of a column of levels, if it is not new."""
 
-    def __init__(
-        self, source: LevelSource, position: int, missing_values: Collection[str], offsets: Any
-    ) -> None:
-        """position: of the column in a row; offsets: of its 0/1 features."""
-        levels, self.position = source.levels, position
+    def __init__(self, source: LevelSource, plan: TablePlan, offsets: FloatArray) -> None:
+        """offsets: of the 0/1 features of the column."""
+        levels, missing_values = source.levels, plan.missing_values
+        self.position = plan.names.index(source.name)
         codes = dict.fromkeys(levels.rare, levels.other)
         codes |= {key: code for code, key in enumerate(levels.known)}
         # Codes of booleans and numbers as text, and of texts, those that mean missing among them.
@@ -525,7 +490,7 @@ class _LevelValues:
         self.one_hot = len(offsets) > 1
         every = np.array([UNSEEN]) if self.one_hot else np.arange(len(levels))
         if source.means is not None:
-            self.features = source.encode_means(every)
+            self.features = source.means[:, every].T
         else:
             self.features = np.empty((len(every), len(offsets)))
             source.write_one_hot(every, self.features)
@@ -543,9 +508,8 @@ class _LevelValues:
         else:
             raise TypeError
         if not self.one_hot:
-            features: FloatArray = self.features[code]
-            return features
-        features = self.features[0].copy()
+            return self.features[code]  # type: ignore[no-any-return]
+        features: FloatArray = self.features[0].copy()
         features[code] += 1.0
         return features
 
@@ -565,17 +529,12 @@ class _ShortWay:
         self._only_numbers = plain and not plan.means and not plan.one_hot
         self._in_order = np.array_equal(self._numbers, np.arange(len(plan.names)))
         self._readers = [(place[one.name], VALUE_READERS[one.kind]) for one in plan.numbers]
-        self._means = [
-            _LevelValues(source, place[source.name], plan.missing_values, ())
-            for source in plan.means
-        ]
+        self._means = [_LevelValues(source, plan, plan.offsets[:0]) for source in plan.means]
         self._one_hot = []
         first = self._n_flags
         for source in plan.one_hot:
             offsets = plan.offsets[first : first + len(source.names)]
-            self._one_hot.append(
-                _LevelValues(source, place[source.name], plan.missing_values, offsets)
-            )
+            self._one_hot.append(_LevelValues(source, plan, offsets))
             first += len(offsets)
 
     def transform(self, X: Any) -> FloatArray | None:
