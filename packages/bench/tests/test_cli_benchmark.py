@@ -371,7 +371,7 @@ def test_status_tells_missing_stale_and_damaged(records, tmp_path, table):
     assert (by_name["ridge"]["ok"], by_name["ridge"]["stale"]) == (2, 1)
     assert len(told["damaged"]) == 1
     assert str(paths["cart2"]) in told["damaged"][0]
-    assert "damaged, counts as not finished" in succeed("benchmark", "status", folder).stderr
+    assert "damaged, so not counted as finished" in succeed("benchmark", "status", folder).stderr
     quick = json.loads(succeed("benchmark", "status", folder, "--json", "--quick").stdout)
     assert not any(row["stale"] for row in quick["methods"])
 
@@ -434,7 +434,7 @@ def test_a_table_of_another_kind_is_an_error(tmp_path, records):
     other = tmp_path / "other.csv"
     other.write_text("a,b\n1,2\n")
     assert "other.csv, line 1" in fail("benchmark", "import", other, tmp_path / "runs")
-    assert "must have the columns of an exported table" in fail("benchmark", "rank", other)
+    assert "must have the columns recipe, task" in fail("benchmark", "rank", other)
     assert "is a .csv or .csv.gz file" in fail("benchmark", "export", records, tmp_path / "x.txt")
 
 

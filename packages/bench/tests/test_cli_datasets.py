@@ -191,7 +191,9 @@ def test_a_changed_file_is_an_error_that_names_it(home):
     path.write_text(CSV.replace("birch", "beech"))
     result = run("datasets", "show", "here", "--data-home", home)
     assert result.exit_code == 1
-    assert result.stderr.startswith(f"Error: {path} is not the file")
+    assert result.stderr.startswith(
+        f"Error: {path} must be the file that 'here' was published with"
+    )
 
 
 def test_a_value_error_is_one_line_too(home):

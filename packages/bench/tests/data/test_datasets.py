@@ -177,7 +177,7 @@ def test_a_file_that_is_not_there_gets_a_suggestion(csv_file):
         load_table(csv_file.with_name("price.csv"), "price")
     with pytest.raises(FileNotFoundError, match="there is no file"):
         load_table(csv_file.parent / "nowhere" / "price.csv", "price")
-    with pytest.raises(DataFormatError, match="a file is needed, got the folder"):
+    with pytest.raises(DataFormatError, match="must be a file, got the folder"):
         load_table(csv_file.parent, "price")
 
 

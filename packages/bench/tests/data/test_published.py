@@ -154,10 +154,7 @@ def test_unknown_quirks_cannot_be_left_away(data_folder):
 def test_columns_dropped_and_omitted_are_left_out_while_leaks_stay():
     columns = {name: [str(i) for i in range(100)] for name in ("id", "lcb", "No", "x")}
     matrix = build(
-        columns,
-        drop={"id": "identifier"},
-        omitted={"lcb": "absent"},
-        leaks={"No": "row number"},
+        columns, drop={"id": "identifier"}, omitted={"lcb": "absent"}, leaks={"No": "row number"}
     )
     assert list(matrix.features) == ["No", "x"]
     assert matrix.dropped == {"id": "identifier", "lcb": "absent"}

@@ -9,11 +9,6 @@ import pytest
 from sklearn.linear_model import Ridge
 
 from muddle_bench.methods.method import Method
-<<<<<<< HEAD
-=======
-from muddle_bench.run.cells import Job, Settings
-from muddle_bench.run.splits import prepare
->>>>>>> benchrun
 
 ROOT = Path(__file__).resolve().parents[4]
 

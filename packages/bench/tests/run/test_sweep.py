@@ -356,18 +356,12 @@ def test_workers_that_keep_dying_end_the_run(run, choose_cells, monkeypatch):
         run(choose_cells(["linear"]))
 
 
-def test_threads_are_the_cores_divided_among_the_jobs(store, monkeypatch):
+def test_threads_are_the_cores_divided_among_the_jobs(monkeypatch):
     monkeypatch.setattr(sweep.joblib, "cpu_count", lambda: 8)
 
-    def threads(jobs, address=None, threads=None):
-        options = {"time_limit": None, "device": "cpu", "plugins": (), "data_home": None}
-        return sweep.make_settings(
-            store, jobs=jobs, threads=threads, address=address, **options
-        ).threads
-
-    assert [threads(jobs) for jobs in (None, 1, 2, 3, 16)] == [8, 8, 4, 2, 1]
-    assert threads(None, address="tcp://there") == 1
-    assert threads(2, threads=3) == 3
+    found = [sweep.default_threads(jobs, None) for jobs in (None, 1, 2, 3, 16)]
+    assert found == [8, 8, 4, 2, 1]
+    assert sweep.default_threads(None, "tcp://there") == 1
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 paper and of the released code; three fits serve the nine variants of each."""
 
 import copy
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -52,7 +53,10 @@ def all_of_depth(model: Any, depth: int) -> Any:
 
 def choose(model: Any, select: str) -> Any:
     """The same nets with another choice among them."""
-    return copy.copy(model).set_params(select=select)
+    chosen = copy.copy(model).set_params(select=select)
+    selection = replace(model.model_.selection, select=select)
+    chosen.model_ = replace(model.model_, selection=selection)
+    return chosen
 
 
 def _positions(model: Any, depth: int) -> list[int]:

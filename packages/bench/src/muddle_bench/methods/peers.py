@@ -7,7 +7,6 @@ themselves; methods with a package of their own: MARS in R, fastai, and today's 
 import importlib
 import inspect
 import logging
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -15,14 +14,24 @@ from muddle_bench.methods.method import BOTH, Method, Request
 
 INSTALL = "pip install 'muddle-bench[peers]'"
 LIGHTNING = ("lightning.pytorch", "pytorch_lightning", "lightning.fabric")
+ENDINGS = {"regression": "Regressor", "classification": "Classifier"}
+
+
+def _find_class(path: str) -> Any:
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
 
 # scikit-learn
 
 
-def make_sklearn(request: Request, paths: Mapping[str, str], **parameters: Any) -> Any:
-    """The task's class with these parameters; seed and threads if it takes them."""
-    module, _, name = paths[request.task].rpartition(".")
-    kind = getattr(importlib.import_module(module), name)
+def make_sklearn(request: Request, path: str, **parameters: Any) -> Any:
+    """The task's class with these parameters; seed and threads if it takes them.
+
+    A path that ends in "*" lacks Regressor or Classifier, or their first letter after "SV".
+    """
+    ending = ENDINGS[request.task]
+    kind = _find_class(path.replace("SV*", f"SV{ending[0]}").replace("*", ending))
     offered = {"random_state": request.seed, "n_jobs": request.threads}
     known = inspect.signature(kind).parameters
     return kind(**{key: offered[key] for key in offered if key in known} | parameters)
@@ -57,110 +66,65 @@ def make_baseline(request: Request) -> Any:
 
 
 def _sklearn(
-    name: str,
-    family: str,
-    title: str,
-    regression: str | None = None,
-    classification: str | None = None,
-    **parameters: Any,
+    name: str, family: str, path: str, title: str, tasks: Any = BOTH, **parameters: Any
 ) -> Method:
-    named = {"regression": regression, "classification": classification}
-    paths = {task: f"sklearn.{path}" for task, path in named.items() if path}
-    make = partial(make_sklearn, paths=paths, **parameters)
-    return Method(name, family, make, tasks=tuple(t for t in BOTH if t in paths), title=title)
+    make = partial(make_sklearn, path=f"sklearn.{path}", **parameters)
+    return Method(name, family, make, tasks=tasks, title=title)
 
 
 def _logistic(name: str, title: str, penalty: str, solver: str, ratios: list[float]) -> Method:
     make = partial(make_logistic, penalty=penalty, solver=solver, l1_ratios=ratios)
-    return Method(name, "GLM", make, tasks=("classification",), title=title)
+    title = f"logistic regression, {title}, cross-validated"
+    return Method(name, "GLM", make, tasks=CLASSES, title=title)
 
 
+NUMBERS, CLASSES = BOTH[:1], BOTH[1:]
 SKLEARN = [
     _sklearn(
         "gradient-boosting",
         "GBDT",
+        "ensemble.GradientBoosting*",
         "scikit-learn's gradient boosting",
-        "ensemble.GradientBoostingRegressor",
-        "ensemble.GradientBoostingClassifier",
     ),
-    _sklearn(
-        "adaboost",
-        "GBDT",
-        "AdaBoost of shallow trees",
-        "ensemble.AdaBoostRegressor",
-        "ensemble.AdaBoostClassifier",
-    ),
-    _sklearn(
-        "random-forest",
-        "RF",
-        "random forest",
-        "ensemble.RandomForestRegressor",
-        "ensemble.RandomForestClassifier",
-    ),
-    _sklearn(
-        "extra-trees",
-        "RF",
-        "forest of extremely randomised trees",
-        "ensemble.ExtraTreesRegressor",
-        "ensemble.ExtraTreesClassifier",
-    ),
+    _sklearn("adaboost", "GBDT", "ensemble.AdaBoost*", "AdaBoost of shallow trees"),
+    _sklearn("random-forest", "RF", "ensemble.RandomForest*", "random forest"),
+    _sklearn("extra-trees", "RF", "ensemble.ExtraTrees*", "forest of extremely randomised trees"),
     _sklearn(
         "bagging",
         "RF",
+        "ensemble.Bagging*",
         "ten trees, each on its own sample of the rows",
-        "ensemble.BaggingRegressor",
-        "ensemble.BaggingClassifier",
         n_jobs=1,  # its jobs are processes, slower to start than ten trees are to grow
     ),
+    _sklearn("linear-svm", "SVM", "svm.LinearSV*", "linear support vector machine"),
+    _sklearn("svm", "SVM", "svm.SV*", "support vector machine, RBF kernel"),
+    _sklearn("nu-svm", "SVM", "svm.NuSV*", "nu support vector machine, RBF kernel"),
+    _sklearn("kernel-ridge", "SVM", "kernel_ridge.KernelRidge", "kernel ridge regression", NUMBERS),
+    _sklearn("mlp", "NN", "neural_network.MLP*", "scikit-learn's net of 100 units"),
+    _sklearn("ols", "GLM", "linear_model.LinearRegression", "least squares", NUMBERS),
+    _sklearn("ridge", "GLM", "linear_model.RidgeCV", "ridge regression, cross-validated", NUMBERS),
+    _sklearn("lasso", "GLM", "linear_model.LassoCV", "lasso, cross-validated", NUMBERS),
     _sklearn(
-        "linear-svm", "SVM", "linear support vector machine", "svm.LinearSVR", "svm.LinearSVC"
+        "elastic-net", "GLM", "linear_model.ElasticNetCV", "elastic net, cross-validated", NUMBERS
     ),
-    _sklearn("svm", "SVM", "support vector machine, RBF kernel", "svm.SVR", "svm.SVC"),
-    _sklearn("nu-svm", "SVM", "nu support vector machine, RBF kernel", "svm.NuSVR", "svm.NuSVC"),
-    _sklearn("kernel-ridge", "SVM", "kernel ridge regression", "kernel_ridge.KernelRidge"),
-    _sklearn(
-        "mlp",
-        "NN",
-        "scikit-learn's net of 100 units",
-        "neural_network.MLPRegressor",
-        "neural_network.MLPClassifier",
-    ),
-    _sklearn("ols", "GLM", "least squares", "linear_model.LinearRegression"),
-    _sklearn("ridge", "GLM", "ridge regression, cross-validated", "linear_model.RidgeCV"),
-    _sklearn("lasso", "GLM", "lasso, cross-validated", "linear_model.LassoCV"),
-    _sklearn("elastic-net", "GLM", "elastic net, cross-validated", "linear_model.ElasticNetCV"),
-    _logistic("logistic-l2", "logistic regression, l2, cross-validated", "l2", "lbfgs", [0.0]),
-    _logistic("logistic-l1", "logistic regression, l1, cross-validated", "l1", "liblinear", [1.0]),
-    _logistic(
-        "logistic-elastic-net",
-        "logistic regression, elastic net, cross-validated",
-        "elasticnet",
-        "saga",
-        [0.5, 0.9, 0.95],
-    ),
+    _logistic("logistic-l2", "l2", "l2", "lbfgs", [0.0]),
+    _logistic("logistic-l1", "l1", "l1", "liblinear", [1.0]),
+    _logistic("logistic-elastic-net", "elastic net", "elasticnet", "saga", [0.5, 0.9, 0.95]),
     _sklearn(
         "ridge-classifier",
         "GLM",
-        "ridge regression on ±1 labels, cross-validated",
-        None,
         "linear_model.RidgeClassifierCV",
+        "ridge regression on ±1 labels, cross-validated",
+        CLASSES,
     ),
-    _sklearn(
-        "cart", "TREE", "one tree", "tree.DecisionTreeRegressor", "tree.DecisionTreeClassifier"
-    ),
-    _sklearn(
-        "extra-tree",
-        "TREE",
-        "one extremely randomised tree",
-        "tree.ExtraTreeRegressor",
-        "tree.ExtraTreeClassifier",
-    ),
+    _sklearn("cart", "TREE", "tree.DecisionTree*", "one tree"),
+    _sklearn("extra-tree", "TREE", "tree.ExtraTree*", "one extremely randomised tree"),
     _sklearn(
         "qda",
         "QDA",
-        "quadratic discriminant analysis",
-        None,
         "discriminant_analysis.QuadraticDiscriminantAnalysis",
+        "quadratic discriminant analysis",
+        CLASSES,
         # PAPER: their scikit-learn went on where columns are collinear, as in every matrix with
         # one-hot columns; today's refuses, unless no singular value counts as zero.
         tol=0.0,
@@ -177,69 +141,76 @@ SKLEARN = [
 # Boosted trees
 
 
-def make_boosting(request: Request, prefix: str, parameters: dict[str, Any], **options: Any) -> Any:
-    """The task's class behind a CategoricalFrame with these options."""
+def make_boosting(
+    request: Request, prefix: str, parameters: dict[str, Any], options: dict[str, Any]
+) -> Any:
+    """The task's class behind a CategoricalFrame; texts among the parameters name a request's."""
     from muddle_bench.methods.wrappers import wrap
 
-    module, _, name = prefix.rpartition(".")
-    kind = "Regressor" if request.task == "regression" else "Classifier"
-    model = getattr(importlib.import_module(module), name + kind)(**parameters)
+    given = {
+        key: getattr(request, value) if isinstance(value, str) else value
+        for key, value in parameters.items()
+    }
+    model = _find_class(prefix + ENDINGS[request.task])(**given)
     return wrap(model, request, **options)
 
 
-def make_histogram_boosting(request: Request) -> Any:
-    # It refuses columns of more than 255 levels. Its threads are those of OpenMP.
-    parameters = {"random_state": request.seed}
-    prefix = "sklearn.ensemble.HistGradientBoosting"
-    return make_boosting(request, prefix, parameters, max_levels=255)
+def _boosting(
+    name: str,
+    title: str,
+    prefix: str,
+    parameters: dict[str, Any],
+    options: dict[str, Any] | None = None,
+    **more: Any,
+) -> Method:
+    make = partial(make_boosting, prefix=prefix, parameters=parameters, options=options or {})
+    return Method(name, "GBDT", make, title=title, input="table", **more)
 
-
-def make_xgboost(request: Request) -> Any:
-    parameters = {
-        "enable_categorical": True,
-        "n_jobs": request.threads,
-        "random_state": request.seed,
-    }
-    return make_boosting(request, "xgboost.XGB", parameters)
-
-
-def make_lightgbm(request: Request) -> Any:
-    parameters = {
-        "n_jobs": request.threads,
-        "random_state": request.seed,
-        "verbose": -1,
-        # Otherwise a stopwatch chooses its order of summing, and results differ in rounding.
-        "deterministic": True,
-        "force_col_wise": True,
-    }
-    return make_boosting(request, "lightgbm.LGBM", parameters)
-
-
-def make_catboost(request: Request) -> Any:
-    parameters = {
-        "thread_count": request.threads,
-        "random_seed": request.seed,
-        "verbose": False,
-        "allow_writing_files": False,
-    }
-    return make_boosting(request, "catboost.CatBoost", parameters, style="text")
-
-
-_boosting = partial(Method, family="GBDT", input="table")
 
 BOOSTING = [
     _boosting(
         "hist-gradient-boosting",
-        make=make_histogram_boosting,
-        title="scikit-learn's histogram gradient boosting",
+        "scikit-learn's histogram gradient boosting",
+        "sklearn.ensemble.HistGradientBoosting",
+        {"random_state": "seed"},  # its threads are those of OpenMP
+        {"max_levels": 255},  # it refuses columns of more levels
     ),
-    *(
-        _boosting(name, make=make, title=title, packages=(name,), install=INSTALL)
-        for name, make, title in (
-            ("xgboost", make_xgboost, "XGBoost"),
-            ("catboost", make_catboost, "CatBoost"),
-            ("lightgbm", make_lightgbm, "LightGBM"),
-        )
+    _boosting(
+        "xgboost",
+        "XGBoost",
+        "xgboost.XGB",
+        {"enable_categorical": True, "n_jobs": "threads", "random_state": "seed"},
+        packages=("xgboost",),
+        install=INSTALL,
+    ),
+    _boosting(
+        "catboost",
+        "CatBoost",
+        "catboost.CatBoost",
+        {
+            "thread_count": "threads",
+            "random_seed": "seed",
+            "verbose": False,
+            "allow_writing_files": False,
+        },
+        {"style": "text"},
+        packages=("catboost",),
+        install=INSTALL,
+    ),
+    _boosting(
+        "lightgbm",
+        "LightGBM",
+        "lightgbm.LGBM",
+        {
+            "n_jobs": "threads",
+            "random_state": "seed",
+            "verbose": -1,
+            # Otherwise a stopwatch chooses its order of summing, and results differ in rounding.
+            "deterministic": True,
+            "force_col_wise": True,
+        },
+        packages=("lightgbm",),
+        install=INSTALL,
     ),
 ]
 
@@ -253,32 +224,25 @@ def make_mars(request: Request) -> Any:
 
 
 def make_fastai(request: Request) -> Any:
-    from muddle_bench.methods.wrappers import FastaiClassifier, FastaiRegressor
-
-    kind = FastaiRegressor if request.task == "regression" else FastaiClassifier
+    kind = _find_class(f"muddle_bench.methods.wrappers.Fastai{ENDINGS[request.task]}")
     return kind(random_state=request.seed)
 
 
 def make_pytabkit(request: Request, prefix: str, **parameters: Any) -> Any:
     from muddle_bench.methods.wrappers import wrap
 
-    pytabkit = importlib.import_module("pytabkit")
+    kind = _find_class(f"pytabkit.{prefix}_{ENDINGS[request.task]}")
     for logger in LIGHTNING:  # their import makes them report devices and every end of training
         logging.getLogger(logger).setLevel(logging.ERROR)
-    kind = "Regressor" if request.task == "regression" else "Classifier"
-    model = getattr(pytabkit, f"{prefix}_{kind}")(
-        device=request.device,
-        random_state=request.seed,
-        n_threads=request.threads,
-        verbosity=0,
-        **parameters,
-    )
-    return wrap(model, request, fill_gaps=True)
+    of_run = {"device": request.device, "random_state": request.seed, "n_threads": request.threads}
+    return wrap(kind(verbosity=0, **of_run, **parameters), request, fill_gaps=True)
 
 
-_pytabkit = partial(
-    Method, family="NN-today", packages=("pytabkit",), install=INSTALL, input="table"
-)
+def _pytabkit(name: str, title: str, prefix: str, **parameters: Any) -> Method:
+    make = partial(make_pytabkit, prefix=prefix, **parameters)
+    own: dict[str, Any] = {"packages": ("pytabkit",), "install": INSTALL, "input": "table"}
+    return Method(name, "NN-today", make, title=title, **own)
+
 
 PEERS = [
     *BOOSTING,
@@ -300,15 +264,7 @@ PEERS = [
         packages=("R:earth",),
         install="install R, and in it install.packages('earth')",
     ),
-    _pytabkit(
-        "realmlp",
-        make=partial(make_pytabkit, prefix="RealMLP_TD", n_cv=1),
-        title="RealMLP-TD, one net",
-    ),
-    _pytabkit(
-        "realmlp-5",
-        make=partial(make_pytabkit, prefix="RealMLP_TD", n_cv=5),
-        title="RealMLP-TD, mean of five nets, one per fold",
-    ),
-    _pytabkit("tabm", make=partial(make_pytabkit, prefix="TabM_D"), title="TabM-D"),
+    _pytabkit("realmlp", "RealMLP-TD, one net", "RealMLP_TD", n_cv=1),
+    _pytabkit("realmlp-5", "RealMLP-TD, mean of five nets, one per fold", "RealMLP_TD", n_cv=5),
+    _pytabkit("tabm", "TabM-D", "TabM_D"),
 ]
