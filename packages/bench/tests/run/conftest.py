@@ -64,7 +64,7 @@ def notes(tmp_path_factory):
         yield folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def choose_cells(tables, plugin):
     """Cells on the two small tables."""
 
@@ -81,11 +81,13 @@ def choose_cells(tables, plugin):
     return choose
 
 
-@pytest.fixture
-def lasting_children(monkeypatch):
+@pytest.fixture(scope="module")
+def lasting_children():
     """Worker processes outlive a run and serve the next test: starting one takes seconds."""
-    for module in (workers, sweep):
-        monkeypatch.setattr(module, "stop_children", lambda: None)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (workers, sweep):
+            patch.setattr(module, "stop_children", lambda: None)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -24,7 +24,7 @@ def make_linear(request):
 
 
 def make_late(request):
-    time.sleep(1.2)  # as the import of a large package
+    time.sleep(0.6)  # as the import of a large package
     return make_linear(request)
 
 

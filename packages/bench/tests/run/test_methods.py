@@ -279,21 +279,6 @@ def test_a_configuration_is_json_without_seed_threads_and_device(method):
         assert json.loads(text) == first
 
 
-def test_configurations_are_the_same_in_another_process():
-    names = ["best-mlr-released", "random-forest", "hist-gradient-boosting"]
-    code = (
-        "import json, sys; from muddle_bench.methods.registry import METHODS\n"
-        "from muddle_bench.methods.method import Request, configuration\n"
-        "r = Request('classification', 0)\n"
-        "print(json.dumps([configuration(METHODS[n], r) for n in sys.argv[1:]]))"
-    )
-    answer = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code, *names], capture_output=True, text=True
-    )
-    request = Request("classification", 0)
-    assert json.loads(answer.stdout) == [configuration(METHODS[n], request) for n in names]
-
-
 def test_methods_of_one_fit_differ_in_their_answer_alone():
     request = Request("regression", 0)
     best, top = (configuration(METHODS[f"{n}-mlr-paper"], request) for n in ("best", "top5"))

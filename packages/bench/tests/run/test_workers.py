@@ -111,15 +111,15 @@ def test_a_child_that_died_is_replaced_and_megabytes_of_output_do_no_harm(run_me
 
 
 def test_a_cell_past_its_limit_is_stopped_and_so_is_what_it_started(run_method, notes):
-    record = run_method("bad-hang-with-child", time_limit=1.0)
+    record = run_method("bad-hang-with-child", time_limit=0.5)
     assert record.status == "timeout"
-    assert record.reason == "no result within the time limit of 1 s"
+    assert record.reason == "no result within the time limit of 0.5 s"
     assert record.rows_hash
     assert wait_until_gone(int((notes / "pid").read_text()))
 
 
 def test_the_limit_does_not_cover_what_comes_before_the_fit(run_method):
-    assert run_method("late", time_limit=1.0).status == "ok"
+    assert run_method("late", time_limit=0.5).status == "ok"
 
 
 def test_a_job_that_never_gets_ready_is_stopped_too(make_job, monkeypatch):
@@ -152,10 +152,14 @@ def test_a_child_serves_one_caller_at_a_time_and_is_replaced_when_it_was_long_id
         assert second is first
         with borrow_child(1) as third:
             assert third is not second
-    monkeypatch.setattr(workers, "IDLE_LIMIT", 0.0)
+    os.kill(first.pid, signal.SIGKILL)  # it died between jobs
+    first._process.wait()
     with borrow_child(1) as fourth:
-        assert fourth not in (first, third)
-    assert not first.is_alive()
+        assert fourth is third
+    monkeypatch.setattr(workers, "IDLE_LIMIT", 0.0)
+    with borrow_child(1) as fifth:
+        assert fifth is not third
+    assert not third.is_alive()
 
 
 def test_a_child_that_is_asked_nothing_ends_by_itself():
@@ -165,15 +169,6 @@ def test_a_child_that_is_asked_nothing_ends_by_itself():
         "workers.serve(os.dup(theirs.fileno()), os.getppid())"
     )
     assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == 1
-
-
-def test_a_child_that_died_between_jobs_is_replaced(make_job):
-    with borrow_child(1) as first:
-        first.run(make_job(["linear"]))
-    os.kill(first.pid, signal.SIGKILL)
-    first._process.wait()
-    with borrow_child(1) as second:
-        assert second is not first
 
 
 PARENT = """
@@ -232,18 +227,12 @@ def test_one_fit_answers_for_all_methods_that_share_it(make_job, notes):
 
 def test_answers_before_the_limit_are_kept_when_a_later_one_hangs(make_job):
     with borrow_child(1) as child:
-        records = child.run(make_job(["shared-1", "shared-hang"], time_limit=2.0))
+        records = child.run(make_job(["shared-1", "shared-hang"], time_limit=0.7))
     assert [(record.method, record.status) for record in records] == [
         ("shared-1", "ok"),
         ("shared-hang", "timeout"),
     ]
     assert not child.is_alive()
-
-
-def test_a_missing_package_is_skipped_with_what_to_do(run_method):
-    record = run_method("lacking")
-    assert record.status == "skipped"
-    assert record.reason == "needs no_such_package: pip it"
 
 
 def test_missing_data_is_skipped_with_what_to_do(make_job, tables, tmp_path):
@@ -358,8 +347,10 @@ def test_a_missing_package_is_named_with_what_to_do(monkeypatch, backend, packag
 
 @pytest.mark.parametrize("address", ["nonsense", "tcp://host", "tcp://host:many"])
 def test_an_address_needs_a_host_and_a_port(address):
-    with pytest.raises(ValueError, match=r"as tcp://host:8786, got"):
-        check_address("dask", address)
+    opened = workers.open_backend("dask", None, address)
+    with pytest.raises(ValueError, match=r"as tcp://host:8786, got"), opened:
+        pass
+    check_address("ray", "auto")  # Ray may look for its cluster itself
 
 
 @pytest.mark.parametrize("backend", ["dask", "ray"])
@@ -369,13 +360,3 @@ def test_an_address_where_no_one_listens_is_said_at_once(backend):
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
         with pytest.raises(ClusterError, match=f"no {backend.capitalize()} cluster answers at"):
             check_address(backend, address)
-
-
-def test_ray_may_look_for_its_cluster_itself():
-    check_address("ray", "auto")
-
-
-def test_a_run_on_a_cluster_checks_the_address_first():
-    opened = workers.open_backend("dask", None, "nonsense")
-    with pytest.raises(ValueError, match="must name a host and a port"), opened:
-        pass

@@ -131,8 +131,6 @@ def load_plugin(source: str | Path) -> list[Method]:
             f"the plugin {source} cannot be imported: {type(error).__name__}: {error}"
         ) from error
     listed: Any = getattr(module, "METHODS", None)
-    if isinstance(listed, Mapping):
-        listed = listed.values()
     methods: list[Method] = list(listed) if isinstance(listed, Iterable) else [listed]
     for method in methods:
         if not isinstance(method, Method):

@@ -57,7 +57,7 @@ class Job:
 def group_cells(cells: Iterable[Cell], seen: Mapping[Cell, str], settings: Settings) -> list[Job]:
     """Make jobs of cells, in the order of their first cells."""
     methods = known_methods(settings.plugins)
-    groups: dict[tuple[Any, ...], list[Cell]] = {}
+    groups: dict[Any, list[Cell]] = {}
     for cell in cells:
         fit_name = find_method(cell.method, methods).fit_name
         key = (cell.recipe, cell.task, cell.dataset, cell.split, fit_name)
