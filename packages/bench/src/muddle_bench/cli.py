@@ -556,13 +556,9 @@ def import_records(
     imported = import_table(table, Store(folder), replace=replace)
     for conflict in imported.conflicts:
         warn(f"kept, but of another configuration: {conflict}")
-    counts = {
-        "added": imported.n_added,
-        "replaced": imported.n_replaced,
-        "the same": imported.n_unchanged,
-        "kept as they were": imported.n_kept,
-    }
-    listed = ", ".join(f"{n} {outcome}" for outcome, n in counts.items() if n)
+    words = ("added", "replaced", "the same", "kept as they were")
+    numbers = (imported.n_added, imported.n_replaced, imported.n_unchanged, imported.n_kept)
+    listed = ", ".join(f"{n} {word}" for n, word in zip(numbers, words, strict=True) if n)
     typer.echo(f"{listed or 'no records'}, in {folder}")
 
 

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import re
-import sys
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -186,10 +185,3 @@ def test_a_wrong_name_or_folder_is_one_line(home):
     result = run("datasets", "--data-home", home / "catalogue.toml")
     assert result.exit_code == 1
     assert result.stderr.startswith("Error: the data folder must be a folder")
-
-
-def test_a_fetch_without_pooch_says_what_to_install(home, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pooch", None)
-    result = run("datasets", "fetch", "served", "--data-home", home)
-    assert result.exit_code == 1
-    assert "needs the package pooch: pip install" in result.stderr

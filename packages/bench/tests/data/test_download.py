@@ -13,9 +13,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 import requests
 
-from muddle.errors import DataFormatError, MissingDataError, MissingPackageError
+from muddle.errors import DataFormatError, MissingDataError
 from muddle_bench.data import download
-from muddle_bench.data.catalogue import Entry, find_entries
+from muddle_bench.data.catalogue import Entry
 from muddle_bench.data.download import content_sha256, fetch, find_data_home, locate, require
 from muddle_bench.errors import ChecksumError, DownloadError, UnknownDatasetError
 
@@ -224,11 +224,6 @@ def test_a_file_that_cannot_be_checked_is_an_error(
         require(replace(entry, **change), tmp_path)
 
 
-def test_without_a_checksum_any_content_is_accepted(tmp_path, entry):
-    path = put(tmp_path, b"anything")
-    assert require(replace(entry, sha256=()), tmp_path) == path
-
-
 @pytest.mark.parametrize("content", [CONTENT, CONTENT.partition(b"\n")[2]], ids=["with", "without"])
 def test_an_optional_header_does_not_change_the_checksum(tmp_path, entry, content):
     path = put(tmp_path, content)
@@ -323,13 +318,6 @@ def test_a_folder_that_cannot_be_written(tmp_path, entry, server):
     assert server.n_requests == 0
 
 
-@pytest.mark.parametrize("package", ["pooch", "requests"])
-def test_a_missing_package_is_named(tmp_path, entry, monkeypatch, package):
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingPackageError, match=r"'tiny'.*pip install muddle-bench"):
-        require(entry, tmp_path)
-
-
 def test_two_fetches_at_once_both_get_the_right_file(tmp_path, entry, server):
     server.barrier = threading.Barrier(2)  # neither is answered before both have asked
     found = []
@@ -418,18 +406,3 @@ def test_fetch_gives_one_path_per_name(home, server):
     assert fetch("tiny", home, progress=False) == [path]
     assert fetch(["tiny", "tiny"], str(home), progress=False) == [path]
     assert server.n_requests == 1
-
-
-def test_each_outcome_says_what_happened(home):
-    def states():
-        entries = find_entries(["tiny", "wrong", "handmade"], home)
-        return [outcome.state for outcome in download.fetch_each(entries, home, progress=False)]
-
-    assert states() == ["fetched", "failed", "by hand"]
-    assert states() == ["present", "failed", "by hand"]
-
-
-def test_without_names_all_are_meant_the_own_ones_too(home):
-    ids = [entry.id for entry in find_entries(None, home)]
-    assert len(ids) > 33
-    assert {"tiny", "wrong", "handmade", "servo"} <= set(ids)

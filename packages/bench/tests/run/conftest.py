@@ -1,5 +1,6 @@
 """A data folder with two small tables, and methods that are cheap, or misbehave."""
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -88,6 +89,24 @@ def lasting_children():
         for module in (workers, sweep):
             patch.setattr(module, "stop_children", lambda: None)
         yield
+
+
+@pytest.fixture(scope="session")
+def wait_until_gone():
+    """Whether a process ends in time. A zombie whose parent does not care counts as ended."""
+
+    def wait(pid, seconds=10):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            try:
+                if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                    return True
+            except OSError:
+                return True
+            time.sleep(0.05)
+        return False
+
+    return wait
 
 
 @pytest.fixture(scope="session", autouse=True)

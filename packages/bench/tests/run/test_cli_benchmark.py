@@ -195,7 +195,7 @@ def test_debug_raises_errors_and_keeps_no_record(where, tmp_path):
     assert isinstance(run("--debug", *command).exception, ValueError)
 
 
-def test_ctrl_c_ends_with_130_and_says_how_to_go_on(where, notes, tmp_path):
+def test_ctrl_c_ends_with_130_and_says_how_to_go_on(where, notes, wait_until_gone):
     (notes / "pid").unlink(missing_ok=True)
     options = ["--method", "bad-hang-with-child", "--splits", "1", "--quiet", *where]
     process = subprocess.Popen(
@@ -211,8 +211,7 @@ def test_ctrl_c_ends_with_130_and_says_how_to_go_on(where, notes, tmp_path):
         said = process.stderr.read()
     assert process.returncode == 130
     assert said == "Stopped. Finished cells are kept: the same command continues.\n"
-    with pytest.raises(ProcessLookupError):  # what the method started has ended too
-        os.kill(int((notes / "pid").read_text()), 0)
+    assert wait_until_gone(int((notes / "pid").read_text()))  # the method had started it
 
 
 @pytest.mark.parametrize(
@@ -286,11 +285,10 @@ def test_status_tells_missing_stale_and_damaged(copy, tmp_path):
     assert len(told["damaged"]) == 1
     assert str(copy["cart2"]) in told["damaged"][0]
     # Reasons that differ only in numbers are told once.
-    assert {row["method"]: row["cells"] for row in told["reasons"]} == {
-        "bad-raise": 3,
-        "lacking": 6,
+    assert {row["method"]: (row["cells"], row["reason"]) for row in told["reasons"]} == {
+        "bad-raise": (3, "ran out after 0 rows"),
+        "lacking": (6, "needs no_such_package: pip it"),
     }
-    assert told["reasons"][0]["reason"] == "ran out after 0 rows"
     assert "damaged, so not counted as finished" in succeed("benchmark", "status", folder).stderr
     quick = json.loads(succeed("benchmark", "status", folder, "--json", "--quick").stdout)
     assert not any(row["stale"] for row in quick["methods"])
@@ -372,7 +370,7 @@ def test_rank_shows_a_board_per_task(table):
     assert set(methods) == {"ols", "ridge", "cart", "baseline"}
     assert methods[-1] == "baseline"
     assert regression[4][:3] == ["baseline", "Baseline", "4.00"]
-    assert {row[0] for row in classification[1:]} == {"cart", "baseline"}
+    assert {row[0] for row in classification[1:3]} == {"cart", "baseline"}
 
 
 def test_rank_numbers_are_those_of_the_ranking(table):

@@ -43,19 +43,17 @@ if __name__ == "__main__":
 
 
 @pytest.fixture
-def start(tables, plugin, monkeypatch):
+def start(tables, plugin):
     """Start a run of all methods in a process of its own."""
     token = uuid.uuid4().hex
-    monkeypatch.setenv(TOKEN, token)
 
     def start_driver(store, jobs, splits=1, **options):
         numbers = [str(jobs), str(splits)]
         command = [sys.executable, "-c", DRIVER, store.folder, *numbers, tables, plugin, *METHODS]
-        return subprocess.Popen(command, **options)
+        return subprocess.Popen(command, env=os.environ | {TOKEN: token}, **options)
 
     start_driver.token = token
     yield start_driver
-    monkeypatch.delenv(TOKEN)
     for pid in find_marked(token):  # only where a test has failed
         os.kill(pid, signal.SIGKILL)
 

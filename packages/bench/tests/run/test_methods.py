@@ -119,14 +119,10 @@ def test_a_name_that_cannot_be_a_file_name_everywhere_is_refused(name):
         Method(name, "GLM", make_ridge)
 
 
-def test_two_methods_of_one_name_are_refused():
+def test_names_are_given_once_and_one_fit_has_one_builder():
     one = Method("a", "GLM", make_ridge)
     with pytest.raises(ValueError, match="two methods are named 'a'"):
         by_name([one, replace(one, family="RF")])
-
-
-def test_one_fit_has_one_builder():
-    one = Method("a", "GLM", make_ridge)
     twin = Method("b", "GLM", make_ridge, fit_name="a")
     assert list(by_name([one, twin])) == ["a", "b"]
     with pytest.raises(ValueError, match="share fit_name='a'"):
@@ -212,23 +208,16 @@ def write_plugin(folder, name="mine", text=PLUGIN):
     return path
 
 
-def test_methods_of_a_file_are_found(tmp_path):
+def test_methods_of_a_file_or_module_are_found_if_their_names_are_new(tmp_path, monkeypatch):
     path = write_plugin(tmp_path)
     (method,) = load_plugin(path)
     assert (method.name, method.family) == ("mine", "Mine")
     assert method.make(Request("regression", 3)).get_params()["alpha"] == 2.0
     assert load_plugin(str(path)) == [method]
-
-
-def test_a_plugin_by_module_name(tmp_path, monkeypatch):
-    path = write_plugin(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    assert names_of(load_plugin(path.stem)) == ["mine"]
-
-
-def test_a_plugin_cannot_take_a_name_that_is_taken(tmp_path):
+    path.with_name("by_name.py").write_text(PLUGIN.format(name="ridge"))
     with pytest.raises(ValueError, match="two methods are named 'ridge'"):
-        load_plugin(write_plugin(tmp_path, "ridge"))
+        load_plugin("by_name")
 
 
 @pytest.mark.parametrize(
@@ -277,31 +266,6 @@ def test_a_configuration_is_json_without_seed_threads_and_device(method):
         text = json.dumps(first, allow_nan=False)
         assert " at 0x" not in text
         assert json.loads(text) == first
-
-
-def test_methods_of_one_fit_differ_in_their_answer_alone():
-    request = Request("regression", 0)
-    best, top = (configuration(METHODS[f"{n}-mlr-paper"], request) for n in ("best", "top5"))
-    assert best["answer"] != top.pop("answer")
-    assert {key: best[key] for key in top} == top
-
-
-def test_the_configuration_of_mlr_spells_out_what_goes_by_depth():
-    nets = configuration(METHODS["ens-mlr-released"], Request("regression", 0))["training"]
-    assert [net["depth"] for net in nets] == [1, 2]
-    assert [net["loss"] for net in nets] == ["released", "released"]
-    deep = configuration(METHODS["mlr-3-released"], Request("regression", 0))
-    assert deep["model"]["parameters"]["learning_rate"] == pytest.approx(1e-3 / 3)
-
-
-def test_released_ensembles_of_classifiers_train_the_regression_loss():
-    request = Request("classification", 0)
-    criteria = {
-        name: METHODS[name].make(request).criterion
-        for name in ("ens-mlr-released", "ens-mlr-paper", "mlr-3-released", "mlr-3-paper")
-    }
-    assert criteria.pop("ens-mlr-released") == "squared"
-    assert set(criteria.values()) == {"logistic"}
 
 
 def test_parameters_of_any_kind_have_words():
@@ -454,18 +418,13 @@ def test_text_becomes_categories_of_the_training_rows(homes):
     assert frame.model_.asked_["x1"].isna().all()
     assert frame.model_.asked_["x1"].dtype == seen["x1"].dtype
 
-
-def test_catboost_gets_text_with_a_level_for_gaps(homes):
-    frame = CategoricalFrame(Spy(), style="text").fit(homes, np.zeros(4))
-    assert frame.model_.seen_["x1"].tolist() == ["flat", "loft", "<gap>", "flat"]
-    assert frame.model_.cat_features_ == ["x1"]
-    frame.predict(homes.assign(kind="castle"))
-    assert set(frame.model_.asked_["x1"]) == {"castle"}
-
-
-def test_of_too_many_levels_the_most_frequent_stay(homes):
-    frame = CategoricalFrame(Spy(), max_levels=1).fit(homes, np.zeros(4))
-    assert frame.model_.seen_["x1"].tolist() == ["flat", np.nan, np.nan, "flat"]
+    few = CategoricalFrame(Spy(), max_levels=1).fit(homes, np.zeros(4)).model_.seen_
+    assert few["x1"].tolist() == ["flat", np.nan, np.nan, "flat"]  # the most frequent stay
+    text = CategoricalFrame(Spy(), style="text").fit(homes, np.zeros(4))  # as for CatBoost
+    assert text.model_.seen_["x1"].tolist() == ["flat", "loft", "<gap>", "flat"]
+    assert text.model_.cat_features_ == ["x1"]
+    text.predict(homes.assign(kind="castle"))
+    assert set(text.model_.asked_["x1"]) == {"castle"}
 
 
 def test_gaps_of_numbers_are_filled_and_marked_on_request(homes):

@@ -4,6 +4,7 @@ import io
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from muddle_bench.run import progress as progress_module
 from muddle_bench.run.cells import Settings, group_cells
@@ -144,15 +145,6 @@ def test_a_file_that_is_not_there_is_said_once_for_all_methods():
     assert said.count("ValueError: no") == 2  # of two methods
 
 
-def test_lines_come_every_few_seconds_only():
-    stream = io.StringIO()
-    progress = LineProgress(stream, every=1000.0)
-    progress.started(make_plan())
-    for cell in CELLS:
-        progress.finished(make_record(cell))
-    assert stream.getvalue() == "6 cells to run, 0 finished before\n"
-
-
 def test_a_run_says_what_it_leaves_alone():
     states = {CELLS[0]: "stale", CELLS[1]: "failed", CELLS[2]: "timeout"}
     stream = io.StringIO()
@@ -167,8 +159,6 @@ def test_a_run_says_what_it_leaves_alone():
 
 
 def test_a_terminal_shows_bar_cells_under_way_and_leaders(monkeypatch):
-    from rich.console import Console
-
     monkeypatch.setattr(progress_module, "BOARD_EVERY", -1.0)
     plain = {"markup": False, "highlight": False}
     console = Console(file=io.StringIO(), force_terminal=True, width=100, **plain)

@@ -10,7 +10,6 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -52,19 +51,6 @@ def run_method(make_job):
         return record
 
     return run
-
-
-def wait_until_gone(pid, seconds=10):
-    """Whether a process ends in time. A zombie whose parent does not care counts as ended."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-        except OSError:
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def test_a_cell_has_scores_times_memory_and_origin(run_method):
@@ -110,7 +96,9 @@ def test_a_child_that_died_is_replaced_and_megabytes_of_output_do_no_harm(run_me
     assert run_method("bad-print").status == "ok"
 
 
-def test_a_cell_past_its_limit_is_stopped_and_so_is_what_it_started(run_method, notes):
+def test_a_cell_past_its_limit_is_stopped_and_so_is_what_it_started(
+    run_method, notes, wait_until_gone
+):
     record = run_method("bad-hang-with-child", time_limit=0.5)
     assert record.status == "timeout"
     assert record.reason == "no result within the time limit of 0.5 s"
@@ -185,7 +173,9 @@ child.run(job)
 """
 
 
-def test_a_child_in_a_fit_ends_with_all_it_started_when_its_parent_is_killed(tables, plugin, notes):
+def test_a_child_in_a_fit_ends_with_all_it_started_when_its_parent_is_killed(
+    tables, plugin, notes, wait_until_gone
+):
     noted = notes / "pid"
     noted.unlink(missing_ok=True)
     command = [sys.executable, "-c", PARENT, tables, plugin]

@@ -2,7 +2,6 @@
 
 import gzip
 import hashlib
-import importlib.util
 import os
 import sys
 import zlib
@@ -12,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from muddle.errors import DataFormatError, MissingDataError, MissingPackageError, MuddleError
+from muddle.errors import DataFormatError, MissingDataError, MuddleError
 from muddle.tables.read import GZIP_MAGIC
 from muddle_bench.data.catalogue import Entry, find_entries
 from muddle_bench.data.text_files import has_header
@@ -165,17 +164,12 @@ def _by_hand(entry: Entry, home: Path) -> str:
 
 def _download(entry: Entry, url: str, home: Path, progress: bool) -> Path:
     """Download the file with pooch; it gets its name after its checksum was verified."""
-    try:
-        import pooch
-        import requests
-    except ImportError as error:
-        raise MissingPackageError(
-            f"downloading {entry.id!r} needs the package pooch: pip install muddle-bench."
-        ) from error
+    import pooch
+    import requests
+
     target = home / RAW / entry.file
     by_hand = f"by hand: {_by_hand(entry, home)}."
-    # pooch draws its bar on files and pipes too, and insists on tqdm.
-    bar = progress and sys.stderr.isatty() and importlib.util.find_spec("tqdm") is not None
+    bar = progress and sys.stderr.isatty()  # pooch would draw it on files and pipes too
     transfer = pooch.HTTPDownloader(progressbar=bar, chunk_size=CHUNK, timeout=TIMEOUT)
     broken = (requests.ConnectionError, requests.exceptions.ChunkedEncodingError)
     try:

@@ -34,31 +34,19 @@ def wrap(model: Any, request: Request, **options: Any) -> "CategoricalFrame":
 
 
 class CategoricalFrame(BaseEstimator):
-    """Passes a table to a model that encodes categories itself; numbers keep their gaps.
-
-    Parameters
-    ----------
-    model : estimator
-        Takes a pandas frame.
-    categorical : tuple of str, default=()
-        Columns of levels, besides all columns that hold neither numbers nor dates.
-    style : {"category", "text"}, default="category"
-        "category": pandas categories, in which levels that `fit` has not seen are gaps; "text":
-        text with a level for gaps, and the columns named in `cat_features`, as for CatBoost.
-    max_levels : int or None, default=None
-        Number of levels to keep per column, the most frequent; the others are gaps. None: all.
-    fill_gaps : bool, default=False
-        Fill gaps of numbers with the median, and add a 0/1 column for gaps if `fit` has any.
-    """
+    """Passes a table to a model that encodes categories itself; numbers keep their gaps."""
 
     def __init__(
         self,
-        model: Any,
+        model: Any,  # takes a pandas frame
         *,
+        # Columns of levels, besides all that hold neither numbers nor dates.
         categorical: tuple[str, ...] = (),
+        # "category": pandas categories, in which levels that `fit` has not seen are gaps; "text":
+        # text with a level for gaps, and the columns named in `cat_features`, as for CatBoost.
         style: Literal["category", "text"] = "category",
-        max_levels: int | None = None,
-        fill_gaps: bool = False,
+        max_levels: int | None = None,  # kept per column, the most frequent; the others are gaps
+        fill_gaps: bool = False,  # numbers: by the median, with a 0/1 column if `fit` has gaps
     ) -> None:
         self.model = model
         self.categorical = categorical

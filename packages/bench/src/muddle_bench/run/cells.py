@@ -4,9 +4,9 @@ A cell is one method on one split of one data set; a job has the cells that shar
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from muddle.tables.read import Task
 from muddle_bench.data.catalogue import Entry, built_in, find_entries
@@ -57,19 +57,18 @@ class Job:
 def group_cells(cells: Iterable[Cell], seen: Mapping[Cell, str], settings: Settings) -> list[Job]:
     """Make jobs of cells, in the order of their first cells."""
     methods = known_methods(settings.plugins)
-    groups: dict[Any, list[Cell]] = {}
+    groups: dict[Job, list[Cell]] = {}
     for cell in cells:
         fit_name = find_method(cell.method, methods).fit_name
-        key = (cell.recipe, cell.task, cell.dataset, cell.split, fit_name)
-        groups.setdefault(key, []).append(cell)
+        job = Job(cell.recipe, cell.task, cell.dataset, cell.split, fit_name, (), (), settings)
+        groups.setdefault(job, []).append(cell)
     return [
-        Job(
-            *key,
-            tuple(cell.method for cell in group),
-            tuple(seen.get(cell, "") for cell in group),
-            settings,
+        replace(
+            job,
+            methods=tuple(cell.method for cell in group),
+            seen=tuple(seen.get(cell, "") for cell in group),
         )
-        for key, group in groups.items()
+        for job, group in groups.items()
     ]
 
 

@@ -8,16 +8,17 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import astuple
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 import pandas as pd
+from rich import progress
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
 
 from muddle_bench.run.cells import Job
 from muddle_bench.run.records import Cell, Record
 from muddle_bench.run.sweep import Plan, Reporter, Summary
-
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
 
 LINE_EVERY = 5.0  # seconds between two lines of progress
 BOARD_EVERY = 2.0  # seconds between two updates of the leader board
@@ -89,16 +90,11 @@ class Clock:
 
 
 def make_reporter(*, quiet: bool = False, stream: TextIO | None = None) -> Reporter:
-    """A live board if the stream (default: stderr) is a terminal and rich is installed, else lines;
-    nothing with quiet."""
+    """A live board if the stream (default: stderr) is a terminal, else lines; nothing if quiet."""
     if quiet:
         return Reporter()
     stream = stream or sys.stderr
     if not stream.isatty():
-        return LineProgress(stream)
-    try:
-        from rich.console import Console
-    except ImportError:
         return LineProgress(stream)
     return LiveProgress(Console(file=stream, markup=False, emoji=False, highlight=False))
 
@@ -196,10 +192,7 @@ class LineProgress(Progress):
 class LiveProgress(Progress):
     """Shows bar, time left, running cells and leader board, updated in place."""
 
-    def __init__(self, console: "Console") -> None:
-        from rich import progress
-        from rich.live import Live
-
+    def __init__(self, console: Console) -> None:
         super().__init__()
         self._console = console
         self._current: dict[Cell, str] = {}
@@ -235,9 +228,7 @@ class LiveProgress(Progress):
         self._console.print(self._board)
         super().done(summary)
 
-    def _render(self) -> "RenderableType":
-        from rich.console import Group
-
+    def _render(self) -> RenderableType:
         if time.monotonic() - self._updated > BOARD_EVERY:
             self._update_board()
         # A copy: joblib's threads add and remove while this one draws.
@@ -248,8 +239,6 @@ class LiveProgress(Progress):
         return Group(self._bar, *lines, self._board)
 
     def _update_board(self) -> None:
-        from rich.table import Table
-
         self._updated = time.monotonic()
         grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         grid.add_column("leaders so far")

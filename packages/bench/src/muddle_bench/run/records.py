@@ -249,14 +249,11 @@ class Store:
                 damaged.append(Damage(path, reason))
         return Contents(records, damaged)
 
-    def clean(self) -> int:
-        """Remove half-written files of killed runs; return their number."""
-        n_removed = 0
+    def clean(self) -> None:
+        """Remove half-written files of killed runs."""
         for path in self.folder.glob(f"**/*{PARTIAL}"):
             if is_abandoned(path, path.name.split(".")[-2]):
                 path.unlink(missing_ok=True)
-                n_removed += 1
-        return n_removed
 
 
 def _place(cell: Cell) -> str:

@@ -4,7 +4,6 @@ import os
 import platform
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -22,9 +21,9 @@ from muddle_bench.run.records import Cell, Damage, Record, Status, Store, is_aba
 from muddle_bench.run.workers import (
     AskFingerprint,
     Backend,
+    ChildLost,
     JobResult,
     Runner,
-    WorkerDied,
     borrow_child,
     is_lost_worker,
     leave_out_finished,
@@ -52,9 +51,6 @@ class Survey:
 
     def cells(self, *states: State) -> list[Cell]:
         return [cell for cell, state in self.states.items() if state in states]
-
-    def counts(self) -> dict[State, int]:
-        return dict(Counter(self.states.values()))
 
 
 def survey_cells(
@@ -89,7 +85,7 @@ def find_fingerprints(
     wanted = {(one.method, one.task) for one in records if one.fingerprint and one.method in known}
     found = {}
     for method, task in sorted(wanted):
-        with suppress(WorkerDied), borrow_child(threads=1) as child:
+        with suppress(ChildLost), borrow_child(threads=1) as child:
             found[method, task] = child.find_fingerprint(AskFingerprint(method, task, plugins))
     return found
 

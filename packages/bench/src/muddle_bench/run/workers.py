@@ -128,12 +128,8 @@ def leave() -> NoReturn:
 # In the parent
 
 
-class TimeUp(Exception):
-    """A child did not reply in time."""
-
-
-class WorkerDied(Exception):
-    """A child ended during its work."""
+class ChildLost(Exception):
+    """A child ended during its work, or was ended as too slow; the status and its reason."""
 
 
 class Child:
@@ -175,7 +171,7 @@ class Child:
         self._tail.clear()
         try:
             self._send(job)
-            while (message := self._receive(deadline)) is not None:
+            while (message := self._receive(deadline, late)) is not None:
                 if isinstance(message, Record):
                     records.append(message)
                     del waiting[message.method]
@@ -184,16 +180,14 @@ class Child:
                 if limit is not None:
                     deadline = time.monotonic() + limit
                     late = f"no result within the time limit of {limit:g} s"
-        except TimeUp:
-            records += [finish(blank, "timeout", late) for blank in waiting.values()]
-        except WorkerDied as death:
-            records += [finish(blank, "failed", str(death)) for blank in waiting.values()]
+        except ChildLost as lost:
+            records += [finish(blank, *lost.args) for blank in waiting.values()]
         return records
 
     def find_fingerprint(self, question: AskFingerprint) -> str:
         """The method's fingerprint; "" if it cannot be made here."""
         self._send(question)
-        return str(self._receive(None))
+        return str(self._receive())
 
     def kill(self) -> None:
         """End the process and all that was started in it."""
@@ -207,23 +201,23 @@ class Child:
         try:
             self._line.send(message)
         except OSError:
-            raise WorkerDied(self._explain_death()) from None
+            raise self._explain_death() from None
 
-    def _receive(self, deadline: float | None) -> Any:
+    def _receive(self, deadline: float | None = None, late: str = "") -> Any:
         while True:
             left = LOOK_EVERY if deadline is None else deadline - time.monotonic()
             try:
                 if self._line.poll(max(0.0, min(LOOK_EVERY, left))):
                     return self._line.recv()
             except (EOFError, OSError):
-                raise WorkerDied(self._explain_death()) from None
+                raise self._explain_death() from None
             if not self.is_alive() and not self._line.poll():
-                raise WorkerDied(self._explain_death())
+                raise self._explain_death()
             if left <= 0:
                 self.kill()
-                raise TimeUp
+                raise ChildLost("timeout", late)
 
-    def _explain_death(self) -> str:
+    def _explain_death(self) -> ChildLost:
         with suppress(subprocess.TimeoutExpired):  # it may have closed the pipe and live on
             self._process.wait(timeout=5)
         code = self._process.poll()
@@ -235,7 +229,8 @@ class Child:
             if -code == signal.SIGKILL:
                 reason += ", most often for lack of memory"
         output = self._tail.read()
-        return f"{reason}: ...{output[-TAIL_IN_REASON:]}" if output else reason
+        more = f": ...{output[-TAIL_IN_REASON:]}" if output else ""
+        return ChildLost("failed", reason + more)
 
 
 class Tail:
@@ -261,8 +256,7 @@ class Tail:
     def read(self) -> str:
         """The last output as one line; the process must have ended."""
         self._thread.join(timeout=1)
-        with self._lock:
-            return " ".join(self._text.decode(errors="replace").split())
+        return " ".join(self._text.decode(errors="replace").split())
 
 
 def make_environment(threads: int) -> dict[str, str]:
