@@ -3,9 +3,6 @@
 import hashlib
 import json
 import re
-import threading
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from typer.testing import CliRunner
@@ -17,30 +14,8 @@ CSV = "\n".join(["No,tree,zone,site,height", *ROWS]) + "\n"
 HASH = hashlib.sha256("\n".join(ROWS).encode()).hexdigest()
 
 
-class QuietHandler(SimpleHTTPRequestHandler):
-    def log_message(self, *_):
-        pass
-
-
 @pytest.fixture
-def address(tmp_path, monkeypatch):
-    """A local server with one file, trees.csv."""
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    folder = tmp_path / "served"
-    folder.mkdir()
-    (folder / "trees.csv").write_text(CSV)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=folder))
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-    thread.join()
-
-
-@pytest.fixture
-def home(tmp_path, address):
+def home(tmp_path, server):
     """A data folder with tables of its own: there, on the server, not on the server, by hand."""
     home = tmp_path / "home"
     (home / "raw").mkdir(parents=True)
@@ -61,12 +36,12 @@ def home(tmp_path, address):
         [served]
         file = "served.csv"
         target = "height"
-        url = "{address}/trees.csv"
-        sha256 = ["{HASH}"]
+        url = "{server.url}"
+        sha256 = ["{server.hash}"]
         [gone]
         file = "gone.csv"
         target = "height"
-        url = "{address}/gone.csv"
+        url = "{server.url}.gone"
         [handmade]
         file = "handmade.csv"
         target = "height"
@@ -107,7 +82,7 @@ def test_output_that_is_piped_has_neither_colours_nor_cut_lines(home, monkeypatc
     assert str(home / "raw" / "here.csv") in output
 
 
-def test_fetch_says_what_was_there_what_came_and_what_is_left(home):
+def test_fetch_says_what_was_there_what_came_and_what_is_left(home, server):
     result = run("datasets", "fetch", "here", "served", "gone", "handmade", "--data-home", home)
     raw = home / "raw"
     here, served, gone, handmade, summary = result.stdout.splitlines()
@@ -118,7 +93,7 @@ def test_fetch_says_what_was_there_what_came_and_what_is_left(home):
     assert f"download handmade.csv and save it as {raw / 'handmade.csv'}" in handmade
     assert summary == "1 present, 1 fetched, 1 by hand, 1 failed"
     assert result.exit_code == 1
-    assert (raw / "served.csv").read_text() == CSV
+    assert (raw / "served.csv").read_bytes() == server.content
 
 
 def test_fetch_ends_with_0_when_all_is_there(home):

@@ -1,7 +1,8 @@
 """What a run tells while it goes on: counts, time left, leaders, troubles once."""
 
 import io
-from dataclasses import replace
+from dataclasses import asdict, replace
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -29,32 +30,17 @@ def make_plan(cells=CELLS, states=None, damaged=(), **settings):
     return Plan(jobs, Survey(states, {}, list(damaged)))
 
 
-def make_record(cell, r2=0.5, status="ok", **values):
-    return Record(
-        recipe=cell.recipe,
-        task=cell.task,
-        dataset=cell.dataset,
-        method=cell.method,
-        split=cell.split,
-        family="GLM",
-        status=status,
-        r2=r2 if status == "ok" else None,
-        fit_seconds=values.pop("seconds", 1.0),
-        **values,
-    )
+def make_record(cell, r2=0.5, status="ok", seconds=1.0, **values):
+    score = r2 if status == "ok" else None
+    values |= {"family": "GLM", "status": status, "r2": score, "fit_seconds": seconds}
+    return Record(**asdict(cell), **values)
 
 
 @pytest.fixture
 def clock(monkeypatch):
     """Time that stands still until it is moved."""
 
-    class Time:
-        now = 0.0
-
-        def monotonic(self):
-            return self.now
-
-    time = Time()
+    time = SimpleNamespace(now=0.0, monotonic=lambda: time.now)
     monkeypatch.setattr(progress_module, "time", time)
     return time
 
@@ -135,7 +121,7 @@ def test_lines_tell_progress_and_each_trouble_once():
 
 def test_a_file_that_is_not_there_is_said_once_for_all_methods():
     stream = io.StringIO()
-    progress = LineProgress(stream)
+    progress = LineProgress(stream)  # the lines of progress come every few seconds only
     progress.started(make_plan())
     for cell in CELLS[:2]:
         progress.finished(make_record(cell, status="skipped", reason="no file hills.csv"))
@@ -143,6 +129,7 @@ def test_a_file_that_is_not_there_is_said_once_for_all_methods():
     said = stream.getvalue()
     assert said.count("no file hills.csv") == 1
     assert said.count("ValueError: no") == 2  # of two methods
+    assert len(said.splitlines()) == 4
 
 
 def test_a_run_says_what_it_leaves_alone():
