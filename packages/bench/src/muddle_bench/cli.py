@@ -630,7 +630,17 @@ def rank_records(
     if out is not None:
         write_board(boards, out)
     elif as_json:
-        print_json({name: describe_board(boards[name], scores[name]) for name in boards})
+        described = {
+            name: {
+                "task": scores[name].metric.task,
+                "n_pairs": len(scores[name].frame),
+                "rows": to_rows(board),
+                "left_out": scores[name].left_out.to_dict(orient="records"),
+                "left_out_pairs": scores[name].left_out_pairs.to_dict(orient="records"),
+            }
+            for name, board in boards.items()
+        }
+        print_json(described)
     else:
         for name, board in boards.items():
             print_board(board, scores[name])
@@ -649,16 +659,6 @@ def choose_metrics(table: "pd.DataFrame", metric: str | None) -> list[str]:
             f"none of the {len(table)} records has a score. `muddle benchmark status` shows why."
         )
     return [name for name in MAIN_METRICS.values() if name in present]
-
-
-def describe_board(board: "pd.DataFrame", scores: "Scores") -> dict[str, Any]:
-    return {
-        "task": scores.metric.task,
-        "n_pairs": len(scores.frame),
-        "rows": to_rows(board),
-        "left_out": scores.left_out.to_dict(orient="records"),
-        "left_out_pairs": scores.left_out_pairs.to_dict(orient="records"),
-    }
 
 
 def print_board(board: "pd.DataFrame", scores: "Scores") -> None:

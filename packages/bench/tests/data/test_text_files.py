@@ -142,9 +142,8 @@ def test_files_that_are_not_text_are_refused(tmp_path):
 
 
 def test_a_quotation_mark_left_open_is_an_error(tmp_path):
-    text = "a,y\n" + '1,"2\n' + "3,4\n" * 50_000
     with pytest.raises(DataFormatError, match="quotation mark that is not closed"):
-        read_rows(tmp_path, text)
+        read_rows(tmp_path, "a,y\n" + '1,"2\n' + "3,4\n" * 50_000)
 
 
 def test_parquet_and_feather_keep_their_types(tmp_path):

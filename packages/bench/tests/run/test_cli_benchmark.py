@@ -176,15 +176,6 @@ def test_a_cell_that_failed_is_run_again_on_request_only(where, tmp_path):
     assert again.startswith("1 failed, 1 skipped, in ")
 
 
-def test_a_cell_past_the_time_limit_is_a_record(where, tmp_path):
-    folder = tmp_path / "runs"
-    command = [*HILLS, "--method", "bad-hang", "--splits", 1, "--time-limit", 0.3, *where]
-    assert succeed(*command, "--quiet").stdout.startswith(f"1 timeout, in {folder}\n")
-    (reason,) = json.loads(succeed("benchmark", "status", folder, "--json").stdout)["reasons"]
-    assert (reason["method"], reason["cells"]) == ("bad-hang", 1)
-    assert "0.3" in reason["reason"]
-
-
 def test_debug_raises_errors_and_keeps_no_record(where, tmp_path):
     result = run(*HILLS, "--method", "bad-raise", "--splits", 1, "--debug", *where)
     assert str(result.exception) == "of all\nthings, this"
@@ -401,47 +392,40 @@ def rank_r2(path, *options):
     return succeed("benchmark", "rank", path, "--metric", "r2", *options).stdout
 
 
-def test_rank_tells_cells_that_count_as_the_baseline(edit):
-    def lose(frame):
-        first = (frame["method"] == "ols") & (frame["split"] == "0")
-        frame.loc[first, ["status", "reason", "r2"]] = ["failed", "bad luck", ""]
+def lose(status):
+    """Change one cell of ols."""
+
+    def change(frame):
+        last = (frame["method"] == "ols") & (frame["split"] == "2")
+        frame.loc[last, ["status", "reason", "r2"]] = [status, "bad luck", ""]
         return frame
 
-    said = "failed or timed out, and ranked with the baseline's score: ols 1"
-    assert said in rank_r2(edit(lose))
+    return change
 
 
-def test_rank_of_an_unfinished_run_counts_the_pairs_it_leaves_out(edit):
-    def stop(frame):
-        return frame[(frame["split"] != "2") | ~frame["method"].isin(["ols", "ridge"])]
-
-    text = rank_r2(edit(stop))
-    assert text.startswith("regression, R² (higher is better): 2 pairs")
-    assert "1 of 3 pairs left out: not run yet for some methods" in text
-    (board,) = json.loads(rank_r2(edit(stop), "--json")).values()
-    assert [pair["split"] for pair in board["left_out_pairs"]] == [2]
+def stop(frame):
+    return frame[(frame["split"] != "2") | ~frame["method"].isin(["ols", "ridge"])]
 
 
-def test_max_missing_decides_whether_a_method_or_its_pairs_are_left_out(edit):
-    def skip(frame):
-        ols = (frame["method"] == "ols") & (frame["split"] == "2")
-        frame.loc[ols, ["status", "reason", "r2"]] = ["skipped", "needs luck", ""]
-        return frame
-
-    strict = rank_r2(edit(skip))
-    assert "3 pairs" in strict
-    assert "left out, lacks 1 of 3 pairs: 1 skipped: ols" in strict
-    lenient = rank_r2(edit(skip), "--max-missing", 0.5)
-    assert "2 pairs" in lenient
-    assert not any(line.startswith("ols ") for line in strict.splitlines())
-    assert any(line.startswith("ols ") for line in lenient.splitlines())
-    assert "1 of 3 pairs left out: missing for some methods" in lenient
-
-
-def test_one_pair_alone_has_no_interval(edit):
-    text = rank_r2(edit(lambda frame: frame[frame["split"] == "0"]))
-    assert text.startswith("regression, R² (higher is better): 1 pair of data set and split,")
-    assert "interval" not in text
+@pytest.mark.parametrize(
+    ("change", "options", "n_pairs", "note"),
+    [
+        (lose("failed"), [], 3, "failed or timed out, and ranked with the baseline's score: ols 1"),
+        (stop, [], 2, "1 of 3 pairs left out: not run yet for some methods"),
+        (lose("skipped"), [], 3, "left out, lacks 1 of 3 pairs: 1 skipped: ols"),
+        (lose("skipped"), [0.5], 2, "1 of 3 pairs left out: missing for some methods"),
+        (lambda frame: frame[frame["split"] == "0"], [], 1, ""),
+    ],
+)
+def test_rank_notes_what_it_filled_in_or_left_out(edit, change, options, n_pairs, note):
+    options = ["--max-missing", *options] if options else []
+    text = rank_r2(edit(change), *options)
+    assert text.startswith(f"regression, R² (higher is better): {n_pairs} pair")
+    assert note in text
+    assert ("interval" in text) == (n_pairs > 1)
+    (board,) = json.loads(rank_r2(edit(change), "--json", *options)).values()
+    assert len(board["left_out_pairs"]) == ("pairs left out" in note)
+    assert {row["method"] for row in board["rows"]} >= {"ridge", "cart", "baseline"}
 
 
 def test_rank_by_another_metric(table):

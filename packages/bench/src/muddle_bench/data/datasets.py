@@ -96,7 +96,16 @@ def load_dataset(
         raise ValueError("without is for recipe='published': the clean recipe has no quirks.")
     check_without(entry, without)
     path = require(entry, home)
-    return _load_clean(entry, path) if recipe == "clean" else _load_published(entry, path, without)
+    if recipe == "clean":
+        return _load_clean(entry, path)
+    fields = read_fields(path, entry, strip=False)
+    table, notes = _drop_rows_without_target(fields.table, entry, path, markers=("NA",))
+    matrix = build_published(table, entry, without)
+    notes += [entry.mismatch] if entry.mismatch else []
+    notes += [f"without the quirk {name!r}" for name in without]
+    assert entry.task is not None  # stated for every built-in data set
+    more = {"recipe": recipe, "dropped": matrix.dropped, "notes": notes}
+    return _assemble(matrix.features, matrix.target, entry, entry.task, **more)
 
 
 def load_table(
@@ -163,18 +172,6 @@ def list_datasets(data_home: str | Path | None = None) -> pd.DataFrame:
     ]
     names = ["id", "title", "task", "n", "d", "present", "source"]
     return pd.DataFrame(rows, columns=names).astype({"n": "Int64", "d": "Int64"})
-
-
-def _load_published(entry: Entry, path: Path, without: tuple[str, ...]) -> Dataset:
-    fields = read_fields(path, entry, strip=False)
-    table, notes = _drop_rows_without_target(fields.table, entry, path, markers=("NA",))
-    matrix = build_published(table, entry, without)
-    if entry.mismatch:
-        notes.append(entry.mismatch)
-    notes += [f"without the quirk {name!r}" for name in without]
-    assert entry.task is not None  # stated for every built-in data set
-    more = {"recipe": "published", "dropped": matrix.dropped, "notes": notes}
-    return _assemble(matrix.features, matrix.target, entry, entry.task, **more)
 
 
 def _load_clean(entry: Entry, path: Path) -> Dataset:

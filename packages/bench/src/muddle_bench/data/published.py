@@ -109,7 +109,9 @@ def _shape_rows(table: pd.DataFrame, quirks: Collection[str]) -> pd.DataFrame:
     if "index-row" in quirks or "index-row-removed" in quirks:
         rows.insert(0, [str(i) for i in range(table.shape[1])])
     if "header-as-row" in quirks:
-        rows[0] = _number_repeats(rows[0])
+        # As a reader of headers numbers repeated names: f, f.1, f.2.
+        before = [rows[0][:i].count(name) for i, name in enumerate(rows[0])]
+        rows[0] = [f"{a}.{n}" if n else a for a, n in zip(rows[0], before, strict=True)]
     if "broken-record" in quirks:
         key, second, n_before = BROKEN_RECORD
         at = next(i for i, row in enumerate(rows) if (row[0], row[1].lower()) == (key, second))
@@ -117,12 +119,6 @@ def _shape_rows(table: pd.DataFrame, quirks: Collection[str]) -> pd.DataFrame:
         parts = (row[:n_before], row[n_before:])
         rows[at : at + 1] = [part + [""] * (len(row) - len(part)) for part in parts]
     return pd.DataFrame(rows, columns=table.columns, dtype=object)
-
-
-def _number_repeats(names: list[str]) -> list[str]:
-    """Number repeated names as a reader of headers does: f, f.1, f.2."""
-    before = [names[:i].count(name) for i, name in enumerate(names)]
-    return [f"{name}.{n}" if n else name for name, n in zip(names, before, strict=True)]
 
 
 def _encode_column(

@@ -59,7 +59,10 @@ class CategoricalFrame(BaseEstimator):
         self.levels_, self.medians_ = {}, {}
         for place, column in enumerate(columns):
             if column.name in self.categorical or not _holds_numbers(column):
-                self.levels_[place] = _learn_levels(column, self.max_levels)
+                # Of equally frequent levels, the first by name.
+                counts = _to_texts(column).value_counts().sort_index()
+                frequent = counts.sort_values(ascending=False, kind="stable").index
+                self.levels_[place] = sorted(frequent[: self.max_levels])
             elif self.fill_gaps:
                 numbers = _to_numbers(column).dropna()
                 self.medians_[place] = float(numbers.median()) if len(numbers) else 0.0
@@ -123,13 +126,6 @@ def _to_numbers(column: Any) -> Any:
 
 def _to_texts(column: Any) -> Any:
     return column.astype(object).map(str, na_action="ignore")
-
-
-def _learn_levels(column: Any, max_levels: int | None) -> list[str]:
-    """The most frequent levels of a column, sorted."""
-    counts = _to_texts(column).value_counts().sort_index()
-    kept = counts.sort_values(ascending=False, kind="stable").index[:max_levels]
-    return sorted(kept)
 
 
 class EarthRegressor(RegressorMixin, BaseEstimator):

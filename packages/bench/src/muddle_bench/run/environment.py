@@ -122,20 +122,16 @@ def _read_status(name: str) -> float | None:
 @cache
 def _version(name: str) -> str:
     if name.startswith("R:"):
-        return _version_in_r(name.removeprefix("R:"))
+        question = f"cat(as.character(packageVersion('{name[2:]}')), R.version.string)"
+        answer = subprocess.run(["Rscript", "-e", question], capture_output=True, text=True)
+        version, _, of_r = answer.stdout.partition(" ")
+        return f"{version} ({of_r.partition(' (')[0]})" if version else "unknown"
     for distribution in _distributions().get(name, []):
         return importlib.metadata.version(distribution)
     return str(getattr(sys.modules.get(name), "__version__", "unknown"))
 
 
 _distributions = cache(importlib.metadata.packages_distributions)
-
-
-def _version_in_r(package: str) -> str:
-    question = f"cat(as.character(packageVersion('{package}')), R.version.string)"
-    answer = subprocess.run(["Rscript", "-e", question], capture_output=True, text=True)
-    version, _, of_r = answer.stdout.partition(" ")
-    return f"{version} ({of_r.partition(' (')[0]})" if version else "unknown"
 
 
 def _processor() -> str:

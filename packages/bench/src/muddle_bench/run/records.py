@@ -373,14 +373,19 @@ def import_table(path: str | Path, store: Store, *, replace: bool = False) -> Im
     conflicts = []
     for record in read_records(Path(path).expanduser()):
         present = store.read(record.cell)
-        outcome = _compare(record, present, replace)
-        counts[f"n_{outcome}"] += 1
-        if outcome in ("added", "replaced"):
-            store.save(record)
-        elif present is not None:
-            here, there = present.fingerprint, record.fingerprint
-            if here and there and here != there:
-                conflicts.append(f"{record.cell}: fingerprint {here} here, {there} there")
+        if present == record:
+            counts["n_unchanged"] += 1
+            continue
+        if present is not None:
+            better = (record.status == "ok") - (present.status == "ok")
+            if better < 0 or (better == 0 and not replace):
+                counts["n_kept"] += 1
+                here, there = present.fingerprint, record.fingerprint
+                if here and there and here != there:
+                    conflicts.append(f"{record.cell}: fingerprint {here} here, {there} there")
+                continue
+        counts["n_added" if present is None else "n_replaced"] += 1
+        store.save(record)
     names = ("n_added", "n_replaced", "n_unchanged", "n_kept")
     return Imported(**{name: counts[name] for name in names}, conflicts=conflicts)
 
@@ -410,16 +415,6 @@ def read_records(path: Path) -> list[Record]:
     except (DataFormatError, csv.Error) as error:
         raise DataFormatError(f"{path}, line {rows.line_num}: {error}") from error
     return list(records.values())
-
-
-def _compare(record: Record, present: Record | None, replace: bool) -> str:
-    if present is None:
-        return "added"
-    if present == record:
-        return "unchanged"
-    better = record.status == "ok" and present.status != "ok"
-    worse = record.status != "ok" and present.status == "ok"
-    return "replaced" if better or (replace and not worse) else "kept"
 
 
 def _find_different(pairs: Iterable[tuple[str, str]]) -> list[str]:

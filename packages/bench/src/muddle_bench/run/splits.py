@@ -78,6 +78,8 @@ def prepare(job: Job, wanted: Input) -> Problem:
 def _prepare(
     dataset: str, recipe: Recipe, data_home: str | None, split: int, wanted: Input
 ) -> Problem:
+    from sklearn.preprocessing import StandardScaler
+
     data = _load(dataset, recipe, data_home)
     rows = split_rows(len(data.y), split)
     train, test = (data.X.iloc[part].reset_index(drop=True) for part in (rows.train, rows.test))
@@ -93,7 +95,10 @@ def _prepare(
     elif recipe == "published":
         inputs = (_to_matrix(train), _to_matrix(test))
         if wanted == "matrix":
-            inputs = standardise(*inputs)
+            # PAPER: the authors used all rows. Without it, columns may have a deviation of 0.01
+            # and a mean of -12, with which kernels and penalties fail.
+            scaler = StandardScaler().fit(inputs[0])
+            inputs = (scaler.transform(inputs[0]), scaler.transform(inputs[1]))
     else:
         inputs = encode(train, test, y[rows.train], data.task)
     y_train = np.searchsorted(seen, y[rows.train]) if n_classes else y[rows.train]
@@ -114,18 +119,6 @@ _load = lru_cache(maxsize=2)(load_dataset)
 
 def _to_matrix(table: pd.DataFrame) -> Floats:
     return np.ascontiguousarray(table.to_numpy(dtype=np.float64))
-
-
-def standardise(train: Floats, test: Floats) -> tuple[Floats, Floats]:
-    """Standardise both by the mean and deviation of the training rows.
-
-    PAPER: the authors used all rows. Without it, columns of a published matrix may have a deviation
-    of 0.01 and a mean of -12, with which kernels and penalties fail.
-    """
-    from sklearn.preprocessing import StandardScaler
-
-    scaler = StandardScaler().fit(train)
-    return scaler.transform(train), scaler.transform(test)
 
 
 def encode(

@@ -68,26 +68,19 @@ def survey_cells(
     contents = store.scan()
     chosen = sorted(contents.records) if cells is None else list(dict.fromkeys(cells))
     records = {cell: contents.records[cell] for cell in chosen if cell in contents.records}
-    now = find_fingerprints(records.values(), name_plugins(plugins)) if fingerprints else {}
+    plugins = name_plugins(plugins)
+    known = known_methods(plugins) if fingerprints else {}
+    made = {one for one in records.values() if one.fingerprint and one.method in known}
+    now: dict[tuple[str, Task], str] = {}  # methods that cannot be made here are left out
+    for method, task in sorted({(one.method, one.task) for one in made}):
+        with suppress(ChildLost), borrow_child(threads=1) as child:
+            now[method, task] = child.find_fingerprint(AskFingerprint(method, task, plugins))
     states: dict[Cell, State] = dict.fromkeys(chosen, "missing")
     for cell, record in records.items():
         current = now.get((record.method, record.task))
         changed = current and record.fingerprint and current != record.fingerprint
         states[cell] = "stale" if changed else record.status
     return Survey(states, records, contents.damaged)
-
-
-def find_fingerprints(
-    records: Iterable[Record], plugins: tuple[str, ...]
-) -> dict[tuple[str, Task], str]:
-    """Present fingerprints of the records' methods; methods that cannot be made are left out."""
-    known = known_methods(plugins)
-    wanted = {(one.method, one.task) for one in records if one.fingerprint and one.method in known}
-    found = {}
-    for method, task in sorted(wanted):
-        with suppress(ChildLost), borrow_child(threads=1) as child:
-            found[method, task] = child.find_fingerprint(AskFingerprint(method, task, plugins))
-    return found
 
 
 # Plan, summary and reporter of a run
