@@ -5,15 +5,14 @@ import inspect
 import json
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.table import Table
 
 from muddle.cli.app import INTERRUPTED, OPTIONS
 from muddle.cli.output import (
@@ -22,7 +21,9 @@ from muddle.cli.output import (
     DataHome,
     Task,
     make_console,
+    option,
     print_json,
+    print_pairs,
     print_table,
     warn,
     warn_damaged,
@@ -55,9 +56,8 @@ def add_commands(app: typer.Typer) -> None:
     app.add_typer(benchmark, name="benchmark")
     help_text = "Measure the effect of each part and each setting of MLR."
     study = typer.Typer(help=help_text, no_args_is_help=True, **OPTIONS)
-    study.command("ablation")(run_ablation)
-    study.command("dependence")(run_dependence)
-    study.command("all")(run_all)
+    for name, text in STUDY_COMMANDS.items():
+        study.command(name)(make_study_command(name, text))
     study.command("list")(list_studies)
     study.command("table")(write_study_tables)
     study.command("record")(write_history)
@@ -70,11 +70,8 @@ def add_commands(app: typer.Typer) -> None:
 
 RUNS = Path("runs/studies")
 TABLES = Path("results/studies")
-# Panels of the help.
-what_option: Any = partial(typer.Option, rich_help_panel="What to run")
-how_option: Any = partial(typer.Option, rich_help_panel="How")
-where_option: Any = partial(typer.Option, rich_help_panel="Where")
-
+WHAT, HOW, WHERE = "What to run", "How", "Where"  # panels of the help
+typed_option = partial(option, metavar=None)  # its help shows the type or the choices
 
 Recipe = Literal["published", "clean"]
 Backend = Literal["loky", "dask", "ray"]
@@ -90,8 +87,9 @@ class Retry(StrEnum):  # typer takes no list of literals
     stale = "stale"
 
 
+PLUGIN = "--plugin FILE"
 PLUGIN_HELP = "A .py file or module with a list METHODS of your own (docs/methods.md). Repeatable."
-Plugins = Annotated[list[str] | None, typer.Option("--plugin", metavar="FILE", help=PLUGIN_HELP)]
+Plugins = Annotated[list[str] | None, option(PLUGIN, PLUGIN_HELP)]
 Folder = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="Records of a run, such as runs/smoke.")
 ]
@@ -100,40 +98,18 @@ Source = Annotated[
     typer.Argument(metavar="SOURCE", help="Records of a run (a folder), or an exported table."),
 ]
 RecipeOfRecords = Annotated[
-    Recipe | None, typer.Option(help="Recipe of the records, if there are both.")
+    Recipe | None, typed_option("--recipe", "Recipe of the records, if there are both.")
 ]
-TimeLimit = Annotated[
-    float | None,
-    how_option(
-        "--time-limit",
-        metavar="SECONDS",
-        help="Limit for a cell's fit and predictions; a slower cell is recorded as timed out.",
-    ),
-]
-Jobs = Annotated[
-    int | None,
-    how_option(
-        "--jobs",
-        "-j",
-        metavar="N",
-        help="Cells at a time. Default: 1, or as many as a cluster has workers.",
-    ),
-]
-Threads = Annotated[
-    int | None,
-    how_option("--threads", metavar="N", help="Threads per cell. Default: cores divided by jobs."),
-]
-OnBackend = Annotated[
-    Backend, how_option("--backend", help="loky: processes here; dask, ray: also a cluster.")
-]
-Address = Annotated[
-    str | None,
-    how_option(
-        "--address",
-        metavar="URL",
-        help="A running cluster, as tcp://host:8786 (dask) or ray://host:10001.",
-    ),
-]
+TIME_LIMIT_HELP = "Limit for a cell's fit and predictions; a slower cell is recorded as timed out."
+TimeLimit = Annotated[float | None, option("--time-limit SECONDS", TIME_LIMIT_HELP, HOW)]
+JOBS_HELP = "Cells at a time. Default: 1, or as many as a cluster has workers."
+Jobs = Annotated[int | None, option("--jobs -j N", JOBS_HELP, HOW)]
+THREADS_HELP = "Threads per cell. Default: cores divided by jobs."
+Threads = Annotated[int | None, option("--threads N", THREADS_HELP, HOW)]
+BACKEND_HELP = "loky: processes here; dask, ray: also a cluster."
+OnBackend = Annotated[Backend, typed_option("--backend", BACKEND_HELP, HOW)]
+ADDRESS_HELP = "A running cluster, as tcp://host:8786 (dask) or ray://host:10001."
+Address = Annotated[str | None, option("--address URL", ADDRESS_HELP, HOW)]
 
 
 def show_tracebacks(context: typer.Context, debug: bool) -> bool:
@@ -143,66 +119,30 @@ def show_tracebacks(context: typer.Context, debug: bool) -> bool:
     return debug
 
 
-Debug = Annotated[
-    bool,
-    how_option(
-        "--debug",
-        callback=show_tracebacks,
-        help="In this process, without a time limit; the first error is shown whole.",
-    ),
-]
-Quiet = Annotated[bool, how_option("--quiet", "-q", help="No progress.")]
-Resume = Annotated[
-    bool,
-    where_option("--resume/--fresh", help="Continue the folder, or refuse one that holds files."),
-]
-RunDataHome = Annotated[Path | None, where_option("--data-home", help=DATA_HOME_HELP)]
-Datasets = Annotated[
-    list[str] | None,
-    what_option(
-        "--dataset", metavar="ID", help="A data set, instead of all of the study's. Repeatable."
-    ),
-]
-Splits = Annotated[
-    str,
-    what_option(
-        "--splits",
-        metavar="SPLITS",
-        help="A count (10: splits 0 to 9; the paper has 100), or numbers: 0-4, or 3,7.",
-    ),
-]
-StudyName = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="NAME",
-        help="structured_noise, permutations, ridge_init, label_noise, width, batch_size or depth.",
-    ),
-]
-Retries = Annotated[
-    list[Retry] | None,
-    what_option(
-        "--retry",
-        metavar="STATE",
-        help="Run these again: failed, timeout, or stale (the settings have changed). Repeatable.",
-    ),
-]
-OnDevice = Annotated[Device, how_option("--device", help="Device of the training.")]
-Together = Annotated[
-    bool | None,
-    how_option(
-        "--together/--apart",
-        help="Train the splits of a point in one call, as more nets side by side, or one by one. "
-        "Default: together on CUDA. Scores are the same.",
-    ),
-]
-InPrecision = Annotated[
-    Precision,
-    how_option(
-        "--precision", help="Products of hidden layers; reduced: TF32 on CUDA, bfloat16 on the CPU."
-    ),
-]
-RunFolder = Annotated[Path, where_option("--folder", "-f", help="Folder of the records.")]
-Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the tables.")]
+DEBUG_HELP = "In this process, without a time limit; the first error is shown whole."
+Debug = Annotated[bool, typed_option("--debug", DEBUG_HELP, HOW, callback=show_tracebacks)]
+Quiet = Annotated[bool, typed_option("--quiet -q", "No progress.", HOW)]
+RESUME_HELP = "Continue the folder, or refuse one that holds files."
+Resume = Annotated[bool, typed_option("--resume/--fresh", RESUME_HELP, WHERE)]
+RunDataHome = Annotated[Path | None, typed_option("--data-home", DATA_HOME_HELP, WHERE)]
+DATASETS_HELP = "A data set, instead of all of the study's. Repeatable."
+Datasets = Annotated[list[str] | None, option("--dataset ID", DATASETS_HELP, WHAT)]
+SPLITS_HELP = "A count (10: splits 0 to 9; the paper has 100), or numbers: 0-4, or 3,7."
+Splits = Annotated[str, option("--splits SPLITS", SPLITS_HELP, WHAT)]
+STUDY_HELP = "structured_noise, permutations, ridge_init, label_noise, width, batch_size or depth."
+StudyName = Annotated[str | None, typer.Argument(metavar="NAME", help=STUDY_HELP)]
+RETRY_HELP = "Run these again: failed, timeout, or stale (the settings have changed). Repeatable."
+Retries = Annotated[list[Retry] | None, option("--retry STATE", RETRY_HELP, WHAT)]
+OnDevice = Annotated[Device, typed_option("--device", "Device of the training.", HOW)]
+TOGETHER_HELP = (
+    "Train the splits of a point in one call, as more nets side by side, or one by one. "
+    "Default: together on CUDA. Scores are the same."
+)
+Together = Annotated[bool | None, typed_option("--together/--apart", TOGETHER_HELP, HOW)]
+PRECISION_HELP = "Products of hidden layers; reduced: TF32 on CUDA, bfloat16 on the CPU."
+InPrecision = Annotated[Precision, typed_option("--precision", PRECISION_HELP, HOW)]
+RunFolder = Annotated[Path, typed_option("--folder -f", "Folder of the records.", WHERE)]
+Out = Annotated[Path, typed_option("--out -o", "Folder for the tables.")]
 
 
 # muddle datasets
@@ -230,11 +170,17 @@ def list_datasets(
         return
     from muddle_bench import data
 
-    rows = json.loads(data.list_datasets(data_home).to_json(orient="records"))
+    rows = to_rows(data.list_datasets(data_home))
     if as_json:
         print_json(rows)
     else:
         print_table(["id", "task", "n", "d", "present", "source"], rows)
+
+
+def to_rows(table: "pd.DataFrame") -> list[dict[str, Any]]:
+    """Rows of a table as JSON values."""
+    rows: list[dict[str, Any]] = json.loads(table.to_json(orient="records"))
+    return rows
 
 
 def fetch_datasets(
@@ -251,9 +197,8 @@ def fetch_datasets(
     counts = dict.fromkeys(STATE_STYLES, 0)
     for outcome in fetch_each(find_entries(ids or None, home), home, progress=True):
         counts[outcome.state] += 1
-        text = outcome.path if outcome.error is None else outcome.error
         console.print(f"{outcome.state:8}", style=STATE_STYLES[outcome.state], end="")
-        console.print(f" {outcome.entry.id}: {text}", soft_wrap=True)
+        console.print(f" {outcome.entry.id}: {outcome.error or outcome.path}", soft_wrap=True)
     console.print(", ".join(f"{n} {state}" for state, n in counts.items() if n))
     if counts["by hand"] or counts["failed"]:
         raise typer.Exit(1)
@@ -273,12 +218,25 @@ def show_dataset(
     facts = describe_entry(find_entry(name, home), home)
     if as_json or context.obj["as_json"]:
         print_json(facts)
-    else:
-        print_facts(facts)
+        return
+    columns = facts.pop("columns", None)
+    shown = {name: value for name, value in facts.items() if value not in (None, "", [], (), {})}
+    print_pairs({LABELS.get(name, name.replace("_", " ")): to_lines(shown[name]) for name in shown})
+    if columns:
+        typer.echo()
+        print_table(list(columns[0]), columns)
+
+
+def to_lines(value: Any) -> str:
+    if isinstance(value, Mapping):
+        value = [f"{name}: {meaning}" for name, meaning in value.items()]
+    return "\n".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def describe_entry(entry: "Entry", home: Path) -> dict[str, Any]:
-    """All facts about a data set, and about its table if the file is present."""
+    """All facts about a data set; if its file is present, also how its columns are encoded."""
+    from muddle.tables import TablePreprocessor
+    from muddle_bench.data import load_dataset
     from muddle_bench.data.download import locate
     from muddle_bench.data.published import QUIRKS
 
@@ -296,53 +254,22 @@ def describe_entry(entry: "Entry", home: Path) -> dict[str, Any]:
         "mismatch": entry.mismatch,
         "path": None if path is None else str(path),
     }
-    return facts if path is None else facts | describe_table(entry.id, home)
-
-
-def describe_table(name: str, home: Path) -> dict[str, Any]:
-    """Size of the table, and how the estimators encode each column."""
-    from muddle.tables import TablePreprocessor
-    from muddle_bench.data import load_dataset
-
-    table = load_dataset(name, data_home=home)
-    facts = {
-        "task": table.task,
-        "notes": table.meta.notes,
-        "n_rows": table.meta.n_rows,
-        "n_features": table.meta.n_features,
-    }
+    if path is None:
+        return facts
+    table = load_dataset(entry.id, data_home=home)
+    facts |= {"task": table.task, "notes": table.meta.notes}
+    facts |= {"n_rows": table.meta.n_rows, "n_features": table.meta.n_features}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # ignored columns are in the description
         described = TablePreprocessor().fit(table.X, table.y).describe()
-    columns = described.rename_axis("column").reset_index().to_json(orient="records")
-    return {**facts, "columns": json.loads(columns)}
-
-
-def print_facts(facts: Mapping[str, Any]) -> None:
-    """Print facts that have a value, one per line, and the columns as a table below."""
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column()
-    grid.add_column(overflow="fold")  # a long address continues in the next line
-    for label, value in facts.items():
-        if label == "columns" or value in (None, "", [], (), {}):
-            continue
-        if isinstance(value, Mapping):
-            value = "\n".join(f"{name}: {meaning}" for name, meaning in value.items())
-        elif isinstance(value, (list, tuple)):
-            value = "\n".join(str(item) for item in value)
-        grid.add_row(LABELS.get(label, label.replace("_", " ")), str(value))
-    console = make_console()
-    console.print(grid)
-    if facts.get("columns"):
-        console.print()
-        print_table(list(facts["columns"][0]), facts["columns"])
+    return facts | {"columns": to_rows(described.rename_axis("column").reset_index())}
 
 
 # muddle methods
 
 
 def list_methods(
-    task: Annotated[Task | None, typer.Option(help="Only methods that can do it.")] = None,
+    task: Annotated[Task | None, typed_option("--task", "Only methods that can do it.")] = None,
     plugins: Plugins = None,
     as_json: AsJson = False,
 ) -> None:
@@ -367,16 +294,16 @@ def list_methods(
         print_json(rows)
         return
     for row in rows:
-        texts = [row["what_it_is"], "" if row["state"] == "ready" else row["state"]]
-        row["what it is"] = "; ".join(filter(None, texts))
+        state = "" if row["state"] == "ready" else row["state"]
+        row["what it is"] = "; ".join(filter(None, [row["what_it_is"], state]))
     print_table(["method", "family", "tasks", "what it is"], rows, wrap=["what it is"])
-    n_skipped = sum(row["state"] != "ready" for row in rows)
-    typer.echo(f"\n{len(rows)} methods, {len(rows) - n_skipped} of them ready")
+    n_ready = sum(row["state"] == "ready" for row in rows)
+    typer.echo(f"\n{len(rows)} methods, {n_ready} of them ready")
 
 
 # muddle benchmark
 
-STATES = ("ok", "failed", "timeout", "skipped", "stale")
+STATES = ("ok", "failed", "timeout", "skipped", "stale", "missing")
 LONGEST_REASON = 160  # characters that are shown; --json has all
 
 
@@ -394,73 +321,37 @@ def read_splits(text: str) -> int | list[int]:
     return [number for numbers in ranges for number in numbers]
 
 
+SUITE_HELP = "smoke (under two minutes), regression, classification or all (the paper's data sets)."
+SUITE_DATASETS_HELP = "A data set, instead of the suite's. Repeatable."
+METHODS_HELP = "A method or family of `muddle methods`, instead of all. Repeatable."
+SUITE_SPLITS_HELP = "A count (10: splits 0 to 9), or numbers: 0-4, or 3,7. Default: 10, smoke 1."
+RECIPE_HELP = "published: the authors' matrices; clean: the raw columns, also of your tables."
+SUITE_RETRY_HELP = RETRY_HELP.replace("the settings", "the method's settings")
+SUITE_FOLDER_HELP = "Folder of the records. Default: runs/SUITE, or runs/own without a suite."
+
+
 def run_cells(
-    suite: Annotated[
-        str | None,
-        what_option(
-            metavar="NAME",
-            help="smoke (under two minutes), regression, classification or all (the paper's data "
-            "sets).",
-        ),
-    ] = None,
-    datasets: Annotated[
-        list[str] | None,
-        what_option(
-            "--dataset", metavar="ID", help="A data set, instead of the suite's. Repeatable."
-        ),
-    ] = None,
-    methods: Annotated[
-        list[str] | None,
-        what_option(
-            "--method",
-            metavar="NAME",
-            help="A method or family of `muddle methods`, instead of all. Repeatable.",
-        ),
-    ] = None,
-    splits: Annotated[
-        str | None,
-        what_option(
-            "--splits",  # typer 0.27 takes a metavar of the same letters for the name
-            metavar="SPLITS",
-            help="A count (10: splits 0 to 9), or numbers: 0-4, or 3,7. Default: 10, smoke 1.",
-        ),
-    ] = None,
-    recipe: Annotated[
-        Recipe,
-        what_option(
-            help="published: the authors' matrices; clean: the raw columns, also of your tables."
-        ),
-    ] = "published",
+    suite: Annotated[str | None, option("--suite NAME", SUITE_HELP, WHAT)] = None,
+    datasets: Annotated[list[str] | None, option("--dataset ID", SUITE_DATASETS_HELP, WHAT)] = None,
+    methods: Annotated[list[str] | None, option("--method NAME", METHODS_HELP, WHAT)] = None,
+    splits: Annotated[str | None, option("--splits SPLITS", SUITE_SPLITS_HELP, WHAT)] = None,
+    recipe: Annotated[Recipe, typed_option("--recipe", RECIPE_HELP, WHAT)] = "published",
     max_rows: Annotated[
-        int | None, what_option(metavar="N", help="Leave out data sets with more rows.")
+        int | None, option("--max-rows N", "Leave out data sets with more rows.", WHAT)
     ] = None,
-    plugins: Annotated[
-        list[str] | None, what_option("--plugin", metavar="FILE", help=PLUGIN_HELP)
-    ] = None,
-    retry: Annotated[
-        list[Retry] | None,
-        what_option(
-            metavar="STATE",
-            help="Run these again: failed, timeout, or stale (the method's settings have changed). "
-            "Repeatable.",
-        ),
-    ] = None,
+    plugins: Annotated[list[str] | None, option(PLUGIN, PLUGIN_HELP, WHAT)] = None,
+    retry: Annotated[list[Retry] | None, option("--retry STATE", SUITE_RETRY_HELP, WHAT)] = None,
     time_limit: TimeLimit = None,
     jobs: Jobs = None,
     threads: Threads = None,
-    device: Annotated[Device, how_option(help="For methods that can use a GPU.")] = "cpu",
+    device: Annotated[
+        Device, typed_option("--device", "For methods that can use a GPU.", HOW)
+    ] = "cpu",
     backend: OnBackend = "loky",
     address: Address = None,
     debug: Debug = False,
     quiet: Quiet = False,
-    folder: Annotated[
-        Path | None,
-        where_option(
-            "--folder",
-            "-f",
-            help="Folder of the records. Default: runs/SUITE, or runs/own without a suite.",
-        ),
-    ] = None,
+    folder: Annotated[Path | None, typed_option("--folder -f", SUITE_FOLDER_HELP, WHERE)] = None,
     resume: Resume = True,
     data_home: RunDataHome = None,
 ) -> None:
@@ -478,12 +369,11 @@ def run_cells(
     - `muddle benchmark run --dataset houses --recipe clean --method MLR --method catboost`
     """
     from muddle_bench.run.cells import SUITES, build_cells
-    from muddle_bench.run.progress import make_reporter
-    from muddle_bench.run.records import Store
     from muddle_bench.run.sweep import run_benchmark
 
     if suite is None and not datasets:
         raise ValueError(f"name a suite (--suite {', '.join(SUITES)}) or data sets (--dataset ID).")
+    own: dict[str, Any] = {"plugins": plugins or (), "data_home": data_home}
     cells = build_cells(
         suite,
         datasets=datasets,
@@ -491,43 +381,68 @@ def run_cells(
         splits=None if splits is None else read_splits(splits),
         recipe=recipe,
         max_rows=max_rows,
-        plugins=plugins or (),
-        data_home=data_home,
+        **own,
     )
     folder = folder or Path("runs") / (suite or "own")
-    with guard_run(folder, resume=resume, quiet=quiet):
-        summary = run_benchmark(
-            cells,
-            Store(folder),
-            time_limit=time_limit,
-            jobs=jobs,
-            threads=threads,
-            device=device,
-            backend=backend,
-            address=address,
-            plugins=plugins or (),
-            data_home=data_home,
-            retry=["skipped", *(state.value for state in retry or ())],
-            debug=debug,
-            reporter=make_reporter(quiet=quiet),
-        )
-    conclude_run(summary, folder, quiet=quiet)
+    summary = run_into(
+        folder,
+        partial(run_benchmark, cells, **own),
+        resume=resume,
+        quiet=quiet,
+        retry=retry,
+        time_limit=time_limit,
+        jobs=jobs,
+        threads=threads,
+        device=device,
+        backend=backend,
+        address=address,
+        debug=debug,
+    )
     if any(status != "ok" for status in summary.counts):
         typer.echo(f"Reasons for cells without a score: muddle benchmark status {folder}")
     if summary.counts.get("ok") or summary.n_before:
         typer.echo(f"Next: muddle benchmark rank {folder}, or muddle report {folder}")
 
 
+def run_into(
+    folder: Path,
+    run: Callable[..., "Summary"],
+    *,
+    resume: bool,
+    quiet: bool,
+    retry: list[Retry] | None,
+    **options: Any,
+) -> "Summary":
+    """Run cells with the folder as their store, and end at Ctrl-C as a shell expects it."""
+    from muddle_bench.run.progress import make_reporter
+    from muddle_bench.run.records import Store
+
+    if not resume and folder.exists() and any(folder.iterdir()):
+        raise ValueError(
+            f"--fresh needs a new or empty folder, and {folder} holds files. Name another with "
+            "--folder, or remove it."
+        )
+    options |= {"retry": ["skipped", *(state.value for state in retry or ())]}
+    try:
+        summary = run(Store(folder), reporter=make_reporter(quiet=quiet), **options)
+    except KeyboardInterrupt:
+        if quiet:  # otherwise the progress has reported it
+            typer.echo("Stopped. Finished cells are kept: the same command continues.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    if not summary.n_planned:
+        typer.echo(f"Nothing to do: {folder} has a record of each of the {summary.n_before} cells.")
+    elif quiet:  # otherwise the progress has ended with the counts
+        typer.echo(f"{summary}, in {folder}")
+    return summary
+
+
+QUICK_HELP = "Do not look for stale records; importing the methods' packages takes seconds."
+
+
 def show_status(
     folder: Folder,
     plugins: Plugins = None,
-    quick: Annotated[
-        bool,
-        typer.Option(
-            "--quick",
-            help="Do not look for stale records; importing the methods' packages takes seconds.",
-        ),
-    ] = False,
+    quick: Annotated[bool, typed_option("--quick", QUICK_HELP)] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show the state of a run: records per method, reasons of failures, damaged files.
@@ -535,10 +450,9 @@ def show_status(
     missing: cells for which other methods have a record and this one has none. stale: the method's
     settings have changed since; `muddle benchmark run --retry stale` runs those cells again.
     """
-    from muddle_bench.run.records import Store
     from muddle_bench.run.sweep import survey_cells
 
-    store = Store(require_folder(folder))
+    store = open_store(folder)
     survey = survey_cells(None, store, plugins=plugins or (), fingerprints=not quick)
     rows, reasons = count_states(survey), count_reasons(survey)
     if as_json:
@@ -550,37 +464,33 @@ def show_status(
         typer.echo(f"There are no records in {folder}.")
         return
     print_table(list(rows[0]), rows)
-    typer.echo(f"\n{count(len(survey.states), 'record')}: {describe_counts(rows)}")
+    totals = {state: sum(row[state] for row in rows) for state in STATES}
+    listed = ", ".join(f"{n} {state}" for state, n in totals.items() if n)
+    typer.echo(f"\n{count(len(survey.states), 'record')}: {listed}")
     if reasons:
         typer.echo("\nReasons for cells without a score:")
-        shown = [{**row, "reason": shorten(row["reason"])} for row in reasons]
-        print_table(list(shown[0]), shown, wrap=["reason"])
+        for row in reasons:
+            if len(row["reason"]) > LONGEST_REASON:
+                row["reason"] = f"{row['reason'][: LONGEST_REASON - 1]}…"
+        print_table(list(reasons[0]), reasons, wrap=["reason"])
 
 
 def count_states(survey: "Survey") -> list[dict[str, Any]]:
     """One row per method: numbers of its cells by state, and of cells that only others have."""
-    pairs: dict[Any, set[Any]] = {}  # data sets and splits by recipe and task
-    begun: dict[str, set[Any]] = {}  # recipes and tasks by method
-    counts: dict[str, dict[str, int]] = {}
+    pairs = defaultdict(set)  # data sets and splits by recipe and task
+    begun = defaultdict(set)  # recipes and tasks by method
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
     for cell, state in survey.states.items():
         group = (cell.recipe, cell.task)
-        pairs.setdefault(group, set()).add((cell.dataset, cell.split))
-        begun.setdefault(cell.method, set()).add(group)
-        counts.setdefault(cell.method, dict.fromkeys(STATES, 0))[state] += 1
+        pairs[group].add((cell.dataset, cell.split))
+        begun[cell.method].add(group)
+        counts[cell.method][state] += 1
+    for method, found in counts.items():
+        found["missing"] = sum(len(pairs[group]) for group in begun[method]) - found.total()
     return [
-        {
-            "method": method,
-            **found,
-            "missing": sum(len(pairs[group]) for group in begun[method]) - sum(found.values()),
-        }
-        for method, found in sorted(counts.items())
+        {"method": method, **{state: counts[method][state] for state in STATES}}
+        for method in sorted(counts)
     ]
-
-
-def describe_counts(rows: list[dict[str, Any]]) -> str:
-    """Totals, as "40 ok, 2 failed, 8 missing"."""
-    totals = {state: sum(row[state] for row in rows) for state in (*STATES, "missing")}
-    return ", ".join(f"{n} {state}" for state, n in totals.items() if n)
 
 
 def count_reasons(survey: "Survey") -> list[dict[str, Any]]:
@@ -594,8 +504,15 @@ def count_reasons(survey: "Survey") -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def shorten(reason: str) -> str:
-    return reason if len(reason) <= LONGEST_REASON else f"{reason[: LONGEST_REASON - 1]}…"
+def open_store(folder: Path) -> Any:
+    """The store in a folder that must be there."""
+    from muddle_bench.run.records import Store
+
+    if not folder.is_dir():
+        raise ValueError(
+            f"there is no folder {folder}. `muddle benchmark run` makes one, by default runs/SUITE."
+        )
+    return Store(folder)
 
 
 def export_records(
@@ -606,9 +523,9 @@ def export_records(
 
     Example: `muddle benchmark export runs/smoke smoke.csv.gz`
     """
-    from muddle_bench.run.records import Store, export_table
+    from muddle_bench.run.records import export_table
 
-    exported = export_table(Store(require_folder(folder)), out)
+    exported = export_table(open_store(folder), out)
     warn_damaged(exported.damaged)
     for method in exported.mixed:
         warn(f"records of {method} come from more than one configuration")
@@ -623,7 +540,7 @@ def import_records(
         Path, typer.Argument(metavar="FOLDER", help="Gets the records; created if absent.")
     ],
     replace: Annotated[
-        bool, typer.Option("--replace", help="Replace records that are present already.")
+        bool, typed_option("--replace", "Replace records that are present already.")
     ] = False,
 ) -> None:
     """Add the records of an exported table to a folder.
@@ -638,45 +555,10 @@ def import_records(
     imported = import_table(table, Store(folder), replace=replace)
     for conflict in imported.conflicts:
         warn(f"kept, but of another configuration: {conflict}")
-    counts = {
-        "added": imported.n_added,
-        "replaced": imported.n_replaced,
-        "the same": imported.n_unchanged,
-        "kept as they were": imported.n_kept,
-    }
-    listed = ", ".join(f"{n} {outcome}" for outcome, n in counts.items() if n)
+    words = ("added", "replaced", "the same", "kept as they were")
+    numbers = (imported.n_added, imported.n_replaced, imported.n_unchanged, imported.n_kept)
+    listed = ", ".join(f"{n} {word}" for n, word in zip(numbers, words, strict=True) if n)
     typer.echo(f"{listed or 'no records'}, in {folder}")
-
-
-def require_folder(folder: Path) -> Path:
-    if not folder.is_dir():
-        raise ValueError(
-            f"there is no folder {folder}. `muddle benchmark run` makes one, by default runs/SUITE."
-        )
-    return folder
-
-
-@contextmanager
-def guard_run(folder: Path, *, resume: bool, quiet: bool) -> Iterator[None]:
-    """Check the folder before a run, and end the command at Ctrl-C as a shell expects it."""
-    if not resume and folder.exists() and any(folder.iterdir()):
-        raise ValueError(
-            f"--fresh needs a new or empty folder, and {folder} holds files. Name another with "
-            "--folder, or remove it."
-        )
-    try:
-        yield
-    except KeyboardInterrupt:
-        if quiet:  # otherwise the progress has reported it
-            typer.echo("Stopped. Finished cells are kept: the same command continues.", err=True)
-        raise typer.Exit(INTERRUPTED) from None
-
-
-def conclude_run(summary: "Summary", folder: Path, *, quiet: bool) -> None:
-    if not summary.n_planned:
-        typer.echo(f"Nothing to do: {folder} has a record of each of the {summary.n_before} cells.")
-    elif quiet:  # otherwise the progress has ended with the counts
-        typer.echo(f"{summary}, in {folder}")
 
 
 # muddle benchmark rank, muddle report
@@ -686,43 +568,30 @@ DROPPED_FIRST = ["P98", "P95", "family", "95 % interval", "P90", "PMA", "fit s",
 GAP = 2  # blanks between two columns
 SMALLEST_SECONDS = 0.01
 MOST_NAMES = 8  # in one line of notes
+METRIC_HELP = "r2, accuracy, auc, log_loss, brier or ece. Default: r2 and accuracy."
+CHOOSE_HELP = (
+    "With --families, where the best member is chosen: test, on the ranked scores, as in the "
+    "paper, which favours large families; other-splits, on the other splits. Default: test."
+)
+MEMBERS_HELP = "With --families: all methods, or the paper's only (published). Default: all."
+MISSING_HELP = "A method that lacks a larger share of the pairs is left out. Default: 0.1."
 
 
 def rank_records(
     source: Source,
-    metric: Annotated[
-        str | None,
-        typer.Option(help="r2, accuracy, auc, log_loss, brier or ece. Default: r2 and accuracy."),
-    ] = None,
+    metric: Annotated[str | None, typed_option("--metric", METRIC_HELP)] = None,
     families: Annotated[
-        bool, typer.Option("--families", help="Families of methods, each by its best member.")
+        bool, typed_option("--families", "Families of methods, each by its best member.")
     ] = False,
     choose: Annotated[
-        Literal["test", "other-splits"] | None,
-        typer.Option(
-            help="With --families, where the best member is chosen: test, on the ranked scores, as "
-            "in the paper, which favours large families; other-splits, on the other splits. "
-            "Default: test."
-        ),
+        Literal["test", "other-splits"] | None, typed_option("--choose", CHOOSE_HELP)
     ] = None,
     members: Annotated[
-        Literal["all", "published"] | None,
-        typer.Option(
-            help="With --families: all methods, or the paper's only (published). Default: all."
-        ),
+        Literal["all", "published"] | None, typed_option("--members", MEMBERS_HELP)
     ] = None,
     recipe: RecipeOfRecords = None,
-    max_missing: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE",
-            help="A method that lacks a larger share of the pairs is left out. Default: 0.1.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write a .csv or .tex instead."),
-    ] = None,
+    max_missing: Annotated[float | None, option("--max-missing SHARE", MISSING_HELP)] = None,
+    out: Annotated[Path | None, option("--output -o FILE", "Write a .csv or .tex instead.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Rank methods by their mean rank over pairs of data set and split.
@@ -747,24 +616,30 @@ def rank_records(
     if out is not None and out.suffix not in (".csv", ".tex"):
         raise ValueError(f"--output must end in .csv or .tex, got {out.name!r}.")
     limit = MAX_MISSING if max_missing is None else max_missing
+    rank: Callable[..., pd.DataFrame] = rank_methods
+    if families:
+        where: Any = (choose or "test").replace("-", " ")
+        rank = partial(rank_families, choose=where)
     table = read_source(source, recipe)
     boards, scores = {}, {}
     for name in choose_metrics(table, metric):
         chosen = select_members(table, name, members or "all")
         scores[name] = score_pairs(chosen, name, max_missing=limit)
-        if families:
-            boards[name] = rank_families(
-                chosen,
-                name,
-                choose="other splits" if choose == "other-splits" else "test",
-                max_missing=limit,
-            )
-        else:
-            boards[name] = rank_methods(chosen, name, max_missing=limit)
+        boards[name] = rank(chosen, name, max_missing=limit)
     if out is not None:
         write_board(boards, out)
     elif as_json:
-        print_json({name: describe_board(boards[name], scores[name]) for name in boards})
+        described = {
+            name: {
+                "task": scores[name].metric.task,
+                "n_pairs": len(scores[name].frame),
+                "rows": to_rows(board),
+                "left_out": scores[name].left_out.to_dict(orient="records"),
+                "left_out_pairs": scores[name].left_out_pairs.to_dict(orient="records"),
+            }
+            for name, board in boards.items()
+        }
+        print_json(described)
     else:
         for name, board in boards.items():
             print_board(board, scores[name])
@@ -783,16 +658,6 @@ def choose_metrics(table: "pd.DataFrame", metric: str | None) -> list[str]:
             f"none of the {len(table)} records has a score. `muddle benchmark status` shows why."
         )
     return [name for name in MAIN_METRICS.values() if name in present]
-
-
-def describe_board(board: "pd.DataFrame", scores: "Scores") -> dict[str, Any]:
-    return {
-        "task": scores.metric.task,
-        "n_pairs": len(scores.frame),
-        "rows": json.loads(board.to_json(orient="records")),
-        "left_out": scores.left_out.to_dict(orient="records"),
-        "left_out_pairs": scores.left_out_pairs.to_dict(orient="records"),
-    }
 
 
 def print_board(board: "pd.DataFrame", scores: "Scores") -> None:
@@ -868,25 +733,17 @@ def explain_board(board: "pd.DataFrame", scores: "Scores") -> list[str]:
     notes = []
     if "shared_fit" in board and board["shared_fit"].astype(bool).any():
         notes.append("fit s is the time of the whole fit if several methods share it.")
-    filled = scores.imputed.sum()
-    filled = filled[filled > 0]
-    if len(filled):
-        names = list_names([f"{method} {n}" for method, n in filled.items()])
+    filled = [f"{method} {n}" for method, n in scores.imputed.sum().items() if n]
+    if filled:
+        names = list_names(filled)
         notes.append(f"failed or timed out, and ranked with the baseline's score: {names}")
     for reason, group in scores.left_out.groupby("reason", sort=False):
         notes.append(f"left out, {reason}: {list_names(list(group['method']))}")
     n_pairs = len(scores.frame) + len(scores.left_out_pairs)
-    kinds = scores.left_out_pairs["reason"].map(name_kind)
-    notes += [
-        f"{n} of {n_pairs} pairs left out: {kind}" for kind, n in kinds.value_counts().items()
-    ]
-    return notes
-
-
-def name_kind(reason: str) -> str:
-    """The reason for leaving out a pair, without the names of methods."""
-    kind, found, _ = reason.partition(" for ")
-    return f"{kind} for some methods" if found else kind
+    # Without the names of methods.
+    kinds = scores.left_out_pairs["reason"].str.replace(" for .*", " for some methods", regex=True)
+    counts = kinds.value_counts().items()
+    return [*notes, *(f"{n} of {n_pairs} pairs left out: {kind}" for kind, n in counts)]
 
 
 def list_names(names: list[str]) -> str:
@@ -909,25 +766,17 @@ def write_board(boards: "dict[str, pd.DataFrame]", out: Path) -> None:
     typer.echo(f"{count(len(board), 'row')} in {out}")
 
 
+STUDIES_HELP = "Tables of `muddle study`, such as results/studies, for a section of their own."
+COMMAND_HELP = "A command that repeats the run, to be shown. Repeatable."
+
+
 def write_page(
     source: Source,
-    out: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The page.")] = Path(
-        "report.html"
-    ),
-    title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
-    commands: Annotated[
-        list[str] | None,
-        typer.Option("--command", help="A command that repeats the run, to be shown. Repeatable."),
-    ] = None,
+    out: Annotated[Path, option("--output -o FILE", "The page.")] = Path("report.html"),
+    title: Annotated[str | None, typed_option("--title", "Heading of the page.")] = None,
+    commands: Annotated[list[str] | None, typed_option("--command", COMMAND_HELP)] = None,
     recipe: RecipeOfRecords = None,
-    studies: Annotated[
-        Path | None,
-        typer.Option(
-            "--studies",
-            metavar="FOLDER",
-            help="Tables of `muddle study`, such as results/studies, for a section of their own.",
-        ),
-    ] = None,
+    studies: Annotated[Path | None, option("--studies FOLDER", STUDIES_HELP)] = None,
 ) -> None:
     """Write one self-contained HTML page, and a CSV and LaTeX file of each of its tables.
 
@@ -950,9 +799,9 @@ def read_source(source: Path, recipe: Recipe | None) -> "pd.DataFrame":
     if source.is_dir():
         import pandas as pd
 
-        from muddle_bench.run.records import COLUMNS, Store
+        from muddle_bench.run.records import COLUMNS
 
-        contents = Store(source).scan()
+        contents = open_store(source).scan()
         warn_damaged(contents.damaged)
         records = [contents.records[cell] for cell in sorted(contents.records)]
         if not records:
@@ -977,11 +826,27 @@ def read_source(source: Path, recipe: Recipe | None) -> "pd.DataFrame":
 
 # muddle study
 
+STUDY_COMMANDS = {
+    "ablation": """
+    Take MLR apart: a plain net, ridge, structured dithering, permutations, all of them.
 
-def make_study_command(
-    text: str, choose: Callable[[str | None], Sequence[str]], *, takes_name: bool = False
-) -> Callable[..., None]:
-    """A command that runs the chosen studies; all of these commands have the same options."""
+    More than the paper shows: losses, activations, the rows of the head, classification.
+
+    Example: `muddle study ablation --dataset concrete-slump-test-3 --splits 3`
+    """,
+    "dependence": """Vary one setting over the values that the paper shows.
+
+    Example: `muddle study dependence width --device cuda --splits 100`
+    """,
+    "all": """Run every study, or continue: points that have a record are not run again.
+
+    Example: `muddle study all --device cuda`
+    """,
+}
+
+
+def make_study_command(kind: str, text: str) -> Callable[..., None]:
+    """A command that runs studies; all have the same options, and `dependence` a name."""
 
     def command(
         name: StudyName = None,
@@ -1002,88 +867,46 @@ def make_study_command(
         resume: Resume = True,
         data_home: RunDataHome = None,
     ) -> None:
-        from muddle_bench.run.progress import make_reporter
-        from muddle_bench.run.records import Store
-        from muddle_bench.studies.points import choose_points
+        from muddle_bench.studies.points import (
+            ABLATIONS,
+            DEPENDENCES,
+            STUDIES,
+            choose_points,
+            find_study,
+        )
         from muddle_bench.studies.running import run_points
 
-        points = choose_points(choose(name), datasets)
-        with guard_run(folder, resume=resume, quiet=quiet):
-            summary = run_points(
-                points,
-                Store(folder),
-                splits=read_splits(splits),
-                together=together,
-                time_limit=time_limit,
-                jobs=jobs,
-                threads=threads,
-                device=device,
-                backend=backend,
-                address=address,
-                data_home=data_home,
-                retry=["skipped", *(state.value for state in retry or ())],
-                debug=debug,
-                reporter=make_reporter(quiet=quiet),
-                precision=precision,
-            )
-        conclude_run(summary, folder, quiet=quiet)
+        if name is not None:
+            names = [find_study(name, DEPENDENCES).name]
+        else:
+            names = list(ABLATIONS if kind == "ablation" else STUDIES)
+        run_into(
+            folder,
+            partial(run_points, choose_points(names, datasets), splits=read_splits(splits)),
+            resume=resume,
+            quiet=quiet,
+            retry=retry,
+            together=together,
+            time_limit=time_limit,
+            jobs=jobs,
+            threads=threads,
+            device=device,
+            backend=backend,
+            address=address,
+            data_home=data_home,
+            debug=debug,
+            precision=precision,
+        )
         typer.echo(f"Next: muddle study table {folder}")
 
     command.__doc__ = text
     signature = inspect.signature(command)
-    if takes_name:
-        parameters = [
-            parameter.replace(default=inspect.Parameter.empty) if key == "name" else parameter
-            for key, parameter in signature.parameters.items()
-        ]
-    else:
-        parameters = [p for key, p in signature.parameters.items() if key != "name"]
-    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    name, *others = signature.parameters.values()
+    required = [name.replace(default=inspect.Parameter.empty)] if kind == "dependence" else []
+    command.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*required, *others]
+    )
     return command
-
-
-def _choose_ablations(_: str | None) -> Sequence[str]:
-    from muddle_bench.studies.points import ABLATIONS
-
-    return list(ABLATIONS)
-
-
-def _choose_dependence(name: str | None) -> Sequence[str]:
-    from muddle_bench.studies.points import DEPENDENCES, find_study
-
-    return [find_study(name or "", DEPENDENCES).name]
-
-
-def _choose_all(_: str | None) -> Sequence[str]:
-    from muddle_bench.studies.points import STUDIES
-
-    return list(STUDIES)
-
-
-run_ablation = make_study_command(
-    """Take MLR apart: a plain net, ridge, structured dithering, permutations, all of them.
-
-    More than the paper shows: losses, activations, the rows of the head, classification.
-
-    Example: `muddle study ablation --dataset concrete-slump-test-3 --splits 3`
-    """,
-    _choose_ablations,
-)
-run_dependence = make_study_command(
-    """Vary one setting over the values that the paper shows.
-
-    Example: `muddle study dependence width --device cuda --splits 100`
-    """,
-    _choose_dependence,
-    takes_name=True,
-)
-run_all = make_study_command(
-    """Run every study, or continue: points that have a record are not run again.
-
-    Example: `muddle study all --device cuda`
-    """,
-    _choose_all,
-)
 
 
 def list_studies(as_json: AsJson = False) -> None:
@@ -1105,24 +928,21 @@ def list_studies(as_json: AsJson = False) -> None:
         print_table(["study", "points", "datasets", "about"], rows, wrap=["about"])
 
 
+COMMIT_HELP = "Commit of the code, for records without one."
+
+
 def write_study_tables(
     folder: Folder = RUNS,
     out: Out = TABLES,
-    commit: Annotated[
-        str,
-        typer.Option(
-            "--commit", metavar="TEXT", help="Commit of the code, for records without one."
-        ),
-    ] = "",
+    commit: Annotated[str, option("--commit TEXT", COMMIT_HELP)] = "",
 ) -> None:
     """Write one table per study from the records, with the published numbers beside ours.
 
     Example: `muddle study table runs/studies --out results/studies`
     """
-    from muddle_bench.run.records import Store
     from muddle_bench.studies.study_tables import write_tables
 
-    written = write_tables(Store(require_folder(folder)), out, commit=commit)
+    written = write_tables(open_store(folder), out, commit=commit)
     warn_damaged(written.damaged)
     if not written.paths:
         raise ValueError(
@@ -1139,7 +959,7 @@ def write_history(
         str, typer.Argument(metavar="ID", help="A regression data set.")
     ] = "concrete-slump-test-3",
     out: Out = TABLES,
-    device: Annotated[Device, typer.Option("--device", help="Device of the training.")] = "cpu",
+    device: Annotated[Device, typed_option("--device", "Device of the training.")] = "cpu",
     data_home: DataHome = None,
 ) -> None:
     """Train one net and write its validation score and penalty, iteration by iteration.
@@ -1156,7 +976,7 @@ def write_study_figures(
     folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="Tables of `muddle study table`.")
     ] = TABLES,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the figures.")] = TABLES,
+    out: Annotated[Path, typed_option("--out -o", "Folder for the figures.")] = TABLES,
 ) -> None:
     """Draw every study that has a table, as SVG and PNG.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from muddle.errors import DataFormatError
-from muddle_bench.data.catalogue import Entry, built_in, find_entry, read_all, read_catalogue
+from muddle_bench.data.catalogue import built_in, find_entry, read_all, read_catalogue
 from muddle_bench.data.published import QUIRKS
 from muddle_bench.errors import UnknownDatasetError
 
@@ -68,23 +68,11 @@ def test_columns_and_quirks_of_every_entry_exist(entry):
         assert named | {entry.target} <= set(entry.columns)
 
 
-def test_two_keys_are_enough(tmp_path):
-    path = write_catalogue(tmp_path, '[mine]\nfile = "mine.csv"\ntarget = "price"\n')
-    assert read_catalogue(path) == {"mine": Entry(id="mine", file="mine.csv", target="price")}
-
-
 def test_the_example_in_the_docs_is_a_catalogue(tmp_path):
     docs = Path(__file__).resolve().parents[4] / "docs" / "datasets.md"
     (example,) = re.findall(r"```toml\n(.*?)```", docs.read_text(encoding="utf-8"), re.DOTALL)
     entries = read_catalogue(write_catalogue(tmp_path, example))
     assert [entry.target for entry in entries.values()] == ["price", "outcome"]
-
-
-def test_lists_and_tables_are_read(tmp_path):
-    text = '[mine]\nfile = "a"\ntarget = "b"\nmissing = ["NA"]\ndrop = { No = "row number" }\n'
-    entry = read_catalogue(write_catalogue(tmp_path, text))["mine"]
-    assert entry.missing == ("NA",)
-    assert entry.drop == {"No": "row number"}
 
 
 def test_entries_can_be_sent_to_another_process():
@@ -121,13 +109,6 @@ def test_a_bad_catalogue_is_told_which_table_and_key(tmp_path, text, message):
     with pytest.raises(DataFormatError, match=message) as caught:
         read_catalogue(path)
     assert str(path) in str(caught.value)
-
-
-def test_a_catalogue_in_another_encoding_is_refused(tmp_path):
-    path = tmp_path / "catalogue.toml"
-    path.write_bytes('[größe]\nfile = "x"\n'.encode("latin-1"))
-    with pytest.raises(DataFormatError, match="must be a TOML file in UTF-8"):
-        read_catalogue(path)
 
 
 def test_an_own_catalogue_adds_to_the_built_in_one(tmp_path):

@@ -11,7 +11,6 @@ import pytest
 from muddle.errors import DataFormatError, MissingDataError
 from muddle_bench import Dataset, list_datasets, load_dataset, load_table
 from muddle_bench.data.catalogue import built_in
-from muddle_bench.errors import UnknownDatasetError
 
 CSV = "id,size,colour,price\n1,10,red,1.5\n4,40,red,\n2,?,blue,2.5\n3,30,?,3.5\n"
 
@@ -31,6 +30,9 @@ def load_text(folder, text, target="y", **options):
 
 def test_a_csv_becomes_typed_columns_with_gaps(csv_file):
     data = load_table(csv_file, "price", drop=["id"])
+    X, y, task, meta = data
+    assert (X is data.X, y is data.y, task, meta) == (True, True, data.task, data.meta)
+    assert repr(data) == "<Dataset 'prices.csv': regression, 3 rows, 2 features, clean>"
     assert list(data.X) == ["size", "colour"]
     np.testing.assert_array_equal(data.X["size"], [10, np.nan, 30])
     assert data.X["colour"].tolist()[:2] == ["red", "blue"]
@@ -42,11 +44,6 @@ def test_a_csv_becomes_typed_columns_with_gaps(csv_file):
     assert "1 of 4 rows left out: they have no 'price'" in data.meta.notes
     assert "task guessed: regression, as the target has 3 values" in data.meta.notes
     assert (data.meta.n_rows, data.meta.n_features, data.meta.classes) == (3, 2, ())
-
-
-def test_the_representation_is_one_line(csv_file):
-    text = repr(load_table(csv_file, "price"))
-    assert text == "<Dataset 'prices.csv': regression, 3 rows, 3 features, clean>"
 
 
 def test_other_formats_give_the_same_table(tmp_path, csv_file):
@@ -83,25 +80,13 @@ def test_an_index_that_was_saved_is_no_part_of_the_table(tmp_path):
     assert data.X.index.tolist() == [0, 1]
 
 
-@pytest.mark.parametrize(
-    ("values", "task"),
-    [
-        (["a", "b"], "classification"),
-        (["1", "2"], "classification"),
-        (["1.0", "2.0"], "classification"),
-        (["1", "2.5"], "regression"),
-        (list(map(str, range(20))), "classification"),
-        (list(map(str, range(21))), "regression"),
-    ],
-)
-def test_the_task_is_guessed_from_the_target_and_said(tmp_path, values, task):
-    data = load_text(tmp_path, "x,y\n" + "".join(f"1,{value}\n" for value in values))
+@pytest.mark.parametrize(("n_values", "task"), [(20, "classification"), (21, "regression")])
+def test_the_task_is_guessed_from_the_target_and_said_unless_it_is_stated(tmp_path, n_values, task):
+    text = "x,y\n" + "".join(f"1,{value}\n" for value in range(n_values))
+    data = load_text(tmp_path, text)
     assert data.task == task
     assert any(note.startswith(f"task guessed: {task}") for note in data.meta.notes)
-
-
-def test_a_stated_task_is_taken(tmp_path):
-    data = load_text(tmp_path, "x,y\n1,1\n2,2\n", task="regression")
+    data = load_text(tmp_path, text, task="regression")
     assert data.task == "regression"
     assert data.y.dtype == float
     assert not any("task guessed" in note for note in data.meta.notes)
@@ -125,18 +110,13 @@ def test_a_file_without_a_header_is_read_by_position(tmp_path):
     assert named.y.tolist() == [2.5, 3.5]
 
 
-def test_markers_and_columns_to_drop_may_be_a_single_word(tmp_path):
-    data = load_text(tmp_path, "id,x,y\n1,NA,1.5\n2,4,2.5\n", missing="NA", drop="id")
-    assert data.X["x"].isna().tolist() == [True, False]
+def test_a_marker_of_gaps_may_be_named_and_is_noted_otherwise(tmp_path):
+    text = "id,x,y\n1,NA,1.5\n2,4,2.5\n3,5,2.5\n"
+    data = load_text(tmp_path, text, missing="NA", drop="id")
+    assert data.X["x"].isna().tolist() == [True, False, False]
     assert data.meta.dropped.keys() == {"id"}
-
-
-def test_a_marker_that_was_not_named_is_noted(tmp_path):
-    data = load_text(tmp_path, "x,y\n1,1.5\nNA,2.5\n3,3.5\n")
+    data = load_text(tmp_path, text)
     assert any("'x' is text because of 'NA'" in note for note in data.meta.notes)
-    data = load_text(tmp_path, "x,y\n1,1.5\n2,NA\n3,3.5\n")
-    assert data.task == "classification"
-    assert any("'y' is text because of 'NA'" in note for note in data.meta.notes)
 
 
 @pytest.mark.parametrize(
@@ -147,29 +127,16 @@ def test_a_marker_that_was_not_named_is_noted(tmp_path):
         ("a,y\n1,\n2,?\n", {}, "must have targets, but column 'y' has only gaps"),
         ("a,y\n1,x\n2,3\n", {"task": "regression"}, "must be numbers in regression, got 'x'"),
         ("a,y\n1,2\n", {"drop": "a"}, "must have a column besides the target"),
-        ("a;y\n1;2\n", {"separator": ","}, "separator=';' would find 2 columns"),
-        ("a,y\n1,2,3\n", {}, "got 3 in line 2"),
         ("", {}, "it is empty"),
         ("a,y\n", {}, "must hold rows below its header"),
-        ("a,y\n1,2\n", {"encoding": "utf-99"}, "encoding must be one that Python knows"),
+        ("a,y\n1,2\n", {"task": "regresion"}, "task='regresion'. Did you mean 'regression'"),
+        ("a,y\n1,2\n", {"separator": ", "}, "separator must be one character"),
+        ("a,y\n1,2\n", {"separator": "\n"}, "separator must be one character"),
     ],
 )
 def test_a_table_that_cannot_be_used_is_refused_with_the_reason(tmp_path, text, options, message):
-    with pytest.raises(DataFormatError, match=message):
-        load_text(tmp_path, text, **options)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"task": "regresion"}, "got task='regresion'. Did you mean 'regression'"),
-        ({"separator": ", "}, "separator must be one character"),
-        ({"separator": "\n"}, "separator must be one character"),
-    ],
-)
-def test_wrong_arguments_are_refused(csv_file, options, message):
     with pytest.raises(ValueError, match=message):
-        load_table(csv_file, "price", **options)
+        load_text(tmp_path, text, **options)
 
 
 def test_a_file_that_is_not_there_gets_a_suggestion(csv_file):
@@ -177,7 +144,7 @@ def test_a_file_that_is_not_there_gets_a_suggestion(csv_file):
         load_table(csv_file.with_name("price.csv"), "price")
     with pytest.raises(FileNotFoundError, match="there is no file"):
         load_table(csv_file.parent / "nowhere" / "price.csv", "price")
-    with pytest.raises(DataFormatError, match="a file is needed, got the folder"):
+    with pytest.raises(DataFormatError, match="must be a file, got the folder"):
         load_table(csv_file.parent, "price")
 
 
@@ -207,12 +174,6 @@ def test_an_own_parquet_file_is_loaded_by_name(tmp_path):
     home = own_table(tmp_path, "", name="mine.parquet")
     pd.DataFrame({"x": [1, 2], "y": [2.5, 3.5]}).to_parquet(home / "raw" / "mine.parquet")
     assert load_dataset("mine", data_home=home).y.tolist() == [2.5, 3.5]
-
-
-def test_an_own_target_can_be_transformed(tmp_path):
-    data = load_dataset("mine", data_home=own_table(tmp_path, 'transform = "log"\n'))
-    np.testing.assert_allclose(data.y, np.log([2.5, 3.5]))
-    assert "the target is log(y)" in data.meta.notes
 
 
 @pytest.mark.parametrize(("transform", "value"), [("log", 0), ("log1p", -1)])
@@ -247,24 +208,10 @@ def test_dates_are_no_target(tmp_path):
         load_table(tmp_path / "dates.parquet", "y", task="regression")
 
 
-def test_leaks_are_dropped_with_their_reason(tmp_path):
-    home = own_table(tmp_path, 'leaks = { No = "row number" }\n', "No,x,y\n1,5,2.5\n2,6,3.5\n")
-    data = load_dataset("mine", data_home=home)
-    assert list(data.X) == ["x"]
-    assert data.meta.dropped == {"No": "row number"}
-
-
 def test_the_published_recipe_is_for_the_paper_only(tmp_path):
     home = own_table(tmp_path, "")
     with pytest.raises(ValueError, match=r"for the data sets of the paper, got 'mine'.*'clean'"):
         load_dataset("mine", "published", data_home=home)
-
-
-def test_unknown_recipes_and_names_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"got recipe='publishd'\. Did you mean 'published'"):
-        load_dataset("servo", "publishd", data_home=tmp_path)
-    with pytest.raises(UnknownDatasetError, match="Did you mean 'servo'"):
-        load_dataset("servos", data_home=tmp_path)
 
 
 def test_a_table_to_be_fetched_by_hand_says_where_and_whereto(tmp_path):
@@ -286,40 +233,22 @@ def test_the_list_says_what_is_there(tmp_path):
 
 # Rows and raw feature columns of the clean recipe, by hand from the descriptions of the download.
 CLEAN = {
-    "concrete-slump-test-1": (103, 7),
-    "concrete-slump-test-2": (103, 7),
-    "concrete-slump-test-3": (103, 7),
-    "servo": (167, 4),
-    "computer-hardware": (209, 7),
-    "yacht-hydrodynamics": (308, 6),
-    "qsar-aquatic-toxicity": (546, 8),
-    "qsar-bioconcentration-classes": (779, 9),
-    "qsar-fish-toxicity": (908, 6),
-    "insurance": (1338, 6),
-    "communities-and-crime": (1994, 122),
-    "abalone": (4177, 8),
-    "squark-automotive-clv": (8099, 21),
-    "seoul-bike-sharing-demand": (8760, 12),
-    "electrical-grid-stability-simulated-stab": (10000, 12),
-    "blr-real-estate-prices": (13320, 8),
-    "cervical-cancer-behavior-risk": (72, 19),
-    "post-operative-patient": (90, 8),
-    "breast-cancer-coimbra": (116, 9),
-    "heart-failure-clinical-records": (299, 11),
-    "ionosphere": (351, 34),
-    "congressional-voting-records": (435, 16),
-    "cylinder-bands": (540, 37),
-    "credit-approval": (690, 15),
-    "tic-tac-toe-endgame": (958, 9),
-    "qsar-biodegradation": (1055, 41),
-    "chess-king-rook-vs-king-pawn": (3196, 36),
-    "mushroom": (8124, 22),
-    "electrical-grid-stability-simulated-stabf": (10000, 12),
-    "magic-gamma-telescope": (19020, 10),
-    "adult": (32561, 14),
-    "internet-firewall-data": (65532, 11),
-    "beijing-pm25": (41757, 11),
-}
+    "concrete-slump-test-1": (103, 7), "concrete-slump-test-2": (103, 7),
+    "concrete-slump-test-3": (103, 7), "servo": (167, 4), "computer-hardware": (209, 7),
+    "yacht-hydrodynamics": (308, 6), "qsar-aquatic-toxicity": (546, 8),
+    "qsar-bioconcentration-classes": (779, 9), "qsar-fish-toxicity": (908, 6),
+    "insurance": (1338, 6), "communities-and-crime": (1994, 122), "abalone": (4177, 8),
+    "squark-automotive-clv": (8099, 21), "seoul-bike-sharing-demand": (8760, 12),
+    "electrical-grid-stability-simulated-stab": (10000, 12), "blr-real-estate-prices": (13320, 8),
+    "cervical-cancer-behavior-risk": (72, 19), "post-operative-patient": (90, 8),
+    "breast-cancer-coimbra": (116, 9), "heart-failure-clinical-records": (299, 11),
+    "ionosphere": (351, 34), "congressional-voting-records": (435, 16),
+    "cylinder-bands": (540, 37), "credit-approval": (690, 15), "tic-tac-toe-endgame": (958, 9),
+    "qsar-biodegradation": (1055, 41), "chess-king-rook-vs-king-pawn": (3196, 36),
+    "mushroom": (8124, 22), "electrical-grid-stability-simulated-stabf": (10000, 12),
+    "magic-gamma-telescope": (19020, 10), "adult": (32561, 14),
+    "internet-firewall-data": (65532, 11), "beijing-pm25": (41757, 11),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", built_in())
@@ -411,10 +340,3 @@ def test_the_official_fish_file_without_a_header_gives_the_same_table(tmp_path, 
     )
     pd.testing.assert_frame_equal(official.X, copy.X)
     np.testing.assert_array_equal(official.y, copy.y)
-
-
-def test_a_data_set_can_be_taken_apart(tmp_path):
-    path = tmp_path / "tiny.csv"
-    path.write_text("a,y\n1,0.5\n2,1.5\n")
-    X, y, task, meta = load_table(path, "y")
-    assert (X["a"].tolist(), y.tolist(), task, meta.n_rows) == ([1, 2], [0.5, 1.5], "regression", 2)

@@ -1,5 +1,6 @@
 """A data folder with two small tables, and methods that are cheap, or misbehave."""
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -64,7 +65,7 @@ def notes(tmp_path_factory):
         yield folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def choose_cells(tables, plugin):
     """Cells on the two small tables."""
 
@@ -81,11 +82,31 @@ def choose_cells(tables, plugin):
     return choose
 
 
-@pytest.fixture
-def lasting_children(monkeypatch):
+@pytest.fixture(scope="module")
+def lasting_children():
     """Worker processes outlive a run and serve the next test: starting one takes seconds."""
-    for module in (workers, sweep):
-        monkeypatch.setattr(module, "stop_children", lambda: None)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (workers, sweep):
+            patch.setattr(module, "stop_children", lambda: None)
+        yield
+
+
+@pytest.fixture(scope="session")
+def wait_until_gone():
+    """Whether a process ends in time. A zombie whose parent does not care counts as ended."""
+
+    def wait(pid, seconds=10):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            try:
+                if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                    return True
+            except OSError:
+                return True
+            time.sleep(0.05)
+        return False
+
+    return wait
 
 
 @pytest.fixture(scope="session", autouse=True)

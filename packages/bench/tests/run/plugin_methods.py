@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
@@ -19,44 +18,37 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from muddle_bench.methods.method import Method
 
 
-def make_linear(request):
-    return Ridge() if request.task == "regression" else LogisticRegression()
+def choose(regressor, classifier, **parameters):
+    """A function that makes the task's model."""
+
+    def make(request):
+        return (regressor if request.task == "regression" else classifier)(**parameters)
+
+    return make
+
+
+make_linear = choose(Ridge, LogisticRegression)
 
 
 def make_late(request):
-    time.sleep(1.2)  # as the import of a large package
+    time.sleep(0.6)  # as the import of a large package
     return make_linear(request)
-
-
-def make_neighbours(request):
-    return KNeighborsRegressor() if request.task == "regression" else KNeighborsClassifier()
-
-
-def make_tree(request):
-    kind = DecisionTreeRegressor if request.task == "regression" else DecisionTreeClassifier
-    return kind(random_state=request.seed)
 
 
 class Noisy(BaseEstimator):
     """Predicts at random, by its seed; takes a moment, so that a run can be killed in it."""
 
-    def __init__(self, task, random_state, seconds):
-        self.task = task
+    def __init__(self, random_state):
         self.random_state = random_state
-        self.seconds = seconds
 
     def fit(self, X, y):
-        time.sleep(self.seconds)
+        time.sleep(0.05)
         self.values_ = np.unique(y)
         return self
 
     def predict(self, X):
         rng = np.random.default_rng(self.random_state)
         return rng.choice(self.values_, size=len(X))
-
-
-def make_noisy(request, seconds):
-    return Noisy(request.task, request.seed, seconds)
 
 
 class Misbehaving(BaseEstimator):
@@ -100,7 +92,6 @@ def print_much():
 
 
 DEEDS = {
-    "nothing": lambda: None,
     "raise": raise_error,
     "hang": lambda: time.sleep(600),
     "hang-with-child": start_and_hang,
@@ -114,10 +105,6 @@ DEEDS = {
     "nan": lambda: None,
     "short": lambda: None,
 }
-
-
-def make_misbehaving(request, deed):
-    return Misbehaving(deed)
 
 
 class Environment(BaseEstimator):
@@ -150,10 +137,6 @@ class Shared(BaseEstimator):
         return np.full(len(X), self.mean_ if self.value is None else self.value)
 
 
-def make_shared(request):
-    return Shared()
-
-
 def hang(model):
     time.sleep(600)
 
@@ -164,45 +147,25 @@ def answer_with(model, value):
     return Shared(value)
 
 
-class Table(BaseEstimator):
-    """Fails, to tell what kind of input it got."""
-
-    def __init__(self, categorical):
-        self.categorical = categorical
-
-    def fit(self, X, y):
-        raise RuntimeError(f"{type(X).__name__} {X.shape} {list(self.categorical)}")
-
-
-def make_table(request):
-    return Table(request.categorical)
-
-
-def make_dummy(request):
-    return DummyRegressor() if request.task == "regression" else DummyClassifier()
-
-
 def describe(model, problem):
     """Details of a fit; those of classifiers are no JSON."""
     return {"n_test": len(problem.y_test), "share": 0.5 if problem.n_classes == 0 else float("nan")}
 
 
-SHARED = {"make": make_shared, "fit_name": "shared", "tasks": ("regression",)}
+NUMBERS = ("regression",)
+SHARED = {"make": lambda request: Shared(), "fit_name": "shared", "tasks": NUMBERS}
 METHODS = [
     Method("linear", "Cheap", make_linear),
-    Method("neighbours", "Cheap", make_neighbours),
-    Method("tree", "Cheap", make_tree),
-    Method("noisy", "Cheap", partial(make_noisy, seconds=0.05)),
+    Method("neighbours", "Cheap", choose(KNeighborsRegressor, KNeighborsClassifier)),
+    Method("tree", "Cheap", choose(DecisionTreeRegressor, DecisionTreeClassifier, random_state=0)),
+    Method("noisy", "Cheap", lambda request: Noisy(request.seed)),
     Method("detailed", "Told", make_linear, details=describe),
     Method("late", "Late", make_late),
-    Method("slow", "Cheap", partial(make_noisy, seconds=1.0)),
     *(
-        Method(f"bad-{deed}", "Bad", partial(make_misbehaving, deed=deed), tasks=("regression",))
+        Method(f"bad-{deed}", "Bad", lambda request, deed=deed: Misbehaving(deed), tasks=NUMBERS)
         for deed in DEEDS
     ),
     Method("environment", "Told", lambda request: Environment()),
-    Method("table", "Told", make_table, input="table"),
-    Method("matrix", "Told", make_table),
     Method("lacking", "Cheap", make_linear, packages=("no_such_package",), install="pip it"),
     Method("shared-1", "Shared", answer=partial(answer_with, value=1.0), **SHARED),
     Method("shared-2", "Shared", answer=partial(answer_with, value=2.0), **SHARED),

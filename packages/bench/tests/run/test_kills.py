@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from muddle_bench.run.records import Store, export_table
+from muddle_bench.run.sweep import run_benchmark
 
 # Everything but times and memory must be the same in every run.
 DIFFERENT = {"fit_seconds": 0.0, "predict_seconds": 0.0, "peak_mb": 0.0, "finished": ""}
@@ -28,14 +29,13 @@ from muddle_bench.run.sweep import run_benchmark
 
 if __name__ == "__main__":
     folder, jobs, splits, tables, plugin, *methods = sys.argv[1:]
+    shared = {"plugins": [plugin], "data_home": tables}
     cells = build_cells(
-        datasets=["hills", "trees"], methods=methods, splits=int(splits), recipe="clean",
-        plugins=[plugin], data_home=tables,
+        datasets=["hills", "trees"], methods=methods, splits=int(splits), recipe="clean", **shared
     )
     try:
         run_benchmark(
-            cells, Store(folder), jobs=int(jobs), threads=1, plugins=[plugin], data_home=tables,
-            reporter=make_reporter(),
+            cells, Store(folder), jobs=int(jobs), threads=1, reporter=make_reporter(), **shared
         )
     except KeyboardInterrupt:
         sys.exit(130)
@@ -43,19 +43,17 @@ if __name__ == "__main__":
 
 
 @pytest.fixture
-def start(tables, plugin, monkeypatch):
+def start(tables, plugin):
     """Start a run of all methods in a process of its own."""
     token = uuid.uuid4().hex
-    monkeypatch.setenv(TOKEN, token)
 
     def start_driver(store, jobs, splits=1, **options):
         numbers = [str(jobs), str(splits)]
         command = [sys.executable, "-c", DRIVER, store.folder, *numbers, tables, plugin, *METHODS]
-        return subprocess.Popen(command, **options)
+        return subprocess.Popen(command, env=os.environ | {TOKEN: token}, **options)
 
     start_driver.token = token
     yield start_driver
-    monkeypatch.delenv(TOKEN)
     for pid in find_marked(token):  # only where a test has failed
         os.kill(pid, signal.SIGKILL)
 
@@ -80,29 +78,30 @@ def wait_until_none_is_left(token, seconds=20):
     return found
 
 
-def finish(start, store, splits):
-    assert start(store, 1, splits, stderr=subprocess.DEVNULL).wait(timeout=300) == 0
-
-
 def without_times(store):
     contents = store.scan()
     assert contents.damaged == []
-    return {
-        cell: replace(
-            record,
-            **{
-                name: value
-                for name, value in DIFFERENT.items()
-                if getattr(record, name) is not None
-            },
-        )
-        for cell, record in contents.records.items()
-    }
+    found = {}
+    for cell, record in contents.records.items():
+        present = {name: DIFFERENT[name] for name in DIFFERENT if getattr(record, name) is not None}
+        found[cell] = replace(record, **present)
+    return found
 
 
-def kill_and_resume(start, folder, n_kills, splits, seed):
+@pytest.fixture
+def finish(choose_cells, tables, plugin, lasting_children):
+    """Run all cells that are not finished, in this process."""
+
+    def run(store, splits):
+        cells = choose_cells(METHODS, splits=range(splits))
+        run_benchmark(cells, store, threads=1, plugins=[plugin], data_home=tables)
+
+    return run
+
+
+def kill_and_resume(start, finish, folder, n_kills, splits, seed):
     reference = Store(folder / "uninterrupted")
-    finish(start, reference, splits)
+    finish(reference, splits)
     expected = without_times(reference)
     assert len(expected) == splits * (2 * 3 + 3)
 
@@ -110,7 +109,7 @@ def kill_and_resume(start, folder, n_kills, splits, seed):
     moments = random.Random(seed)
     for number in range(n_kills):
         before = store.scan().records
-        driver = start(store, 1 + number % 2, splits, stderr=subprocess.DEVNULL)
+        driver = start(store, 2 - number % 2, splits, stderr=subprocess.DEVNULL)
         while len(store.scan().records) == len(before) and driver.poll() is None:
             time.sleep(0.02)
         time.sleep(moments.uniform(0.0, 0.2))
@@ -120,7 +119,7 @@ def kill_and_resume(start, folder, n_kills, splits, seed):
         contents = store.scan()
         assert contents.damaged == []
         assert before.items() <= contents.records.items()  # no cell is repeated or lost
-    finish(start, store, splits)
+    finish(store, splits)
     assert without_times(store) == expected
     assert not list(store.folder.rglob("*.partial"))
     assert not list((store.folder / ".claims").glob("*"))
@@ -128,8 +127,8 @@ def kill_and_resume(start, folder, n_kills, splits, seed):
     assert (exported.mixed, exported.unpaired, exported.n_records) == ([], [], len(expected))
 
 
-def test_two_kills_change_nothing(start, tmp_path):
-    kill_and_resume(start, tmp_path, n_kills=2, splits=2, seed=1)
+def test_a_kill_changes_nothing_and_two_jobs_give_the_scores_of_one(start, finish, tmp_path):
+    kill_and_resume(start, finish, tmp_path, n_kills=1, splits=2, seed=1)
 
 
 def count_loky_processes(token):
@@ -149,10 +148,21 @@ def test_processes_that_were_not_ready_when_the_run_was_killed_end_too(start, tm
 
 
 @pytest.mark.slow
-def test_twenty_kills_change_nothing(start, tmp_path):
-    kill_and_resume(start, tmp_path, n_kills=20, splits=3, seed=2)
+def test_two_driver_processes_in_one_folder_do_not_corrupt_it(start, finish, tmp_path):
+    store, alone = Store(tmp_path / "shared"), Store(tmp_path / "alone")
+    drivers = [start(store, 1, 2, stderr=subprocess.DEVNULL) for _ in range(2)]
+    assert [driver.wait(timeout=120) for driver in drivers] == [0, 0]
+    finish(alone, 2)
+    assert without_times(store) == without_times(alone)
+    assert not list(store.folder.rglob("*.partial"))
 
 
+@pytest.mark.slow
+def test_twenty_kills_change_nothing(start, finish, tmp_path):
+    kill_and_resume(start, finish, tmp_path, n_kills=20, splits=3, seed=2)
+
+
+@pytest.mark.slow  # test_cli_benchmark.py has Ctrl-C with one job
 def test_ctrl_c_stops_all_processes_and_says_how_to_go_on(start, tmp_path):
     """As a terminal does it: every process of the group gets the signal."""
     store = Store(tmp_path / "runs")

@@ -44,6 +44,8 @@ def test_a_table_is_raw_with_its_text_columns_named(tables):
     pd.testing.assert_frame_equal(problem.train, data.X.iloc[rows.train].reset_index(drop=True))
     pd.testing.assert_frame_equal(problem.test, data.X.iloc[rows.test].reset_index(drop=True))
     assert problem.categorical == ("rock",)
+    matrix = prepare(make_job(tables, "hills", "regression"), "matrix")
+    assert matrix.rows_hash == problem.rows_hash == rows.rows_hash
     assert problem.train["slope"].isna().any()
 
 
@@ -60,15 +62,6 @@ def test_dates_are_no_text_to_methods_that_take_the_table():
     assert text_columns(table) == ("rock", "kind")
 
 
-def test_both_kinds_of_input_have_the_same_rows(tables):
-    job = make_job(tables, "hills", "regression")
-    matrix, table = prepare(job, "matrix"), prepare(job, "table")
-    assert matrix.rows_hash == table.rows_hash == split_rows(60, 0).rows_hash
-    np.testing.assert_array_equal(matrix.y_test, table.y_test)
-    other = prepare(make_job(tables, "hills", "regression", split=1), "matrix")
-    assert other.rows_hash != matrix.rows_hash
-
-
 def test_the_published_matrix_goes_as_it_is_to_methods_that_scale_themselves(data_folder):
     name = "breast-cancer-coimbra"
     data = load_dataset(name, "published", data_folder)
@@ -78,12 +71,8 @@ def test_the_published_matrix_goes_as_it_is_to_methods_that_scale_themselves(dat
     np.testing.assert_array_equal(problem.test, data.X.to_numpy()[rows.test])
     np.testing.assert_array_equal(problem.y_test, data.y[rows.test])
     assert problem.categorical == ()
-
-
-def test_a_published_matrix_is_standardised_on_training_rows_for_the_other_methods(data_folder):
-    name = "breast-cancer-coimbra"
-    X = load_dataset(name, "published", data_folder).X.to_numpy()
-    rows = split_rows(len(X), 0)
+    # Other methods get it standardised on training rows.
+    X = data.X.to_numpy()
     problem = prepare(make_job(data_folder, name, "classification", "published"), "matrix")
     np.testing.assert_allclose(problem.train.mean(axis=0), 0, atol=1e-9)
     np.testing.assert_allclose(problem.train.std(axis=0), 1)
@@ -139,11 +128,7 @@ def test_a_split_is_the_authors_call_with_its_number_as_seed():
     np.testing.assert_array_equal(split.train, train)
     np.testing.assert_array_equal(split.test, test)
     assert (len(train), len(test)) == (82, 21)
-
-
-def test_training_and_test_rows_are_all_rows_once():
-    split = split_rows(60, 0)
-    assert sorted([*split.train, *split.test]) == list(range(60))
+    assert sorted([*train, *test]) == list(range(103))
 
 
 def test_the_hash_stands_for_the_rows_in_their_order():

@@ -6,7 +6,7 @@ the same form in their data folder.
 
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -55,7 +55,7 @@ class Entry:
 
 
 def read_catalogue(path: Path) -> dict[str, Entry]:
-    """Entries by name from a TOML file with one table per data set."""
+    """Entries by name from a TOML file with a table for each."""
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -115,59 +115,41 @@ def _make_entry(name: str, table: Any, path: Path) -> Entry:
             f"{path}: {name!r} must be a table with one key per line, got {table!r}. "
             "Start it with a line [name-of-the-data-set]."
         )
-    known = {f.name: f for f in fields(Entry) if f.name != "id"}
+    known = {f.name: f.type for f in fields(Entry) if f.name != "id"}
     for key, value in table.items():
         if key not in known:
             raise DataFormatError(
                 f"{path}: [{name}] has an unknown key {key!r}.{suggest(key, known)}"
             )
-        expected, accepts = _find_check(key)
+        expected, accepts = _CHECKS.get(key) or _CHECKS_BY_TYPE.get(known[key], _TEXT)
         if not accepts(value):
             raise DataFormatError(f"{path}: [{name}] {key} must be {expected}, got {value!r}.")
-    for key, known_field in known.items():
-        required = known_field.default is MISSING and known_field.default_factory is MISSING
-        if required and key not in table:
-            raise DataFormatError(
-                f"{path}: [{name}] must have the key {key!r}: {_find_check(key)[0]}."
-            )
+    for key in ("file", "target"):
+        if key not in table:
+            raise DataFormatError(f"{path}: [{name}] must have the key {key!r}: {_CHECKS[key][0]}.")
     values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
     return Entry(id=name, **values)
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_size(value: Any) -> bool:
-    return type(value) is int and value > 0
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_text, value))
-
-
-def _is_reasons(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(_is_text, value.values()))
+def _are_texts(values: Iterable[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
 
 
 Check = tuple[str, Callable[[Any], bool]]  # the accepted values in words, and a test for them
-
-_REASONS: Check = ('reasons by column, as { "No" = "row number" }', _is_reasons)
-_LIST: Check = ("a list of texts", _is_list)
-_SIZE: Check = ("a whole number above 0", _is_size)
-# Keys that do not hold a plain text.
+_TEXT: Check = ("a text", lambda value: isinstance(value, str))
 _CHECKS: dict[str, Check] = {
-    "file": ("the file's path below raw/, as a text", _is_text),
-    "target": ("the target column's name, as a text", _is_text),
+    "file": ("the file's path below raw/, as a text", _TEXT[1]),
+    "target": ("the target column's name, as a text", _TEXT[1]),
     "task": ("'regression' or 'classification'", get_args(Task).__contains__),
     "separator": ("one character, ' ' for any run of blanks", is_separator),
     "header": ("true, false or 'optional'", lambda v: isinstance(v, bool) or v == "optional"),
     "transform": ("'none', 'log' or 'log1p'", get_args(Transform).__contains__),
-    **dict.fromkeys(("sha256", "columns", "missing", "quirks"), _LIST),
-    **dict.fromkeys(("drop", "leaks", "omitted"), _REASONS),
-    **dict.fromkeys(("n_published", "d_published"), _SIZE),
 }
-
-
-def _find_check(key: str) -> Check:
-    return _CHECKS.get(key, ("a text", _is_text))
+_CHECKS_BY_TYPE: dict[Any, Check] = {
+    tuple[str, ...]: ("a list of texts", lambda v: isinstance(v, list) and _are_texts(v)),
+    Mapping[str, str]: (
+        'reasons by column, as { "No" = "row number" }',
+        lambda value: isinstance(value, dict) and _are_texts(value.values()),
+    ),
+    int | None: ("a whole number above 0", lambda value: type(value) is int and value > 0),
+}

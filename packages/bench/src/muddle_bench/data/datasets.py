@@ -98,7 +98,14 @@ def load_dataset(
     path = require(entry, home)
     if recipe == "clean":
         return _load_clean(entry, path)
-    return _load_published(entry, path, without)
+    fields = read_fields(path, entry, strip=False)
+    table, notes = _drop_rows_without_target(fields.table, entry, path, markers=("NA",))
+    matrix = build_published(table, entry, without)
+    notes += [entry.mismatch] if entry.mismatch else []
+    notes += [f"without the quirk {name!r}" for name in without]
+    assert entry.task is not None  # stated for every built-in data set
+    more = {"recipe": recipe, "dropped": matrix.dropped, "notes": notes}
+    return _assemble(matrix.features, matrix.target, entry, entry.task, **more)
 
 
 def load_table(
@@ -160,31 +167,11 @@ def list_datasets(data_home: str | Path | None = None) -> pd.DataFrame:
     """All data sets: name, title, task, size in the paper, whether the file is present, source."""
     home = find_data_home(data_home)
     rows = [
-        {
-            "id": entry.id,
-            "title": entry.title,
-            "task": entry.task,
-            "n": entry.n_published,
-            "d": entry.d_published,
-            "present": locate(entry, home) is not None,
-            "source": entry.source,
-        }
-        for entry in read_all(home).values()
+        (e.id, e.title, e.task, e.n_published, e.d_published, bool(locate(e, home)), e.source)
+        for e in read_all(home).values()
     ]
-    return pd.DataFrame(rows).astype({"n": "Int64", "d": "Int64"})
-
-
-def _load_published(entry: Entry, path: Path, without: tuple[str, ...]) -> Dataset:
-    fields = read_fields(path, entry, strip=False)
-    table, notes = _drop_rows_without_target(fields.table, entry, path, markers=("NA",))
-    matrix = build_published(table, entry, without)
-    if entry.mismatch:
-        notes.append(entry.mismatch)
-    notes += [f"without the quirk {name!r}" for name in without]
-    assert entry.task is not None  # stated for every built-in data set
-    return _assemble(
-        matrix.features, matrix.target, entry, entry.task, "published", matrix.dropped, notes
-    )
+    names = ["id", "title", "task", "n", "d", "present", "source"]
+    return pd.DataFrame(rows, columns=names).astype({"n": "Int64", "d": "Int64"})
 
 
 def _load_clean(entry: Entry, path: Path) -> Dataset:
@@ -207,42 +194,33 @@ def _load_clean(entry: Entry, path: Path) -> Dataset:
     features = table.drop(columns=[entry.target, *dropped])
     if not features.shape[1]:
         raise DataFormatError(f"{path} must have a column besides the target and those dropped.")
-    task, task_notes = _settle_task(table[entry.target], entry)
-    notes += row_notes + task_notes
+    notes += row_notes
+    raw, task = table[entry.target], entry.task
+    if task is None:
+        task, reason = guess_task(raw)
+        notes.append(f"task guessed: {task}, {reason}")
+        if task == "classification" and is_number(raw):
+            notes[-1] += "; if they are a quantity, state task='regression'"
     for sentence, markers in find_near_numbers(table.drop(columns=list(dropped))):
         notes.append(f"{sentence}: if it means a missing value, pass missing=[{markers}]")
-    if task == "classification":
-        target = _read_classes(table[entry.target], entry, path)
-    else:
-        target, target_notes = _read_numbers(table[entry.target], entry, path)
-        notes += target_notes
-    return _assemble(features, target, entry, task, "clean", dropped, notes)
+    read_target = _read_classes if task == "classification" else _read_numbers
+    target = read_target(raw, entry, path)
+    if task == "regression" and entry.transform != "none":
+        inside = entry.target if entry.transform == "log" else f"1 + {entry.target}"
+        notes.append(f"the target is log({inside})")
+    return _assemble(features, target, entry, task, recipe="clean", dropped=dropped, notes=notes)
 
 
-def _assemble(
-    features: pd.DataFrame,
-    target: NDArray[Any],
-    entry: Entry,
-    task: Task,
-    recipe: Recipe,
-    dropped: dict[str, str],
-    notes: list[str],
-) -> Dataset:
+def _assemble(X: pd.DataFrame, y: NDArray[Any], entry: Entry, task: Task, **more: Any) -> Dataset:
+    names = ("id", "title", "target", "source", "page", "licence")
     meta = Meta(
-        id=entry.id,
-        title=entry.title,
-        target=entry.target,
-        recipe=recipe,
-        source=entry.source,
-        page=entry.page,
-        licence=entry.licence,
-        n_rows=features.shape[0],
-        n_features=features.shape[1],
-        dropped=dropped,
-        notes=notes,
-        classes=tuple(np.unique(target).tolist()) if task == "classification" else (),
+        **{name: getattr(entry, name) for name in names},
+        n_rows=X.shape[0],
+        n_features=X.shape[1],
+        classes=tuple(np.unique(y).tolist()) if task == "classification" else (),
+        **more,
     )
-    return Dataset(X=features, y=target, task=task, meta=meta)
+    return Dataset(X, y, task, meta)
 
 
 def _drop_rows_without_target(
@@ -262,17 +240,6 @@ def _drop_rows_without_target(
     return table[present].reset_index(drop=True), [note]
 
 
-def _settle_task(target: "pd.Series[Any]", entry: Entry) -> tuple[Task, list[str]]:
-    """The task of the entry, else a guess from the target; notes on the guess."""
-    if entry.task is not None:
-        return entry.task, []
-    task, reason = guess_task(target)
-    note = f"task guessed: {task}, {reason}"
-    if task == "classification" and is_number(target):
-        note += "; if they are a quantity, state task='regression'"
-    return task, [note]
-
-
 def _read_classes(target: "pd.Series[Any]", entry: Entry, path: Path) -> NDArray[Any]:
     """Class labels; with `binary`, that class and the rest."""
     labels = np.asarray(target.tolist())
@@ -287,10 +254,8 @@ def _read_classes(target: "pd.Series[Any]", entry: Entry, path: Path) -> NDArray
     return np.where(names == entry.binary, entry.binary, f"not {entry.binary}")
 
 
-def _read_numbers(
-    target: "pd.Series[Any]", entry: Entry, path: Path
-) -> tuple[NDArray[np.float64], list[str]]:
-    """The target as numbers, transformed as the entry says; notes on the transform."""
+def _read_numbers(target: "pd.Series[Any]", entry: Entry, path: Path) -> NDArray[np.float64]:
+    """The target as numbers, transformed as the entry says."""
     numbers = pd.to_numeric(target.astype(object), errors="coerce")
     if numbers.isna().any():
         example = target[numbers.isna()].iloc[0]
@@ -299,16 +264,13 @@ def _read_numbers(
             f"{example!r}. Name it in missing if it marks a gap, or set task='classification'."
         )
     values = numbers.to_numpy(dtype=float)
-    if entry.transform == "none":
-        return values, []
-    lowest = 0.0 if entry.transform == "log" else -1.0
+    lowest = {"none": -np.inf, "log": 0.0, "log1p": -1.0}[entry.transform]
     if values.min() <= lowest:
         raise DataFormatError(
             f"the target {entry.target!r} of {path} must be above {lowest:g} for "
             f"transform='{entry.transform}', got {values.min():g}. Leave out the transform."
         )
-    inside = entry.target if entry.transform == "log" else f"1 + {entry.target}"
-    return transform_target(values, entry), [f"the target is log({inside})"]
+    return transform_target(values, entry)
 
 
 def _is_typed(path: Path) -> bool:

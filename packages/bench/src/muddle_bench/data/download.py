@@ -2,16 +2,16 @@
 
 import gzip
 import hashlib
-import importlib.util
 import os
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from muddle.errors import DataFormatError, MissingDataError, MissingPackageError, MuddleError
+from muddle.errors import DataFormatError, MissingDataError, MuddleError
 from muddle.tables.read import GZIP_MAGIC
 from muddle_bench.data.catalogue import Entry, find_entries
 from muddle_bench.data.text_files import has_header
@@ -58,39 +58,27 @@ def locate(entry: Entry, home: Path) -> Path | None:
 
 
 def content_sha256(path: Path, *, header: bool, encoding: str = "utf-8-sig") -> str:
-    """SHA-256 of the data lines; line ends, header and blank lines do not change it.
-
-    It covers the lines after the header that are not empty, without their trailing blanks.
-    """
-    digest = hashlib.sha256()
-    skip, separator = header, b""
-    for line in _read_lines(path, encoding):
-        line = line.lstrip("\ufeff").rstrip(" \t\n")
-        if not line:
-            continue
-        if skip:
-            skip = False
-            continue
-        digest.update(separator + line.encode())
-        separator = b"\n"
+    """SHA-256 of the lines after the header that are not blank, without trailing blanks."""
+    stripped = (line.lstrip("\ufeff").rstrip(" \t\n") for line in _read_lines(path, encoding))
+    lines = islice(filter(None, stripped), int(header), None)
+    digest = hashlib.sha256(next(lines, "").encode())
+    for line in lines:
+        digest.update(b"\n" + line.encode())
     return digest.hexdigest()
 
 
 def require(entry: Entry, home: Path, *, download: bool = True, progress: bool = False) -> Path:
     """Path of the data set's file, downloaded if it is absent; its checksum is verified."""
     path = locate(entry, home)
-    if path is None:
-        if entry.url is None:
-            raise MissingDataError(
-                f"the file of {entry.id!r} is absent, and there is no address to download it "
-                f"from. By hand: {_by_hand(entry, home)}."
-            )
-        if not download:
-            raise MissingDataError(
-                f"the file of {entry.id!r} is absent. Run `muddle datasets fetch {entry.id}`, "
-                f"or by hand: {_by_hand(entry, home)}."
-            )
+    if path is None and entry.url and download:
         return _download(entry, entry.url, home, progress)
+    if path is None:
+        again = f". Run `muddle datasets fetch {entry.id}`, or by hand"
+        by_hand = ", and there is no address to download it from. By hand"
+        raise MissingDataError(
+            f"the file of {entry.id!r} is absent{again if entry.url else by_hand}: "
+            f"{_by_hand(entry, home)}."
+        )
     fault = _find_fault(entry, path)
     if fault:
         again = f"run `muddle datasets fetch {entry.id}`" if entry.url else _by_hand(entry, home)
@@ -176,18 +164,14 @@ def _by_hand(entry: Entry, home: Path) -> str:
 
 def _download(entry: Entry, url: str, home: Path, progress: bool) -> Path:
     """Download the file with pooch; it gets its name after its checksum was verified."""
-    try:
-        import pooch
-        import requests
-    except ImportError as error:
-        raise MissingPackageError(
-            f"downloading {entry.id!r} needs the package pooch: pip install muddle-bench."
-        ) from error
+    import pooch
+    import requests
+
     target = home / RAW / entry.file
     by_hand = f"by hand: {_by_hand(entry, home)}."
-    # pooch draws its bar on files and pipes too, and insists on tqdm.
-    bar = progress and sys.stderr.isatty() and importlib.util.find_spec("tqdm") is not None
+    bar = progress and sys.stderr.isatty()  # pooch would draw it on files and pipes too
     transfer = pooch.HTTPDownloader(progressbar=bar, chunk_size=CHUNK, timeout=TIMEOUT)
+    broken = (requests.ConnectionError, requests.exceptions.ChunkedEncodingError)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with write_whole(target) as file:
@@ -200,11 +184,19 @@ def _download(entry: Entry, url: str, home: Path, progress: bool) -> Path:
                     f"{by_hand}"
                 )
     except requests.RequestException as error:
+        reason = str(error)
         if error.response is not None:
             error.response.close()
+        if isinstance(error, requests.HTTPError) and error.response is not None:
+            answer = error.response
+            reason = f"the server answered {answer.status_code} {answer.reason}"
+        elif isinstance(error, requests.Timeout):
+            reason = "the server did not answer in time"
+        elif isinstance(error, broken):
+            reason = "the connection failed or broke off"
         raise DownloadError(
-            f"could not download {target.name} of {entry.id!r} from {url}: "
-            f"{_explain_transfer(error)}. Try again later, or {by_hand}"
+            f"could not download {target.name} of {entry.id!r} from {url}: {reason}. Try again "
+            f"later, or {by_hand}"
         ) from error
     except MuddleError:
         raise
@@ -214,16 +206,3 @@ def _download(entry: Entry, url: str, home: Path, progress: bool) -> Path:
             "Pass another data_home or set MUDDLE_DATA to a folder that can be written to."
         ) from error
     return target
-
-
-def _explain_transfer(error: Any) -> str:
-    """The reason of a requests error in words; the error itself stays attached as the cause."""
-    import requests
-
-    if isinstance(error, requests.HTTPError) and error.response is not None:
-        return f"the server answered {error.response.status_code} {error.response.reason}"
-    if isinstance(error, requests.Timeout):
-        return "the server did not answer in time"
-    if isinstance(error, (requests.ConnectionError, requests.exceptions.ChunkedEncodingError)):
-        return "the connection failed or broke off"
-    return str(error)

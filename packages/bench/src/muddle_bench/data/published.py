@@ -23,17 +23,7 @@ MAX_CATEGORIES = 12
 GAPS = ("NA",)
 GAP_WORD = "nan"  # the category that gaps in text become
 
-# The paper's own rules, applied to every data set.
-RULES = {
-    "wide-text-dropped": "text with more than 12 distinct values is dropped",
-    "few-values-one-hot": "3 to 12 distinct values are one-hot encoded",
-    "two-values-as-one": "a column of two values becomes one column, 1 = not the most frequent",
-    "constant-dropped": "a column of one value is dropped",
-    "gaps-are-the-mean": "a gap is the mean among numbers, a category of its own in text",
-    "rest-against-most-frequent": "class 1 = not the most frequent; among numbers, the largest",
-    "target-scaled": "a target of regression is standardised",
-    "scaled-on-all-rows": "means, spreads and categories are taken from all rows",
-}
+# The paper's own rules, applied to every data set, are in docs/datasets.md.
 
 # Deviations from these rules in all of the authors' matrices.
 QUIRKS_OF_ALL = {
@@ -119,23 +109,16 @@ def _shape_rows(table: pd.DataFrame, quirks: Collection[str]) -> pd.DataFrame:
     if "index-row" in quirks or "index-row-removed" in quirks:
         rows.insert(0, [str(i) for i in range(table.shape[1])])
     if "header-as-row" in quirks:
-        rows[0] = _number_repeats(rows[0])
+        # As a reader of headers numbers repeated names: f, f.1, f.2.
+        before = [rows[0][:i].count(name) for i, name in enumerate(rows[0])]
+        rows[0] = [f"{a}.{n}" if n else a for a, n in zip(rows[0], before, strict=True)]
     if "broken-record" in quirks:
         key, second, n_before = BROKEN_RECORD
         at = next(i for i, row in enumerate(rows) if (row[0], row[1].lower()) == (key, second))
         row = rows[at]
-        gaps = [""] * len(row)
-        rows[at : at + 1] = [
-            (row[:n_before] + gaps)[: len(row)],
-            (row[n_before:] + gaps)[: len(row)],
-        ]
+        parts = (row[:n_before], row[n_before:])
+        rows[at : at + 1] = [part + [""] * (len(row) - len(part)) for part in parts]
     return pd.DataFrame(rows, columns=table.columns, dtype=object)
-
-
-def _number_repeats(names: list[str]) -> list[str]:
-    """Number repeated names as a reader of headers does: f, f.1, f.2."""
-    before = [names[:i].count(name) for i, name in enumerate(names)]
-    return [f"{name}.{n}" if n else name for name, n in zip(names, before, strict=True)]
 
 
 def _encode_column(
@@ -193,18 +176,17 @@ def _encode_target(target: "pd.Series[Any]", entry: Entry, quirks: Collection[st
         ones = target == target.max() if numeric else target != _most_frequent(target)
         flags: FloatArray = ones.to_numpy(dtype=float)
         return flags
-    return _standardise(_transform_target(target.to_numpy(dtype=float), entry, quirks))
-
-
-def _transform_target(values: FloatArray, entry: Entry, quirks: Collection[str]) -> FloatArray:
+    values: FloatArray = target.to_numpy(dtype=float)
     if "restored-before-log" in quirks:
         mean = values.mean()
         values = mean + (values - mean) * np.sqrt(len(values) / (len(values) - 1))
     if "seoul-target" in quirks:
         logs = np.log1p(values)
-        turned: FloatArray = np.log(2 + logs.max() - logs)
-        return turned
-    return transform_target(values, entry)
+        values = np.log(2 + logs.max() - logs)
+    else:
+        values = transform_target(values, entry)
+    scores: FloatArray = (values - values.mean()) / values.std()
+    return scores
 
 
 def transform_target(values: FloatArray, entry: Entry) -> FloatArray:
@@ -212,8 +194,3 @@ def transform_target(values: FloatArray, entry: Entry) -> FloatArray:
     if entry.transform == "log":
         return np.log(values)
     return np.log1p(values) if entry.transform == "log1p" else values
-
-
-def _standardise(values: FloatArray) -> FloatArray:
-    scores: FloatArray = (values - values.mean()) / values.std()
-    return scores

@@ -64,8 +64,7 @@ def read_fields(path: Path, entry: Entry, *, strip: bool = True) -> Fields:
 
 def has_header(entry: Entry, path: Path) -> bool:
     """Whether the file's first line names its columns."""
-    first = read_first_line(path, entry) if entry.header == "optional" else []
-    return _is_header(entry, first)
+    return _is_header(entry, read_first_line(path, entry) if entry.header == "optional" else [])
 
 
 def read_first_line(path: Path, entry: Entry) -> list[str]:
@@ -138,12 +137,11 @@ def _join_broken(rows: Rows, width: int) -> Rows:
     """Join a record that a line break cuts in two, if both parts together have the width."""
     joined: Rows = []
     for line, fields in rows:
-        part = joined[-1][1] if joined and len(joined[-1][1]) < width else None
-        if part is not None and len(fields) < width:
-            # The first part may end in its separator, which reads as one more empty field.
-            begin = part[:-1] if not part[-1] else part
-            if len(begin) + len(fields) == width:
-                joined[-1] = (line, begin + fields)
-                continue
-        joined.append((line, fields))
+        before = joined[-1][1] if joined else []
+        # The first part may end in its separator, which reads as one more empty field.
+        begin = before[:-1] if before and not before[-1] else before
+        if len(before) < width and len(fields) < width and len(begin) + len(fields) == width:
+            joined[-1] = (line, begin + fields)
+        else:
+            joined.append((line, fields))
     return joined

@@ -125,7 +125,7 @@ def fingerprint(method: Method, task: "Task") -> str:
 
 
 def configuration(method: Method, request: Request) -> dict[str, Any]:
-    """Class and parameters of the method's estimator as JSON values, without seed and device."""
+    """The method's estimator and its parameters as JSON values, without seed and device."""
     model = method.make(request)
     try:
         described: dict[str, Any] = {"model": describe(model)}
@@ -182,16 +182,11 @@ def _read_settings(value: Any) -> Any:
         )
     if not _is_ours(value):
         return settings
-    return {
-        name: _find_recorded(name, setting)
-        for name, setting in settings.items()
-        if name in recorded or setting != defaults.get(name)
-    }
-
-
-def _find_recorded(name: str, setting: Any) -> Any:
-    known = RECORDED_VALUES.get(name, {})
-    return known.get(setting, setting) if isinstance(setting, str) else setting
+    kept = {k: v for k, v in settings.items() if k in recorded or v != defaults.get(k)}
+    for name, known in RECORDED_VALUES.items():
+        if isinstance(kept.get(name), str):
+            kept[name] = known.get(kept[name], kept[name])
+    return kept
 
 
 def _is_ours(value: Any) -> bool:

@@ -2,6 +2,7 @@
 paper and of the released code; three fits serve the nine variants of each."""
 
 import copy
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -52,7 +53,10 @@ def all_of_depth(model: Any, depth: int) -> Any:
 
 def choose(model: Any, select: str) -> Any:
     """The same nets with another choice among them."""
-    return copy.copy(model).set_params(select=select)
+    chosen = copy.copy(model).set_params(select=select)
+    selection = replace(model.model_.selection, select=select)
+    chosen.model_ = replace(model.model_, selection=selection)
+    return chosen
 
 
 def _positions(model: Any, depth: int) -> list[int]:
@@ -77,29 +81,16 @@ def _methods(settings: Source) -> list[Method]:
         "best-mlr": (partial(choose, select="best"), "of these twenty the best in validation"),
         "top5-mlr": (partial(choose, select="top"), "mean of the five best in validation"),
     }
-    shared = [
-        Method(
-            f"{name}-{settings}",
-            family,
-            make,
-            title=f"{title}; {source}",
-            input="table",
-            fit_name=f"ens-mlr-{settings}",
-            answer=answer,
-        )
-        for name, (answer, title) in answers.items()
-    ]
-    deep = [
-        Method(
-            f"mlr-{depth}-{settings}",
-            family,
-            partial(make_mlr, settings=settings, prefix="MLR", preset=f"mlr-{depth}"),
-            title=f"one net of {depth} hidden layers; {source}",
-            input="table",
-        )
-        for depth in (3, 4)
-    ]
-    return shared + deep
+    methods = []
+    for name, (answer, title) in answers.items():
+        method = Method(f"{name}-{settings}", family, make, answer=answer, input="table")
+        title = f"{title}; {source}"
+        methods.append(replace(method, title=title, fit_name=f"ens-mlr-{settings}"))
+    for depth in (3, 4):
+        make = partial(make_mlr, settings=settings, prefix="MLR", preset=f"mlr-{depth}")
+        title = f"one net of {depth} hidden layers; {source}"
+        methods.append(Method(f"mlr-{depth}-{settings}", family, make, title=title, input="table"))
+    return methods
 
 
 FLAGSHIP = [

@@ -48,11 +48,16 @@ METHODS = by_name([*OUR_METHODS, *PEERS])
 def find_method(name: str, methods: Mapping[str, Method] = METHODS) -> Method:
     """The method of that name."""
     if name not in methods:
-        raise UnknownMethodError(
-            f"no method named {name!r}.{suggest(name, methods)} "
-            f"`muddle methods` lists all {len(methods)}."
-        )
+        raise _explain_unknown("method", name, methods, len(methods))
     return methods[name]
+
+
+def _explain_unknown(
+    kind: str, name: str, known: Iterable[str], n_methods: int
+) -> UnknownMethodError:
+    return UnknownMethodError(
+        f"no {kind} named {name!r}.{suggest(name, known)} `muddle methods` lists all {n_methods}."
+    )
 
 
 def select_methods(
@@ -68,24 +73,17 @@ def select_methods(
     families = {method.family for method in methods.values()}
     unknown = sorted(names - set(methods) - families)
     if unknown:
-        raise UnknownMethodError(
-            f"no method or family named {unknown[0]!r}."
-            f"{suggest(unknown[0], [*methods, *sorted(families)])} "
-            f"`muddle methods` lists all {len(methods)}."
-        )
+        known = [*methods, *sorted(families)]
+        raise _explain_unknown("method or family", unknown[0], known, len(methods))
     chosen = [method for method in methods.values() if {method.name, method.family} & names]
     return [method for method in chosen if task is None or task in method.tasks]
 
 
 def missing_package(method: Method) -> str | None:
-    """The package that the method lacks on this machine and how to install it; None if none.
-
-    Nothing is imported.
-    """
+    """The package that the method lacks here and how to install it, or None; imports nothing."""
     for package in method.packages:
         if not _is_installed(package):
-            kind, _, name = package.rpartition(":")
-            needed = f"R with the package {name}" if kind == "R" else name
+            needed = package.replace("R:", "R with the package ")
             return f"needs {needed}: {method.install}" if method.install else f"needs {needed}"
     return None
 
@@ -131,8 +129,6 @@ def load_plugin(source: str | Path) -> list[Method]:
             f"the plugin {source} cannot be imported: {type(error).__name__}: {error}"
         ) from error
     listed: Any = getattr(module, "METHODS", None)
-    if isinstance(listed, Mapping):
-        listed = listed.values()
     methods: list[Method] = list(listed) if isinstance(listed, Iterable) else [listed]
     for method in methods:
         if not isinstance(method, Method):

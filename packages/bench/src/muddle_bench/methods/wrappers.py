@@ -34,31 +34,19 @@ def wrap(model: Any, request: Request, **options: Any) -> "CategoricalFrame":
 
 
 class CategoricalFrame(BaseEstimator):
-    """Passes a table to a model that encodes categories itself; numbers keep their gaps.
-
-    Parameters
-    ----------
-    model : estimator
-        Takes a pandas frame.
-    categorical : tuple of str, default=()
-        Columns of levels, besides all columns that hold neither numbers nor dates.
-    style : {"category", "text"}, default="category"
-        "category": pandas categories, in which levels that `fit` has not seen are gaps; "text":
-        text with a level for gaps, and the columns named in `cat_features`, as for CatBoost.
-    max_levels : int or None, default=None
-        Number of levels to keep per column, the most frequent; the others are gaps. None: all.
-    fill_gaps : bool, default=False
-        Fill gaps of numbers with the median, and add a 0/1 column for gaps if `fit` has any.
-    """
+    """Passes a table to a model that encodes categories itself; numbers keep their gaps."""
 
     def __init__(
         self,
-        model: Any,
+        model: Any,  # takes a pandas frame
         *,
+        # Columns of levels, besides all that hold neither numbers nor dates.
         categorical: tuple[str, ...] = (),
+        # "category": pandas categories, in which levels that `fit` has not seen are gaps; "text":
+        # text with a level for gaps, and the columns named in `cat_features`, as for CatBoost.
         style: Literal["category", "text"] = "category",
-        max_levels: int | None = None,
-        fill_gaps: bool = False,
+        max_levels: int | None = None,  # kept per column, the most frequent; the others are gaps
+        fill_gaps: bool = False,  # numbers: by the median, with a 0/1 column if `fit` has gaps
     ) -> None:
         self.model = model
         self.categorical = categorical
@@ -68,15 +56,16 @@ class CategoricalFrame(BaseEstimator):
 
     def fit(self, X: Any, y: Any) -> Self:
         columns = _read_columns(X)
-        is_text = [one.name in self.categorical or not _holds_numbers(one) for one in columns]
-        self.levels_ = {
-            place: _learn_levels(columns[place], self.max_levels)
-            for place in np.flatnonzero(is_text).tolist()
-        }
-        self.medians_ = {
-            place: _learn_median(columns[place])
-            for place in (np.flatnonzero(np.invert(is_text)).tolist() if self.fill_gaps else ())
-        }
+        self.levels_, self.medians_ = {}, {}
+        for place, column in enumerate(columns):
+            if column.name in self.categorical or not _holds_numbers(column):
+                # Of equally frequent levels, the first by name.
+                counts = _to_texts(column).value_counts().sort_index()
+                frequent = counts.sort_values(ascending=False, kind="stable").index
+                self.levels_[place] = sorted(frequent[: self.max_levels])
+            elif self.fill_gaps:
+                numbers = _to_numbers(column).dropna()
+                self.medians_[place] = float(numbers.median()) if len(numbers) else 0.0
         self.marked_ = [place for place in self.medians_ if columns[place].isna().any()]
         names = [_name(place) for place in self.levels_]
         extra = {"cat_features": names} if self.style == "text" else {}
@@ -135,21 +124,8 @@ def _to_numbers(column: Any) -> Any:
     return column.astype(np.float64)
 
 
-def _learn_median(column: Any) -> float:
-    """Median of a column; 0 if it has only gaps."""
-    numbers = _to_numbers(column).dropna()
-    return float(numbers.median()) if len(numbers) > 0 else 0.0
-
-
 def _to_texts(column: Any) -> Any:
     return column.astype(object).map(str, na_action="ignore")
-
-
-def _learn_levels(column: Any, max_levels: int | None) -> list[str]:
-    """The most frequent levels of a column, sorted."""
-    counts = _to_texts(column).value_counts().sort_index()
-    kept = counts.sort_values(ascending=False, kind="stable").index[:max_levels]
-    return sorted(kept)
 
 
 class EarthRegressor(RegressorMixin, BaseEstimator):
@@ -160,39 +136,32 @@ class EarthRegressor(RegressorMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any) -> Self:
         X, y = validate_data(self, X, y, y_numeric=True, dtype=NUMBERS)
-        with TemporaryDirectory(prefix="muddle-earth-") as name:
-            folder = Path(name)
-            _write(folder / "y", y)
-            _run_r("fit", folder, X)
-            self.model_ = (folder / "model.rds").read_bytes()
+        self.model_ = _run_r("fit", X, "model.rds", y=y.astype(NUMBERS).tobytes())
         return self
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=NUMBERS)
-        with TemporaryDirectory(prefix="muddle-earth-") as name:
-            folder = Path(name)
-            (folder / "model.rds").write_bytes(self.model_)
-            _run_r("predict", folder, X)
-            return np.fromfile(folder / "predicted", NUMBERS).astype(np.float64)
+        predicted = _run_r("predict", X, "predicted", **{"model.rds": self.model_})
+        return np.frombuffer(predicted, NUMBERS).astype(np.float64)
 
 
-def _write(path: Path, numbers: NDArray[Any]) -> None:
-    path.write_bytes(np.ascontiguousarray(numbers, NUMBERS).tobytes())
-
-
-def _run_r(command: str, folder: Path, X: NDArray[Any]) -> None:
+def _run_r(command: str, X: NDArray[Any], result: str, **files: bytes) -> bytes:
+    """Run the script in a folder with these files; return the content of the result."""
     if shutil.which("Rscript") is None:
         raise MissingPackageError(
             "MARS needs R, and there is no Rscript on the path. Install R and in it "
             "install.packages('earth')."
         )
-    _write(folder / "x", X)
-    line = ["Rscript", str(EARTH), command, str(folder), *map(str, X.shape)]
-    answer = subprocess.run(line, capture_output=True, text=True, errors="replace")
-    if answer.returncode != 0:
-        message = " ".join(answer.stderr.split()) or f"exit code {answer.returncode}, no message"
-        raise RuntimeError(f"R's earth could not {command}: {message}")
+    with TemporaryDirectory(prefix="muddle-earth-") as name:
+        for file, content in {"x": np.ascontiguousarray(X, NUMBERS).tobytes(), **files}.items():
+            Path(name, file).write_bytes(content)
+        line = ["Rscript", str(EARTH), command, name, *map(str, X.shape)]
+        ended = subprocess.run(line, capture_output=True, text=True, errors="replace")
+        if ended.returncode != 0:
+            message = " ".join(ended.stderr.split()) or f"exit code {ended.returncode}, no message"
+            raise RuntimeError(f"R's earth could not {command}: {message}")
+        return Path(name, result).read_bytes()
 
 
 class FastaiNet(BaseEstimator):
@@ -221,15 +190,9 @@ class FastaiNet(BaseEstimator):
         frame = pd.DataFrame(X, columns=names).assign(**{TARGET: targets})
         with _seeded(self.random_state):
             splits = RandomSplitter(valid_pct=0.2)(range(len(frame)))
-            table = TabularPandas(
-                frame,
-                procs=[],
-                cat_names=[],
-                cont_names=names,
-                y_names=TARGET,
-                y_block=getattr(blocks, block)(**options),
-                splits=splits,
-            )
+            given = {"procs": [], "cat_names": [], "cont_names": names, "y_names": TARGET}
+            y_block = getattr(blocks, block)(**options)
+            table = TabularPandas(frame, **given, y_block=y_block, splits=splits)
             # fastai leaves out the last, incomplete batch, which may be the only one.
             batch_size = min(self.batch_size, len(splits[0]))
             loaders = table.dataloaders(bs=batch_size, device=torch.device("cpu"))

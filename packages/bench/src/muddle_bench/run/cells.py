@@ -4,9 +4,9 @@ A cell is one method on one split of one data set; a job has the cells that shar
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from muddle_bench.data.catalogue import Entry, built_in, find_entries
 from muddle_bench.data.datasets import Recipe, load_dataset
@@ -57,23 +57,18 @@ class Job:
 def group_cells(cells: Iterable[Cell], seen: Mapping[Cell, str], settings: Settings) -> list[Job]:
     """Make jobs of cells, in the order of their first cells."""
     methods = known_methods(settings.plugins)
-    groups: dict[tuple[Any, ...], list[Cell]] = {}
+    groups: dict[Job, list[Cell]] = {}
     for cell in cells:
         fit_name = find_method(cell.method, methods).fit_name
-        key = (cell.recipe, cell.task, cell.dataset, cell.split, fit_name)
-        groups.setdefault(key, []).append(cell)
+        job = Job(cell.recipe, cell.task, cell.dataset, cell.split, fit_name, (), (), settings)
+        groups.setdefault(job, []).append(cell)
     return [
-        Job(
-            recipe,
-            task,
-            dataset,
-            split,
-            fit_name,
-            tuple(cell.method for cell in group),
-            tuple(seen.get(cell, "") for cell in group),
-            settings,
+        replace(
+            job,
+            methods=tuple(cell.method for cell in group),
+            seen=tuple(seen.get(cell, "") for cell in group),
         )
-        for (recipe, task, dataset, split, fit_name), group in groups.items()
+        for job, group in groups.items()
     ]
 
 
@@ -84,41 +79,28 @@ SPLITS = tuple(range(10))  # the authors' seeds
 
 @dataclass(frozen=True)
 class Suite:
-    """A named choice of cells."""
+    """A choice of cells."""
 
-    name: str
-    title: str
     datasets: tuple[str, ...]
     methods: tuple[str, ...] | None = None  # None: all
     splits: tuple[int, ...] = SPLITS
 
 
-# The paper describes it and reports no score for it.
-WITHOUT_SCORES = "beijing-pm25"
+def _name_datasets(task: str) -> tuple[str, ...]:
+    # The paper describes beijing-pm25 and reports no score for it.
+    entries = built_in().values()
+    return tuple(e.id for e in entries if e.task == task and e.id != "beijing-pm25")
 
 
-def _make_suites() -> list[Suite]:
-    regression, classification = (
-        tuple(e.id for e in built_in().values() if e.task == task and e.id != WITHOUT_SCORES)
-        for task in get_args(Task)
-    )
-    return [
-        Suite(
-            "smoke",
-            "two small data sets, five fast methods, one split: does everything work?",
-            ("concrete-slump-test-1", "breast-cancer-coimbra"),
-            ("mlr-3-released", "random-forest", "svm", "mlp", "baseline"),
-            (0,),
-        ),
-        Suite("regression", "the paper's 16 regression data sets, all methods", regression),
-        Suite(
-            "classification", "the paper's 16 classification data sets, all methods", classification
-        ),
-        Suite("all", "both of these", regression + classification),
-    ]
-
-
-SUITES = {suite.name: suite for suite in _make_suites()}
+SUITES = {
+    "smoke": Suite(  # does everything work?
+        datasets=("concrete-slump-test-1", "breast-cancer-coimbra"),
+        methods=("mlr-3-released", "random-forest", "svm", "mlp", "baseline"),
+        splits=(0,),
+    ),
+    **{task: Suite(_name_datasets(task)) for task in get_args(Task)},
+    "all": Suite(_name_datasets("regression") + _name_datasets("classification")),
+}
 
 
 def build_cells(
@@ -143,16 +125,13 @@ def build_cells(
         raise ValueError(f"name a suite ({', '.join(SUITES)}) or data sets.")
     if suite is not None:
         check_choice("suite", suite, tuple(SUITES))
-    chosen = SUITES["all" if suite is None else suite]
+    chosen = SUITES[suite or "all"]
     check_choice("recipe", recipe, get_args(Recipe))
-    entries = _choose_entries(
-        chosen.datasets if datasets is None else datasets, recipe, max_rows, data_home
-    )
+    wanted = chosen.datasets if datasets is None else datasets
+    entries = _choose_entries(wanted, recipe, max_rows, data_home)
     names = chosen.methods if methods is None else tuple(methods)
     numbers = number_splits(chosen.splits if splits is None else splits)
-    tasks = {
-        entry.id: entry.task or load_dataset(entry.id, "clean", data_home).task for entry in entries
-    }
+    tasks = {e.id: e.task or load_dataset(e.id, "clean", data_home).task for e in entries}
     pairs = _pair(tasks, names, name_plugins(plugins))
     return [
         Cell(recipe, tasks[dataset], dataset, method, split)

@@ -23,8 +23,6 @@ THREAD_VARIABLES = (
     "VECLIB_MAXIMUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS",
     "POLARS_MAX_THREADS", "LOKY_MAX_CPU_COUNT",
 )  # fmt: skip
-_STATUS = Path("/proc/self/status")
-_CLEAR = Path("/proc/self/clear_refs")
 
 
 @cache
@@ -43,9 +41,11 @@ def describe_machine(device: str = "cpu") -> str:
 def describe_versions(packages: Iterable[str]) -> str:
     """Versions of these packages, of muddle and of Python, sorted by name."""
     names = {"numpy", "sklearn", *packages}
-    versions = {name: _version(name) for name in names}
-    versions |= {"muddle": __version__, "python": platform.python_version()}
-    return "; ".join(f"{_title(name)} {versions[name]}" for name in sorted(versions, key=_title))
+    versions = {"muddle": __version__, "python": platform.python_version()}
+    for name in names:
+        title = "scikit-learn" if name == "sklearn" else name.removeprefix("R:")
+        versions[title] = _version(name)
+    return "; ".join(f"{title} {versions[title]}" for title in sorted(versions))
 
 
 def packages_of(model: Any, packages: Iterable[str]) -> set[str]:
@@ -83,16 +83,18 @@ class MemoryMeter:
 
     def __init__(self, device: str) -> None:
         gc.collect()
-        _give_back_memory()
+        # Memory that glibc keeps of earlier cells would hide how much this one takes.
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)
         self._on_cuda = device == "cuda"
         self._base = _read_status("VmRSS") or _peak()
         self.restart()
 
     def restart(self) -> None:
         """Reset the peak; the level at the start is kept."""
-        if _CLEAR.exists():
-            with contextlib.suppress(OSError):  # then the peak includes earlier cells
-                _CLEAR.write_text("5")
+        with contextlib.suppress(OSError):  # not Linux: then the peak includes earlier cells
+            Path("/proc/self/clear_refs").write_text("5")
         if self._on_cuda and "torch" in sys.modules:
             sys.modules["torch"].cuda.reset_peak_memory_stats()
 
@@ -105,49 +107,31 @@ class MemoryMeter:
 
 def _peak() -> float:
     """Highest resident memory so far, in bytes."""
-    peak = _read_status("VmHWM")
-    if peak is not None:
-        return peak
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return used * (1.0 if sys.platform == "darwin" else 1024.0)
+    return _read_status("VmHWM") or used * (1.0 if sys.platform == "darwin" else 1024.0)
 
 
 def _read_status(name: str) -> float | None:
     try:
-        lines = _STATUS.read_text().splitlines()
+        lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:  # not Linux
         return None
     return next((1024.0 * int(line.split()[1]) for line in lines if line.startswith(name)), None)
 
 
-def _give_back_memory() -> None:
-    # What glibc keeps of earlier cells would hide how much this one takes.
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
-
-
 @cache
 def _version(name: str) -> str:
     if name.startswith("R:"):
-        return _version_in_r(name.removeprefix("R:"))
+        question = f"cat(as.character(packageVersion('{name[2:]}')), R.version.string)"
+        answer = subprocess.run(["Rscript", "-e", question], capture_output=True, text=True)
+        version, _, of_r = answer.stdout.partition(" ")
+        return f"{version} ({of_r.partition(' (')[0]})" if version else "unknown"
     for distribution in _distributions().get(name, []):
         return importlib.metadata.version(distribution)
     return str(getattr(sys.modules.get(name), "__version__", "unknown"))
 
 
 _distributions = cache(importlib.metadata.packages_distributions)
-
-
-def _version_in_r(package: str) -> str:
-    question = f"cat(as.character(packageVersion('{package}')), R.version.string)"
-    answer = subprocess.run(["Rscript", "-e", question], capture_output=True, text=True)
-    version, _, of_r = answer.stdout.partition(" ")
-    return f"{version} ({of_r.partition(' (')[0]})" if version else "unknown"
-
-
-def _title(name: str) -> str:
-    return {"sklearn": "scikit-learn"}.get(name, name.removeprefix("R:"))
 
 
 def _processor() -> str:

@@ -22,14 +22,16 @@ from muddle_bench.run.environment import (
 from muddle_bench.run.records import Record, Status, now, shorten
 from muddle_bench.run.splits import Problem, prepare
 
-# Errors of the data and not of the method; the cell is tried again in the next run.
+# Errors of the data and not of the method.
 DATA_ERRORS = (ChecksumError, DataFormatError, DownloadError, MissingDataError, MissingPackageError)
-
-OnStart = Callable[[list[Record]], None]
 
 
 def run_job(
-    job: Job, methods: Mapping[str, Method], *, on_start: OnStart, debug: bool = False
+    job: Job,
+    methods: Mapping[str, Method],
+    *,
+    on_start: Callable[[list[Record]], None],
+    debug: bool = False,
 ) -> Iterator[Record]:
     """Yield the records of a job's cells, one by one.
 
@@ -96,7 +98,7 @@ def finish(record: Record, status: Status, reason: str = "") -> Record:
 
 
 def finish_unprepared(record: Record, error: BaseException) -> Record:
-    """The record of a cell whose data could not be prepared."""
+    """The record of a cell whose data could not be prepared, which the next run may try again."""
     status: Status = "skipped" if isinstance(error, DATA_ERRORS) else "failed"
     return finish(record, status, explain_error(error))
 
@@ -110,10 +112,10 @@ def fill_record(
     blank: Record, method: Method, methods: Mapping[str, Method], problem: Problem, job: Job
 ) -> Record:
     """The record with what is known before the fit."""
-    fits = [other.fit_name for other in methods.values()]
+    shared = sum(other.fit_name == method.fit_name for other in methods.values()) > 1
     return replace(
         blank,
-        shared_fit=method.fit_name if fits.count(method.fit_name) > 1 else "",
+        shared_fit=method.fit_name if shared else "",
         n_train=len(problem.y_train),
         n_test=len(problem.y_test),
         n_features=problem.n_features,
@@ -149,25 +151,17 @@ def predict_and_score(
         start = time.perf_counter()
         predicted = predictor.predict(problem.test)
         seconds = time.perf_counter() - start
-        scores = _score(predictor, predicted, problem)
-        details = ""
+        found: dict[str, Any] = _score(predictor, predicted, problem)
         if method.details is not None:
-            found = dict(method.details(predictor, problem))
-            details = json.dumps(found, ensure_ascii=False, allow_nan=False)
+            told = dict(method.details(predictor, problem))
+            found["details"] = json.dumps(told, ensure_ascii=False, allow_nan=False)
     except BaseException as error:
         if debug:
             raise
         return finish(blank, "failed", explain_error(error))
     peaks = fit_peaks.or_higher(meter.read())
-    scored = replace(
-        blank,
-        predict_seconds=round(seconds, 6),
-        peak_mb=peaks.here,
-        device_peak_mb=peaks.on_device,
-        details=details,
-        **scores,
-    )
-    return finish(scored, "ok")
+    found |= {"peak_mb": peaks.here, "device_peak_mb": peaks.on_device}
+    return finish(replace(blank, predict_seconds=round(seconds, 6), **found), "ok")
 
 
 def _score(model: Any, predicted: Any, problem: Problem) -> dict[str, Any]:

@@ -13,10 +13,10 @@ import platform
 import re
 import time
 import zlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, Literal, get_args
@@ -90,11 +90,11 @@ class Record:
         return Cell(self.recipe, self.task, self.dataset, self.method, self.split)
 
 
-COLUMNS = tuple(one.name for one in fields(Record))
+_KINDS = {one.name: one.type for one in fields(Record)}
+COLUMNS = tuple(_KINDS)
 SCORES = ("r2", "rmse", "mae", "accuracy", "auc", "log_loss", "brier", "ece")
 # Records and tables of earlier versions lack these; they are valid, and the value is unknown.
 ADDED_LATER = ("ece", "details")
-_KINDS = {one.name: one.type for one in fields(Record)}
 _INTEGERS = (int, int | None)
 _CHOICES: dict[str, tuple[str, ...]] = {
     "recipe": get_args(Recipe),
@@ -123,7 +123,7 @@ def read_texts(row: Mapping[str, str]) -> Record:
 
 
 def check_columns(names: list[str]) -> None:
-    """Raise an error unless these are the fields of a record, of this version or an earlier one."""
+    """Raise an error unless a record of this version, or an earlier one, has these fields."""
     for name in names:
         if name not in _KINDS:
             raise DataFormatError(f"unknown field {name!r}.{suggest(name, COLUMNS)}")
@@ -149,47 +149,36 @@ def shorten(text: str) -> str:
 
 def _check(name: str, value: Any) -> Any:
     kind = _KINDS[name]
-    if name in _CHOICES:
-        if value not in _CHOICES[name]:
-            raise DataFormatError(
-                f"{name} must be one of {', '.join(_CHOICES[name])}, got {value!r}."
-            )
-        return value
     if value is None and kind in (float | None, int | None):
         return None
-    if kind is str:
-        accepted = isinstance(value, str)
+    if name in _CHOICES:
+        accepted, expected = value in _CHOICES[name], f"one of {', '.join(_CHOICES[name])}"
+    elif kind is str:
+        accepted, expected = isinstance(value, str), "a text"
     elif kind in _INTEGERS:
-        accepted = type(value) is int and value >= 0
+        accepted, expected = type(value) is int and value >= 0, "a whole number"
     else:
         accepted = type(value) in (int, float) and math.isfinite(value)
+        expected = "a finite number"
     if not accepted:
-        raise DataFormatError(f"{name} must be {_describe(kind)}, got {value!r}.")
+        raise DataFormatError(f"{name} must be {expected}, got {value!r}.")
     return float(value) if kind == float | None else value
 
 
-def _describe(kind: Any) -> str:
-    if kind is str:
-        return "a text"
-    return "a whole number" if kind in _INTEGERS else "a finite number"
-
-
 def _parse(name: str, text: str) -> Any:
+    """The number that a text stands for; any other text is left to the check."""
     kind = _KINDS.get(name, str)
     if kind is str or name in _CHOICES:
         return text
-    if text == "":
-        return None
     try:
-        return int(text) if kind in _INTEGERS else float(text)
+        return (int(text) if kind in _INTEGERS else float(text)) if text else None
     except ValueError:
-        raise DataFormatError(f"{name} must be {_describe(kind)}, got {text!r}.") from None
+        return text
 
 
 # The store
 
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_OWNER = re.compile(r"(?P<host>[A-Za-z0-9_]+)-(?P<pid>[0-9]+)")
 
 
 @dataclass(frozen=True)
@@ -232,7 +221,7 @@ class Store:
                     "names of data sets and methods become folders: they must be letters, digits, "
                     f"'.', '_' and '-', got {name!r}."
                 )
-        return self.folder / cell.recipe / cell.dataset / cell.method / f"{cell.split}.json"
+        return self.folder / _place(cell)
 
     def save(self, record: Record) -> None:
         """Write the record; a reader at the same time sees the old record or the new one."""
@@ -253,27 +242,22 @@ class Store:
             found = _read_file(path)
             if isinstance(found, Damage):
                 damaged.append(found)
-            elif found is not None and self._is_at(path, found.cell):
+            elif found is not None and path == self.folder / _place(found.cell):
                 records[found.cell] = found
             elif found is not None:
                 reason = f"it is the record of {found.cell} ({found.recipe})"
                 damaged.append(Damage(path, reason))
         return Contents(records, damaged)
 
-    def _is_at(self, path: Path, cell: Cell) -> bool:
-        try:
-            return self.path(cell) == path
-        except ValueError:
-            return False
-
-    def clean(self) -> int:
-        """Remove half-written files of killed runs; return their number."""
-        n_removed = 0
+    def clean(self) -> None:
+        """Remove half-written files of killed runs."""
         for path in self.folder.glob(f"**/*{PARTIAL}"):
             if is_abandoned(path, path.name.split(".")[-2]):
                 path.unlink(missing_ok=True)
-                n_removed += 1
-        return n_removed
+
+
+def _place(cell: Cell) -> str:
+    return f"{cell.recipe}/{cell.dataset}/{cell.method}/{cell.split}.json"
 
 
 @contextmanager
@@ -289,10 +273,10 @@ def _read_file(path: Path) -> Record | Damage | None:
         return read_values(json.loads(path.read_bytes()))
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, DataFormatError) as error:
-        return Damage(path, f"not a record: {error}")
     except RecursionError:
         return Damage(path, "not a record: nested too deeply")
+    except (OSError, ValueError) as error:  # JSON's and our own errors are ValueErrors
+        return Damage(path, f"not a record: {error}")
 
 
 def name_owner() -> str:
@@ -306,20 +290,17 @@ def is_abandoned(path: Path, owner: str) -> bool:
         age = time.time() - path.stat().st_mtime
     except OSError:  # its owner has just removed it
         return False
-    known = _OWNER.fullmatch(owner)
-    if known is not None and known["host"] == _host():
-        return not is_running(int(known["pid"])) or age > OLD
-    return age > OLD
+    host, _, pid = owner.rpartition("-")
+    ended = host == _host() and pid.isdigit() and not is_running(int(pid))
+    return ended or age > OLD
 
 
 def is_running(pid: int) -> bool:
     """Whether this machine has a process of that number."""
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # it is another user's
-        return True
+    except OSError as error:  # any other error: it is another user's
+        return not isinstance(error, ProcessLookupError)
     return True
 
 
@@ -343,13 +324,13 @@ class Exported:
 
 @dataclass(frozen=True)
 class Imported:
-    """Numbers of records by what became of them."""
+    """Numbers of records by their outcome."""
 
-    n_added: int = 0
-    n_replaced: int = 0
-    n_unchanged: int = 0
-    n_kept: int = 0  # another record was there already
-    conflicts: list[str] = field(default_factory=list)  # kept, but of another configuration
+    n_added: int
+    n_replaced: int
+    n_unchanged: int
+    n_kept: int  # another record was there already
+    conflicts: list[str]  # kept, but of another configuration
 
 
 def export_table(store: Store, path: str | Path) -> Exported:
@@ -392,24 +373,25 @@ def import_table(path: str | Path, store: Store, *, replace: bool = False) -> Im
     conflicts = []
     for record in read_records(Path(path).expanduser()):
         present = store.read(record.cell)
-        outcome = _compare(record, present, replace)
-        counts[outcome] += 1
-        if outcome in ("added", "replaced"):
-            store.save(record)
-        elif present is not None:
-            prints = (present.fingerprint, record.fingerprint)
-            if all(prints) and len(set(prints)) == 2:
-                conflicts.append(f"{record.cell}: fingerprint {prints[0]} here, {prints[1]} there")
-    return Imported(
-        counts["added"], counts["replaced"], counts["unchanged"], counts["kept"], conflicts
-    )
+        if present == record:
+            counts["n_unchanged"] += 1
+            continue
+        if present is not None:
+            better = (record.status == "ok") - (present.status == "ok")
+            if better < 0 or (better == 0 and not replace):
+                counts["n_kept"] += 1
+                here, there = present.fingerprint, record.fingerprint
+                if here and there and here != there:
+                    conflicts.append(f"{record.cell}: fingerprint {here} here, {there} there")
+                continue
+        counts["n_added" if present is None else "n_replaced"] += 1
+        store.save(record)
+    names = ("n_added", "n_replaced", "n_unchanged", "n_kept")
+    return Imported(**{name: counts[name] for name in names}, conflicts=conflicts)
 
 
 def read_records(path: Path) -> list[Record]:
-    """The records of an exported table; an error names the line.
-
-    Columns that were added in a later version may be missing.
-    """
+    """The records of an exported table of this version or an earlier; an error names the line."""
     _check_suffix(path)
     if not path.is_file():
         raise MissingDataError(f"there is no file {path}.")
@@ -435,22 +417,11 @@ def read_records(path: Path) -> list[Record]:
     return list(records.values())
 
 
-def _compare(record: Record, present: Record | None, replace: bool) -> str:
-    if present is None:
-        return "added"
-    if present == record:
-        return "unchanged"
-    better = record.status == "ok" and present.status != "ok"
-    worse = record.status != "ok" and present.status == "ok"
-    return "replaced" if better or (replace and not worse) else "kept"
-
-
 def _find_different(pairs: Iterable[tuple[str, str]]) -> list[str]:
     """Names that come with more than one value; empty values do not count."""
-    found: dict[str, set[str]] = {}
+    found: dict[str, set[str]] = defaultdict(set)
     for name, value in pairs:
-        if value:
-            found.setdefault(name, set()).add(value)
+        found[name] |= {value} - {""}
     return [name for name, values in found.items() if len(values) > 1]
 
 

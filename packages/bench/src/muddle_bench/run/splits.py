@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from muddle.scores import Codes, Floats
 from muddle.tables.read import is_text
-from muddle_bench.data.datasets import Dataset, Recipe, load_dataset
+from muddle_bench.data.datasets import Recipe, load_dataset
 from muddle_bench.methods.method import Input
 from muddle_bench.run.cells import Job
 
@@ -64,12 +64,8 @@ class Problem:
 
     def copy(self) -> "Problem":
         """A copy of the inputs and the training target, which a method may write to."""
-        return replace(
-            self,
-            train=self.train.copy(),
-            test=self.test.copy(),
-            y_train=self.y_train.copy(),
-        )
+        names = ("train", "test", "y_train")
+        return replace(self, **{name: getattr(self, name).copy() for name in names})
 
 
 def prepare(job: Job, wanted: Input) -> Problem:
@@ -82,18 +78,27 @@ def prepare(job: Job, wanted: Input) -> Problem:
 def _prepare(
     dataset: str, recipe: Recipe, data_home: str | None, split: int, wanted: Input
 ) -> Problem:
+    from sklearn.preprocessing import StandardScaler
+
     data = _load(dataset, recipe, data_home)
     rows = split_rows(len(data.y), split)
     train, test = (data.X.iloc[part].reset_index(drop=True) for part in (rows.train, rows.test))
-    y, n_classes = _encode_target(data)
-    seen = np.unique(y[rows.train]) if n_classes else np.empty(0, dtype=np.int64)
+    y, n_classes = np.asarray(data.y), 0
+    seen = np.empty(0, dtype=np.int64)
+    if data.task == "classification":
+        y = np.unique(data.y, return_inverse=True)[1]
+        n_classes = len(np.unique(y))
+        seen = np.unique(y[rows.train])
     as_table = wanted == "table" and recipe == "clean"
     if as_table:
         inputs: tuple[Any, Any] = (train, test)
     elif recipe == "published":
         inputs = (_to_matrix(train), _to_matrix(test))
         if wanted == "matrix":
-            inputs = standardise(*inputs)
+            # PAPER: the authors used all rows. Without it, columns may have a deviation of 0.01
+            # and a mean of -12, with which kernels and penalties fail.
+            scaler = StandardScaler().fit(inputs[0])
+            inputs = (scaler.transform(inputs[0]), scaler.transform(inputs[1]))
     else:
         inputs = encode(train, test, y[rows.train], data.task)
     y_train = np.searchsorted(seen, y[rows.train]) if n_classes else y[rows.train]
@@ -112,28 +117,8 @@ def _prepare(
 _load = lru_cache(maxsize=2)(load_dataset)
 
 
-def _encode_target(data: Dataset) -> tuple[NDArray[Any], int]:
-    """Target of all rows and the number of classes; 0 in regression."""
-    if data.task == "regression":
-        return np.asarray(data.y, dtype=np.float64), 0
-    classes, codes = np.unique(data.y, return_inverse=True)
-    return codes, len(classes)
-
-
 def _to_matrix(table: pd.DataFrame) -> Floats:
     return np.ascontiguousarray(table.to_numpy(dtype=np.float64))
-
-
-def standardise(train: Floats, test: Floats) -> tuple[Floats, Floats]:
-    """Standardise both by the mean and deviation of the training rows.
-
-    PAPER: the authors used all rows. Without it, columns of a published matrix may have a deviation
-    of 0.01 and a mean of -12, with which kernels and penalties fail.
-    """
-    from sklearn.preprocessing import StandardScaler
-
-    scaler = StandardScaler().fit(train)
-    return scaler.transform(train), scaler.transform(test)
 
 
 def encode(

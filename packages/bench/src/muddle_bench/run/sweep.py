@@ -4,8 +4,7 @@ import os
 import platform
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,27 +12,18 @@ from typing import Literal, get_args
 
 import joblib
 
-from muddle.errors import DeviceError
+from muddle.errors import DeviceError, WorkerError
 from muddle_bench.methods.registry import known_methods, name_plugins
 from muddle_bench.run.cells import Job, Settings, group_cells
 from muddle_bench.run.execution import run_job
-from muddle_bench.run.records import (
-    Cell,
-    Damage,
-    Record,
-    Status,
-    Store,
-    is_abandoned,
-    name_owner,
-)
+from muddle_bench.run.records import Cell, Damage, Record, Status, Store, is_abandoned, name_owner
 from muddle_bench.run.workers import (
     AskFingerprint,
     Backend,
+    ChildLost,
     JobResult,
     Runner,
-    WorkerDied,
     borrow_child,
-    explain_lost_worker,
     is_lost_worker,
     leave_out_finished,
     open_backend,
@@ -62,9 +52,6 @@ class Survey:
     def cells(self, *states: State) -> list[Cell]:
         return [cell for cell, state in self.states.items() if state in states]
 
-    def counts(self) -> dict[State, int]:
-        return dict(Counter(self.states.values()))
-
 
 def survey_cells(
     cells: Iterable[Cell] | None,
@@ -81,35 +68,19 @@ def survey_cells(
     contents = store.scan()
     chosen = sorted(contents.records) if cells is None else list(dict.fromkeys(cells))
     records = {cell: contents.records[cell] for cell in chosen if cell in contents.records}
-    now = find_fingerprints(records.values(), name_plugins(plugins)) if fingerprints else {}
-    states = {cell: _find_state(records.get(cell), now) for cell in chosen}
+    plugins = name_plugins(plugins)
+    known = known_methods(plugins) if fingerprints else {}
+    made = {one for one in records.values() if one.fingerprint and one.method in known}
+    now: dict[tuple[str, Task], str] = {}  # methods that cannot be made here are left out
+    for method, task in sorted({(one.method, one.task) for one in made}):
+        with suppress(ChildLost), borrow_child(threads=1) as child:
+            now[method, task] = child.find_fingerprint(AskFingerprint(method, task, plugins))
+    states: dict[Cell, State] = dict.fromkeys(chosen, "missing")
+    for cell, record in records.items():
+        current = now.get((record.method, record.task))
+        changed = current and record.fingerprint and current != record.fingerprint
+        states[cell] = "stale" if changed else record.status
     return Survey(states, records, contents.damaged)
-
-
-def find_fingerprints(
-    records: Iterable[Record], plugins: tuple[str, ...]
-) -> dict[tuple[str, Task], str]:
-    """Present fingerprints of the records' methods; methods that cannot be made are left out."""
-    known = known_methods(plugins)
-    wanted = {
-        (record.method, record.task)
-        for record in records
-        if record.fingerprint and record.method in known
-    }
-    found = {}
-    for method, task in sorted(wanted):
-        with suppress(WorkerDied), borrow_child(threads=1) as child:
-            found[method, task] = child.find_fingerprint(AskFingerprint(method, task, plugins))
-    return found
-
-
-def _find_state(record: Record | None, fingerprints: Mapping[tuple[str, Task], str]) -> State:
-    if record is None:
-        return "missing"
-    now = fingerprints.get((record.method, record.task))
-    if now and record.fingerprint and now != record.fingerprint:
-        return "stale"
-    return record.status
 
 
 # Plan, summary and reporter of a run
@@ -202,18 +173,30 @@ def run_benchmark(
     error is raised. A `runner` replaces the backend.
     """
     reporter = reporter or Reporter()
-    settings = make_settings(
-        store,
+    if time_limit is not None:
+        check_number("time_limit", time_limit, above=0.0)
+    if jobs is not None:
+        check_int("jobs", jobs, minimum=1)
+    threads = default_threads(jobs, address) if threads is None else threads
+    check_int("threads", threads, minimum=1)
+    check_device(device, address)
+    retry = list(retry)
+    for state in retry:
+        check_choice("retry", state, get_args(Retry))
+    settings = Settings(
         time_limit=time_limit,
-        jobs=jobs,
         threads=threads,
         device=device,
-        address=address,
-        plugins=plugins,
-        data_home=data_home,
+        data_home=None if data_home is None else str(Path(data_home).expanduser().absolute()),
+        plugins=name_plugins(plugins),
+        folder=str(store.folder),
+        driver=(platform.node(), os.getpid()),
     )
     store.clean()
-    plan = plan_run(cells, store, retry, settings)
+    survey = survey_cells(cells, store, plugins=settings.plugins)
+    stop_children()  # the packages that they have imported take memory
+    seen = {cell: record.finished for cell, record in survey.records.items()}
+    plan = Plan(group_cells(survey.cells("missing", *retry), seen, settings), survey)
     summary = Summary(plan.n_cells, plan.n_before, plan.n_left("stale"))
     start = time.monotonic()
     reporter.started(plan)
@@ -234,26 +217,12 @@ def run_benchmark(
     return summary
 
 
-def make_settings(
-    store: Store,
-    *,
-    time_limit: float | None,
-    jobs: int | None,
-    threads: int | None,
-    device: str,
-    address: str | None,
-    plugins: Iterable[str | Path],
-    data_home: str | Path | None,
-) -> Settings:
-    """Check the arguments of a run and fill in the defaults."""
-    if time_limit is not None:
-        check_number("time_limit", time_limit, above=0.0)
-    if jobs is not None:
-        check_int("jobs", jobs, minimum=1)
-    if threads is None:
-        # The machines of a cluster are unknown: one thread cannot be too many.
-        threads = 1 if address else max(1, joblib.cpu_count() // (jobs or 1))
-    check_int("threads", threads, minimum=1)
+def default_threads(jobs: int | None, address: str | None) -> int:
+    """One thread on a cluster, whose machines are unknown; else the cores divided by jobs."""
+    return 1 if address else max(1, joblib.cpu_count() // (jobs or 1))
+
+
+def check_device(device: str, address: str | None) -> None:
     check_choice("device", device, ("cpu", "cuda"))
     if device == "cuda" and address is None:
         import torch
@@ -262,28 +231,6 @@ def make_settings(
             raise DeviceError(
                 "device='cuda' needs a CUDA GPU, and there is none. Use device='cpu'."
             )
-    return Settings(
-        time_limit=time_limit,
-        threads=threads,
-        device=device,
-        data_home=None if data_home is None else str(Path(data_home).expanduser().absolute()),
-        plugins=name_plugins(plugins),
-        folder=str(store.folder),
-        driver=(platform.node(), os.getpid()),
-    )
-
-
-def plan_run(
-    cells: Iterable[Cell], store: Store, retry: Iterable[Retry], settings: Settings
-) -> Plan:
-    """Make jobs for the cells that are to run."""
-    retry = list(retry)
-    for state in retry:
-        check_choice("retry", state, get_args(Retry))
-    survey = survey_cells(cells, store, plugins=settings.plugins)
-    stop_children()  # the packages that they have imported take memory
-    seen = {cell: record.finished for cell, record in survey.records.items()}
-    return Plan(group_cells(survey.cells("missing", *retry), seen, settings), survey)
 
 
 class Sweep:
@@ -319,37 +266,28 @@ class Sweep:
                         raise
                     n_lost += 1
                     if n_lost > MOST_LOST_WORKERS:
-                        raise explain_lost_worker(n_lost) from error
+                        raise WorkerError(
+                            f"workers ended {n_lost} times before their cells were finished: they "
+                            "were killed, most often for lack of memory, or crashed. Finished "
+                            "cells are kept: lower jobs, then run again."
+                        ) from error
         finally:
             self.claims.release_all()
 
     def _dispatch(self) -> Iterator[tuple[int, Job]]:
         """Yield jobs when workers are free; those that another run has claimed come last."""
-        claimed_elsewhere = []
-        for position in list(self.remaining):
-            job = self._reduce(position)
-            if job is not None and self.claims.take(job):
-                yield position, self._announce(job)
-            elif job is not None:
-                claimed_elsewhere.append(position)
-        for position in claimed_elsewhere:
-            job = self._reduce(position)
-            if job is not None:
-                self.claims.take(job)
-                yield position, self._announce(job)
-
-    def _reduce(self, position: int) -> Job | None:
-        """The job with its open cells; None if another run has finished them all."""
-        job = leave_out_finished(self.remaining[position], self.store)
-        if job.methods:
-            return job
-        self._take(JobResult(position, []))
-        return None
-
-    def _announce(self, job: Job) -> Job:
-        with self._lock:
-            self.reporter.dispatched(job)
-        return job
+        claimed_elsewhere: list[int] = []
+        for is_last_turn in (False, True):
+            for position in claimed_elsewhere if is_last_turn else list(self.remaining):
+                job = leave_out_finished(self.remaining[position], self.store)
+                if not job.methods:  # another run has finished them all
+                    self._take(JobResult(position, []))
+                elif self.claims.take(job) or is_last_turn:
+                    with self._lock:
+                        self.reporter.dispatched(job)
+                    yield position, job
+                else:
+                    claimed_elsewhere.append(position)
 
     def _take(self, result: JobResult) -> None:
         with self._lock:
@@ -357,7 +295,7 @@ class Sweep:
             for record in result.records:
                 self._keep(record)
             done = {record.cell for record in result.records}
-            lost = [cell not in done and not self._find(cell) for cell in job.cells]
+            lost = [cell not in done and not self._count_elsewhere(cell) for cell in job.cells]
             self.claims.release(job)
             if any(lost):
                 # The worker left out cells that have no record here: its disk is another one.
@@ -369,8 +307,8 @@ class Sweep:
         self.summary.counts[record.status] = self.summary.counts.get(record.status, 0) + 1
         self.reporter.finished(record)
 
-    def _find(self, cell: Cell) -> bool:
-        """Count a cell that another run has finished; False if it has not."""
+    def _count_elsewhere(self, cell: Cell) -> bool:
+        """Count a cell if another run has finished it; else return False."""
         record = self.store.read(cell)
         if record is None:
             return False
@@ -379,7 +317,6 @@ class Sweep:
         return True
 
 
-@dataclass
 class Claims:
     """Files by which runs that share a folder avoid the same job at the same time.
 
@@ -387,28 +324,22 @@ class Claims:
     are run if they are still open then.
     """
 
-    store: Store
-    _held: set[Path] = field(default_factory=set)
-
-    @property
-    def folder(self) -> Path:
-        return self.store.folder / ".claims"
+    def __init__(self, store: Store) -> None:
+        self._folder = store.folder / ".claims"
+        self._held: set[Path] = set()
 
     def take(self, job: Job) -> bool:
         """Claim the job for this run; False if another run holds it."""
         path = self._path(job)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for _ in range(2):
-            try:
-                with path.open("x") as file:
-                    file.write(name_owner())
-            except FileExistsError:
-                if not self._remove_abandoned(path):
-                    return False
-            else:
-                self._held.add(path)
-                return True
-        return False
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._remove_abandoned(path)
+        try:
+            with path.open("x") as file:
+                file.write(name_owner())
+        except FileExistsError:
+            return False
+        self._held.add(path)
+        return True
 
     def release(self, job: Job) -> None:
         path = self._path(job)
@@ -422,17 +353,15 @@ class Claims:
 
     def clean(self) -> None:
         """Remove the claims of killed runs."""
-        for path in self.folder.glob("*"):
+        for path in self._folder.glob("*"):
             self._remove_abandoned(path)
 
-    def _remove_abandoned(self, path: Path) -> bool:
+    def _remove_abandoned(self, path: Path) -> None:
         owner = ""
         with suppress(OSError, UnicodeDecodeError):
             owner = path.read_text()
-        abandoned = is_abandoned(path, owner)
-        if abandoned:
+        if is_abandoned(path, owner):
             path.unlink(missing_ok=True)
-        return abandoned
 
     def _path(self, job: Job) -> Path:
-        return self.folder / f"{job.recipe}.{job.dataset}.{job.split}.{job.fit_name}"
+        return self._folder / f"{job.recipe}.{job.dataset}.{job.split}.{job.fit_name}"

@@ -19,9 +19,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
-from itertools import islice
+from itertools import compress, islice
 from multiprocessing import Pipe, current_process
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -31,7 +31,7 @@ from urllib.parse import urlsplit
 
 import joblib
 
-from muddle.errors import MissingPackageError, WorkerError
+from muddle.errors import MissingPackageError
 from muddle_bench.errors import ClusterError
 from muddle_bench.methods.method import fingerprint
 from muddle_bench.methods.registry import find_method, known_methods, missing_package
@@ -56,23 +56,7 @@ Backend = Literal["loky", "threading", "dask", "ray"]
 LOST_WORKER = {"KilledWorker", "ActorDiedError", "RayActorError", "WorkerCrashedError"}
 
 
-# Messages between a child and its parent, besides jobs and records
-
-
-@dataclass(frozen=True)
-class Started:
-    """The clock of a job starts; its unfinished records."""
-
-    blanks: list[Record]
-
-
-@dataclass(frozen=True)
-class Done:
-    """All records of a job were sent."""
-
-
-@dataclass(frozen=True)
-class AskFingerprint:
+class AskFingerprint(NamedTuple):
     """A request for the fingerprint of a method's present configuration."""
 
     method: str
@@ -100,23 +84,21 @@ def serve(descriptor: int, parent: int) -> None:
 
 
 def _reply(message: Job | AskFingerprint, line: "Connection[object, object]") -> None:
+    """Reply to a job with a list, the unfinished records when the clock starts, then the finished
+    ones, then None."""
     if isinstance(message, AskFingerprint):
-        line.send(_find_fingerprint(message))
+        method = find_method(message.method, known_methods(message.plugins))
+        found = ""
+        if missing_package(method) is None:
+            with suppress(Exception):  # the method's cell will state the error
+                found = fingerprint(method, message.task)
+        line.send(found)
         return
     methods = known_methods(message.settings.plugins)
     freeze_imports(len(sys.modules))
-    for record in run_job(message, methods, on_start=lambda blanks: line.send(Started(blanks))):
+    for record in run_job(message, methods, on_start=line.send):
         line.send(record)
-    line.send(Done())
-
-
-def _find_fingerprint(question: AskFingerprint) -> str:
-    """ "" if the method cannot be made here; its cell will state the error."""
-    method = find_method(question.method, known_methods(question.plugins))
-    if missing_package(method) is None:
-        with suppress(Exception):
-            return fingerprint(method, question.task)
-    return ""
+    line.send(None)
 
 
 @cache
@@ -146,12 +128,8 @@ def leave() -> NoReturn:
 # In the parent
 
 
-class TimeUp(Exception):
-    """A child did not reply in time."""
-
-
-class WorkerDied(Exception):
-    """A child ended during its work."""
+class ChildLost(Exception):
+    """A child ended during its work, or was ended as too slow; the status and its reason."""
 
 
 class Child:
@@ -193,25 +171,23 @@ class Child:
         self._tail.clear()
         try:
             self._send(job)
-            while not isinstance(message := self._receive(deadline), Done):
-                if isinstance(message, Started):
-                    waiting = {blank.method: blank for blank in message.blanks}
-                    if limit is not None:
-                        deadline = time.monotonic() + limit
-                        late = f"no result within the time limit of {limit:g} s"
-                else:
+            while (message := self._receive(deadline, late)) is not None:
+                if isinstance(message, Record):
                     records.append(message)
                     del waiting[message.method]
-        except TimeUp:
-            records += [finish(blank, "timeout", late) for blank in waiting.values()]
-        except WorkerDied as death:
-            records += [finish(blank, "failed", str(death)) for blank in waiting.values()]
+                    continue
+                waiting = {blank.method: blank for blank in message}
+                if limit is not None:
+                    deadline = time.monotonic() + limit
+                    late = f"no result within the time limit of {limit:g} s"
+        except ChildLost as lost:
+            records += [finish(blank, *lost.args) for blank in waiting.values()]
         return records
 
     def find_fingerprint(self, question: AskFingerprint) -> str:
         """The method's fingerprint; "" if it cannot be made here."""
         self._send(question)
-        return str(self._receive(None))
+        return str(self._receive())
 
     def kill(self) -> None:
         """End the process and all that was started in it."""
@@ -225,42 +201,36 @@ class Child:
         try:
             self._line.send(message)
         except OSError:
-            raise WorkerDied(self._explain_death()) from None
+            raise self._explain_death() from None
 
-    def _receive(self, deadline: float | None) -> Any:
+    def _receive(self, deadline: float | None = None, late: str = "") -> Any:
         while True:
             left = LOOK_EVERY if deadline is None else deadline - time.monotonic()
             try:
                 if self._line.poll(max(0.0, min(LOOK_EVERY, left))):
                     return self._line.recv()
             except (EOFError, OSError):
-                raise WorkerDied(self._explain_death()) from None
+                raise self._explain_death() from None
             if not self.is_alive() and not self._line.poll():
-                raise WorkerDied(self._explain_death())
+                raise self._explain_death()
             if left <= 0:
                 self.kill()
-                raise TimeUp
+                raise ChildLost("timeout", late)
 
-    def _explain_death(self) -> str:
+    def _explain_death(self) -> ChildLost:
         with suppress(subprocess.TimeoutExpired):  # it may have closed the pipe and live on
             self._process.wait(timeout=5)
         code = self._process.poll()
         self.kill()
+        reason = f"worker process ended (exit code {code})"
         if code is not None and code < 0:
-            reason = f"worker process died (signal {-code}, {_name_signal(-code)})"
+            known = {int(one): one.name for one in signal.Signals}
+            reason = f"worker process died (signal {-code}, {known.get(-code, 'unknown')})"
             if -code == signal.SIGKILL:
                 reason += ", most often for lack of memory"
-        else:
-            reason = f"worker process ended (exit code {code})"
         output = self._tail.read()
-        return f"{reason}: ...{output[-TAIL_IN_REASON:]}" if output else reason
-
-
-def _name_signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return "unknown"
+        more = f": ...{output[-TAIL_IN_REASON:]}" if output else ""
+        return ChildLost("failed", reason + more)
 
 
 class Tail:
@@ -286,8 +256,7 @@ class Tail:
     def read(self) -> str:
         """The last output as one line; the process must have ended."""
         self._thread.join(timeout=1)
-        with self._lock:
-            return " ".join(self._text.decode(errors="replace").split())
+        return " ".join(self._text.decode(errors="replace").split())
 
 
 def make_environment(threads: int) -> dict[str, str]:
@@ -350,29 +319,22 @@ def run_job_apart(job: Job) -> list[Record]:
     _end_with_driver(*job.settings.driver)
     if job.settings.folder is not None:
         job = leave_out_finished(job, Store(Path(job.settings.folder)))
-    if not job.methods:
-        return []
+        if not job.methods:
+            return []
     with borrow_child(job.settings.threads) as child:
         return child.run(job)
 
 
 def leave_out_finished(job: Job, store: Store) -> Job:
     """The job without the cells whose record has changed since the run began."""
-    records = [store.read(cell) for cell in job.cells]
-    return select_cells(
-        job,
-        [
-            record is None or record.finished == seen
-            for record, seen in zip(records, job.seen, strict=True)
-        ],
-    )
+    found = [store.read(cell) for cell in job.cells]
+    pairs = zip(found, job.seen, strict=True)
+    return select_cells(job, [one is None or one.finished == seen for one, seen in pairs])
 
 
-def select_cells(job: Job, kept: Iterable[bool]) -> Job:
+def select_cells(job: Job, kept: list[bool]) -> Job:
     """The job with the cells whose flag is set."""
-    flags = list(kept)
-    methods = tuple(name for name, flag in zip(job.methods, flags, strict=True) if flag)
-    seen = tuple(text for text, flag in zip(job.seen, flags, strict=True) if flag)
+    methods, seen = tuple(compress(job.methods, kept)), tuple(compress(job.seen, kept))
     return replace(job, methods=methods, seen=seen)
 
 
@@ -421,20 +383,16 @@ def open_backend(backend: Backend, jobs: int | None, address: str | None) -> Ite
     check_choice("backend", backend, get_args(Backend))
     if address is not None:
         check_address(backend, address)
+    here = backend in ("loky", "threading") and jobs in (None, 1)
+    openers = {"dask": _open_dask, "ray": _open_ray, "loky": _open_loky}
     with ExitStack() as stack:
         stack.callback(stop_children)
-        if backend in ("loky", "threading") and jobs in (None, 1):
-            yield _run_here
-            return
-        if backend == "dask":
-            stack.enter_context(_open_dask(jobs, address))
-        elif backend == "ray":
-            stack.enter_context(_open_ray(jobs, address))
-        elif backend == "loky":
-            stack.callback(_end_loky)
-        n_jobs = -1 if jobs is None else jobs
-        stack.enter_context(joblib.parallel_config(backend=backend, n_jobs=n_jobs))
-        yield _run_parallel
+        if not here:
+            if backend in openers:
+                stack.enter_context(openers[backend](jobs, address))
+            n_jobs = -1 if jobs is None else jobs
+            stack.enter_context(joblib.parallel_config(backend=backend, n_jobs=n_jobs))
+        yield _run_here if here else _run_parallel
 
 
 def check_address(backend: str, address: str) -> None:
@@ -468,13 +426,6 @@ def is_lost_worker(error: BaseException) -> bool:
     return isinstance(error, BrokenExecutor) or type(error).__name__ in LOST_WORKER
 
 
-def explain_lost_worker(n_times: int) -> WorkerError:
-    return WorkerError(
-        f"workers ended {n_times} times before their cells were finished: they were killed, most "
-        "often for lack of memory, or crashed. Finished cells are kept: lower jobs, then run again."
-    )
-
-
 def run_numbered(position: int, job: Job) -> JobResult:
     return JobResult(position, run_job_apart(job))
 
@@ -503,14 +454,12 @@ def _run_parallel(jobs: Iterable[tuple[int, Job]]) -> Iterator[JobResult]:
 @contextmanager
 def _open_dask(jobs: int | None, address: str | None) -> Iterator[None]:
     distributed = _import("distributed", "dask")
-    with ExitStack() as stack:
-        cluster: Any = address
-        if address is None:
-            local = distributed.LocalCluster(
-                n_workers=jobs or 1, threads_per_worker=1, processes=True, dashboard_address=None
-            )
-            cluster = stack.enter_context(local)
-        stack.enter_context(distributed.Client(cluster))
+    if address is not None:
+        with distributed.Client(address):
+            yield
+        return
+    options = {"n_workers": jobs or 1, "threads_per_worker": 1, "dashboard_address": None}
+    with distributed.LocalCluster(processes=True, **options) as local, distributed.Client(local):
         yield
 
 
@@ -518,15 +467,15 @@ def _open_dask(jobs: int | None, address: str | None) -> Iterator[None]:
 def _open_ray(jobs: int | None, address: str | None) -> Iterator[None]:
     ray = _import("ray", "ray")
     _import("ray.util.joblib", "ray").register_ray()
-    already = ray.is_initialized()
-    if not already:
-        options = {"address": address} if address else {"num_cpus": jobs or 1}
-        ray.init(**options, include_dashboard=False, log_to_driver=False, logging_level="error")
+    if ray.is_initialized():
+        yield
+        return
+    options = {"address": address} if address else {"num_cpus": jobs or 1}
+    ray.init(**options, include_dashboard=False, log_to_driver=False, logging_level="error")
     try:
         yield
     finally:
-        if not already:
-            ray.shutdown()
+        ray.shutdown()
 
 
 def _import(name: str, extra: str) -> ModuleType:
@@ -539,7 +488,11 @@ def _import(name: str, extra: str) -> ModuleType:
         ) from error
 
 
-def _end_loky() -> None:
+@contextmanager
+def _open_loky(jobs: int | None, address: str | None) -> Iterator[None]:
     from joblib.externals.loky import get_reusable_executor
 
-    get_reusable_executor().shutdown(wait=True, kill_workers=True)
+    try:
+        yield
+    finally:
+        get_reusable_executor().shutdown(wait=True, kill_workers=True)
