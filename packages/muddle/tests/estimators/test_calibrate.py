@@ -80,11 +80,7 @@ def test_weights_of_the_temperature_count_like_repetition(monkeypatch):
 
 @pytest.mark.parametrize(
     ("slopes", "biases"),
-    [
-        ([3.0, 3.0], [0.0, 0.0]),
-        ([6.0, 6.0], [1.0, -1.0]),
-        ([1.0, 2.0, 4.0], [0.5, -1.0, 0.5]),
-    ],
+    [([3.0, 3.0], [0.0, 0.0]), ([6.0, 6.0], [1.0, -1.0]), ([1.0, 2.0, 4.0], [0.5, -1.0, 0.5])],
 )
 def test_slopes_and_biases_that_made_the_labels_are_found(slopes, biases):
     rng = np.random.default_rng(0)

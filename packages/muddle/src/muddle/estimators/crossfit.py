@@ -288,11 +288,7 @@ def _train_in_threads(
     def train(job: TrainJob) -> TrainResult | None:
         try:
             (result,) = train_jobs(
-                [job],
-                device=device,
-                deadline=deadline,
-                reporter=shared,
-                memory_share=1 / n_workers,
+                [job], device=device, deadline=deadline, reporter=shared, memory_share=1 / n_workers
             )
         except DivergenceError:
             return None

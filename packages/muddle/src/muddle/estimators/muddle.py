@@ -17,12 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from muddle.core.device import resolve_device, torch_threads
 from muddle.core.loss import Task
 from muddle.estimators.base import MAX_SEED, Estimator, watch
-from muddle.estimators.calibrate import (
-    fit_calibration,
-    fit_normal_scores,
-    fit_spread,
-    sample_rows,
-)
+from muddle.estimators.calibrate import fit_calibration, fit_normal_scores, fit_spread, sample_rows
 from muddle.estimators.crossfit import to_fitted_member
 from muddle.estimators.importances import measure_importances
 from muddle.estimators.pool import (
