@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muddle.estimators import weights as weighing
-from muddle.estimators.weights import weigh_members
+from muddle.estimators import pool as weighing
+from muddle.estimators.pool import weigh_members
 
 
 def draw(sizes, n_rows=200, n_labels=1, seed=0):
