@@ -25,7 +25,7 @@ def measure(fitted, members, member_weights=(1.0,), *, columns=COLUMNS, weights=
     matrix, labels, _ = fitted
     training = TrainingSet(matrix, 2, labels, labels[:, 0], weights, np.arange(len(labels)))
     pool = Pool(training, members, np.asarray(member_weights), [])
-    return measure_importances(pool, columns, CPU, seed)
+    return measure_importances(pool, columns, CPU, seed, np.inf)
 
 
 @pytest.fixture(scope="module")
