@@ -2,6 +2,7 @@
 
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +18,6 @@ from muddle.estimators.crossfit import (
     Candidate,
     Folds,
     draw_folds,
-    join_folds,
     join_rounds,
     make_job,
     to_fitted_member,
@@ -28,10 +28,6 @@ from muddle_runtime.forward import Bank, NetRef, view_features
 
 CPU = torch.device("cpu")
 N_ROWS = 52  # folds of 11 rows: three are held out twice
-
-
-def r2(predicted, labels):
-    return 1 - ((predicted - labels) ** 2).sum() / (labels**2).sum()
 
 
 # --- folds ---------------------------------------------------------------------------------------
@@ -71,10 +67,8 @@ def test_rare_classes_are_shared_out_evenly():
 
 
 def test_a_seed_draws_its_own_folds_in_random_order():
-    strata = np.arange(200.0)
-    first, again, other = (draw_folds(strata, 4, seed) for seed in (1, 1, 2))
+    first, again, other = (draw_folds(np.arange(200.0), 4, seed) for seed in (1, 1, 2))
     assert np.array_equal(first.held_out, again.held_out)
-    assert np.array_equal(first.train, again.train)
     assert not np.array_equal(first.held_out, other.held_out)
     for held_out in first.held_out:
         # Were folds dealt in one order, the first would always hold out the smallest of four.
@@ -92,14 +86,6 @@ def test_predictions_return_to_their_rows_as_the_mean_over_nets():
         drawn = draw_folds(np.zeros(n_rows), 5, 0)
         gathered = drawn.gather(drawn.held_out[:, :, None].astype(float), n_rows)
         np.testing.assert_array_equal(gathered[:, 0], np.arange(n_rows))
-
-
-def test_joined_folds_are_those_of_all_rounds_in_order():
-    rounds = [draw_folds(np.zeros(20), 5, seed) for seed in (0, 1)]
-    joined = join_folds(rounds)
-    assert joined.n_nets == 10
-    np.testing.assert_array_equal(joined.train[5:], rounds[1].train)
-    np.testing.assert_array_equal(joined.held_out[:5], rounds[0].held_out)
 
 
 # --- members -------------------------------------------------------------------------------------
@@ -148,24 +134,6 @@ def test_the_out_of_fold_prediction_of_a_row_does_not_depend_on_its_label(row, c
     assert (after.head != before.head).flatten(1).any(1).all()
 
 
-def test_a_heavy_row_changes_only_the_nets_that_saw_it(cross_fit):
-    matrix, labels = draw_table()
-    weights = np.ones(N_ROWS)
-    heavy = np.where(np.arange(N_ROWS) == 9, 30.0, 1.0)
-    even, uneven = (cross_fit(matrix, labels, weights=w)[-1] for w in (weights, heavy))
-    same = [torch.equal(a, b) for a, b in zip(even.penalty, uneven.penalty, strict=True)]
-    np.testing.assert_array_equal(same, (even.folds.held_out == 9).any(axis=1))
-
-
-def test_a_signal_is_learnt_out_of_fold_and_noise_is_not(cross_fit):
-    matrix, labels = draw_table(150)
-    assert r2(cross_fit(matrix, labels)[-1].out_of_fold, labels) > 0.7
-    noise = np.random.default_rng(1).normal(size=(150, 1))
-    for member in cross_fit(matrix, noise):
-        seen = np.mean([predict_net(member, net, matrix) for net in range(5)], axis=0)
-        assert r2(member.out_of_fold, noise) < min(0.05, r2(seen, noise))
-
-
 def test_without_one_of_its_nets_there_is_no_member(cross_fit):
     def spoil(job):  # one net has a feature beyond all bounds, in its own table
         features = job.data.features.clone()
@@ -183,7 +151,7 @@ def test_transformed_labels_are_transformed_back_net_by_net(cross_fit, held_out_
     normal = fit_normal_scores(labels)
     member = cross_fit(matrix, labels, normal=normal, config={"depth": 2})[-1]
     np.testing.assert_allclose(member.out_of_fold, held_out_outputs(member, matrix), rtol=1e-6)
-    assert r2(member.out_of_fold, labels) > 0.3
+    assert np.corrcoef(member.out_of_fold[:, 0], labels[:, 0])[0, 1] > 0.6
     assert to_fitted_member(member, 1.0).normal is normal
 
 
@@ -211,15 +179,14 @@ def test_joined_rounds_predict_the_mean_over_all_nets(n_rows, cross_fit):
         np.testing.assert_allclose(three.out_of_fold, mean)
 
 
-def test_a_table_that_all_nets_share_is_sent_once(members, tiny_config):
+def test_a_table_that_all_nets_share_is_sent_once(members):
     matrix, labels = draw_table()
-    folds, seen = members[0].folds, view_features(members[0].views[0], matrix)
-    candidate = Candidate("tiny", "waves", tiny_config)
+    candidate, folds = members[0].candidate, members[0].folds
+    seen = view_features(members[0].views[0], matrix)
     shared = make_job(candidate, [seen], labels, None, folds, range(5))
     assert shared.data.features.shape == seen.shape
     own = make_job(candidate, [seen] * 5, labels, np.ones(N_ROWS), folds, range(5))
     assert own.data.features.shape == (5, *seen.shape)
-    assert own.data.labels.dtype == own.data.weights.dtype == torch.float32
     np.testing.assert_array_equal(own.data.train_rows, folds.train)
     np.testing.assert_array_equal(own.data.validation_rows, folds.held_out)
 
@@ -262,17 +229,15 @@ def calls(monkeypatch):
 
 
 def train(jobs, n_rounds=1, reporter=None, device=CPU):
-    trained = train_side_by_side(
-        jobs, n_rounds, device=device, deadline=Deadline(None), reporter=reporter
-    )
-    return [one.result for one in trained]
+    """The results of each job's rounds; none if a round was lost."""
+    return train_side_by_side(jobs, n_rounds, device, Deadline(None), reporter)
 
 
 def test_threads_do_not_change_a_bit(jobs):
     found = []
     for n_threads in (1, 3):
         with torch_threads(n_threads):
-            found.append([result.validation_output for result in train(jobs())])
+            found.append([result.validation_output for (result,) in train(jobs())])
     for alone, together in zip(*found, strict=True):
         assert torch.equal(alone, together)
     assert not torch.equal(found[0][0], found[0][1])
@@ -286,35 +251,24 @@ def test_each_candidate_has_a_thread_that_computes_alone(jobs, calls):
     assert threading.get_ident() not in {thread for _, thread, _, _ in calls}
 
 
-def test_rounds_are_trained_apart_and_joined_in_order(jobs, calls):
-    def list_nets(result):
-        """Which net at which end of a cycle, in order."""
-        return list(zip(result.kept, result.best_iteration.tolist(), strict=True))
-
+def test_rounds_are_trained_apart_and_come_in_order(jobs, calls):
     whole = train(jobs())
     calls.clear()
     with torch_threads(2):
         halves = train(jobs(), n_rounds=2)
-    seeds = [(i, i + 1) for i in range(0, 12, 2)]
-    assert sorted(seeds_ for seeds_, *_ in calls) == seeds
-    for one, other in zip(whole, halves, strict=True):
-        places = {pair: place for place, pair in enumerate(list_nets(one))}
-        order = [places[pair] for pair in list_nets(other)]
-        assert sorted(order) == list(range(one.n_nets))
-        torch.testing.assert_close(one.validation_output[order], other.validation_output)
-
-
-def test_seconds_of_all_rounds_count(jobs):
-    (one, *_) = train_side_by_side(jobs(), 2, device=CPU, deadline=Deadline(None), reporter=None)
-    seconds = one.result.history.seconds
-    assert one.seconds == pytest.approx(float(seconds[:, 0].nansum() + seconds[:, -1].nansum()))
+    assert sorted(seeds for seeds, *_ in calls) == [(i, i + 1) for i in range(0, 12, 2)]
+    for (one,), rounds in zip(whole, halves, strict=True):
+        for first, half in zip((0, 2), rounds, strict=True):
+            order = [place for place, net in enumerate(one.kept) if net in (first, first + 1)]
+            assert [one.kept[place] - first for place in order] == half.kept
+            torch.testing.assert_close(one.validation_output[order], half.validation_output)
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])
-def test_a_candidate_that_diverges_is_none_and_the_others_are_trained(n_threads, jobs):
+def test_a_candidate_that_diverges_is_left_out_and_the_others_are_trained(n_threads, jobs):
     with torch_threads(n_threads):
-        first, second, third = train(jobs(broken=True))
-    assert second is None
+        (first,), second, (third,) = train(jobs(broken=True))
+    assert second == []
     assert first.n_nets == third.n_nets == 3 * 4  # ends of cycles times folds
 
 
@@ -329,16 +283,12 @@ def fail_with(error, seeds=None):
     return fail
 
 
-def test_a_round_that_is_lost_loses_its_candidate(jobs, monkeypatch):
-    monkeypatch.setattr(crossfit, "train_jobs", fail_with(DivergenceError("none"), (2, 3)))
-    first, second, _ = train(jobs(), n_rounds=2)
-    assert first is None
-    assert second is not None
-
-
-def test_divergence_on_a_device_is_none_for_all(jobs, monkeypatch):
+def test_a_round_that_is_lost_loses_its_candidate_and_on_a_device_all(jobs, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(crossfit, "train_jobs", fail_with(DivergenceError("none"), (2, 3)))
+        assert [len(rounds) for rounds in train(jobs(), n_rounds=2)] == [0, 2, 2]
     monkeypatch.setattr(crossfit, "train_jobs", fail_with(DivergenceError("none")))
-    assert train(jobs(), device=torch.device("cuda")) == [None] * 3
+    assert train(jobs(), device=torch.device("cuda")) == [[]] * 3
 
 
 def test_other_errors_are_raised_and_settings_restored(jobs, monkeypatch):
@@ -350,16 +300,8 @@ def test_other_errors_are_raised_and_settings_restored(jobs, monkeypatch):
 
 
 def test_reports_of_all_threads_arrive(jobs):
-    class Counter:
-        done = 0
-
-        def advance(self, n_net_iterations, loss, score):
-            self.done += n_net_iterations
-
-        def say(self, text):
-            raise AssertionError(text)
-
-    counter = Counter()
+    reported = []
+    reporter = SimpleNamespace(advance=lambda n, loss, score: reported.append(n))
     with torch_threads(3):
-        train(jobs(), reporter=counter)
-    assert counter.done == 3 * 4 * 8
+        train(jobs(), reporter=reporter)
+    assert sum(reported) == 3 * 4 * 8

@@ -10,11 +10,9 @@ import pandas as pd
 import pytest
 import torch
 from scipy.stats import binom
-from sklearn.base import clone, is_classifier
+from sklearn.base import is_classifier
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import r2_score, roc_auc_score
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -24,16 +22,9 @@ from muddle.estimators import pool
 
 FAST = {"preset": "fast", "random_state": 0, "device": "cpu"}
 BOTH = [MuddleRegressor, MuddleClassifier]
-REASON = (
-    "repeating a row moves every random draw (folds, permutations); weights are tested below and "
-    "in test_calibrate.py, test_pool.py, core/test_ridge.py and core/test_loss.py"
-)
+REASON = "repeating a row moves every random draw (folds, permutations); see test_weight_two below"
 
-
-@pytest.fixture(autouse=True)
-def small(request, monkeypatch):
-    if "slow" not in request.keywords:
-        monkeypatch.setattr(pool, "BASE", replace(pool.BASE, width=32, max_iter=12))
+pytestmark = pytest.mark.usefixtures("small_nets")
 
 
 @pytest.fixture
@@ -86,22 +77,6 @@ def least_coverage(coverage, n_rows, n_new, chance=1e-3):
 # --- as scikit-learn uses it ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", BOTH)
-def test_parameters_are_shown_cloned_and_checked_by_name(make):
-    model = make(preset="best", time_limit=3.0, random_state=4)
-    assert clone(model).get_params() == model.get_params()
-    assert repr(make(preset="fast")) == f"{make.__name__}(preset='fast')"
-    with pytest.raises(TypeError, match="presett"):
-        make(presett="fast")
-
-
-def test_a_grid_search_over_presets_of_a_pipeline(classes):
-    pipeline = make_pipeline(StandardScaler(), MuddleClassifier(**FAST))
-    grid = {"muddleclassifier__preset": ["fast", "default"]}
-    search = GridSearchCV(pipeline, grid, cv=2).fit(*classes)
-    assert (search.cv_results_["mean_test_score"] > 0.7).all()
-
-
 def test_a_pickle_predicts_the_same_bits(fitted):
     again = pickle.loads(pickle.dumps(fitted.model))
     assert (predict(again, fitted.X) == predict(fitted.model, fitted.X)).all()
@@ -109,27 +84,20 @@ def test_a_pickle_predicts_the_same_bits(fitted):
     assert again.leaderboard_.equals(fitted.model.leaderboard_)
 
 
-@pytest.mark.parametrize("make", BOTH)
-def test_a_pickle_holds_a_few_numbers_per_row_and_no_table(make):
-    rng = np.random.default_rng(0)
-
+def test_a_pickle_holds_a_few_numbers_per_row_and_no_table():
     def size(n_rows):
-        X = rng.normal(size=(n_rows, 40))
-        y = X[:, 0] if make is MuddleRegressor else X[:, 0] > 0
-        model = make(**FAST).fit(X, y)
+        model = regress(*smooth(n_rows, n_columns=40))
         return len(pickle.dumps(model)) - len(pickle.dumps(model.model_.members))
 
     # Out-of-fold predictions, their spread, scores, targets and rows: not the 40 columns.
-    assert size(1060) - size(60) < 1000 * 8 * 8
+    assert size(660) - size(60) < 600 * 8 * 8
 
 
 def test_a_file_holds_the_model_without_its_training_rows(fitted, tmp_path):
     again = muddle.load_model(fitted.model.save(tmp_path / "model.muddle"))
     assert (predict(again, fitted.X) == predict(fitted.model, fitted.X)).all()
     assert again.leaderboard_.equals(fitted.model.leaderboard_)
-    np.testing.assert_array_equal(again.feature_importances_, fitted.model.feature_importances_)
     for name in ("out_of_fold_", "out_of_fold_details_"):
-        assert not hasattr(again, name)
         with pytest.raises(AttributeError, match=f"{name} is not there, .* loaded from a file"):
             getattr(again, name)
 
@@ -138,15 +106,14 @@ def test_a_file_holds_the_model_without_its_training_rows(fitted, tmp_path):
 def test_an_unfitted_model_is_an_error_in_every_method(make, numbers):
     X, _ = numbers
     model = make()
-    calls = [lambda: model.predict(X), lambda: model.plot(), lambda: model.plot("learning")]
-    calls += [lambda: model.plot("importances")]
+    methods = [model.predict, lambda X: model.plot(), lambda X: model.plot("learning")]
     if make is MuddleRegressor:
-        calls += [lambda: model.predict_interval(X), lambda: model.predict(X, quantiles=[0.5])]
+        methods += [model.predict_interval]
     else:
-        calls += [lambda: model.predict_proba(X), lambda: model.decision_function(X)]
-    for call in calls:
+        methods += [model.predict_proba, model.decision_function]
+    for method in methods:
         with pytest.raises(NotFittedError, match="not fitted yet"):
-            call()
+            method(X)
     assert not hasattr(model, "out_of_fold_")
 
 
@@ -163,16 +130,11 @@ def test_the_same_seed_gives_the_same_bits_also_in_a_second_fit(fitted):
 
 def test_fit_and_predict_leave_global_state_alone(fitted):
     def state():
-        drawn = np.random.get_state()
-        return (
-            torch.get_num_threads(),
-            torch.get_default_dtype(),
-            torch.is_grad_enabled(),
-            torch.get_float32_matmul_precision(),
-            torch.get_rng_state().tolist(),
-            (drawn[1].tolist(), drawn[2]),
-            np.geterr(),
-        )
+        _, drawn, position, *_ = np.random.get_state()
+        torch_state = (torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled())
+        precision = torch.get_float32_matmul_precision()
+        seeds = torch.get_rng_state().tolist(), drawn.tolist(), position
+        return *torch_state, precision, seeds, np.geterr()
 
     before = state()
     predict(fitted.make(**FAST).fit(fitted.X, fitted.y), fitted.X)
@@ -253,28 +215,25 @@ def test_three_classes(classes):
     X, y = classes
     model = classify(X[::2], y[::2])
     probabilities = model.predict_proba(X[1::2])
-    assert probabilities.shape == (45, 3)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, atol=1e-12)
     assert model.score(X[1::2], y[1::2]) > 0.8
+    assert probabilities.shape == model.out_of_fold_.shape == (45, 3)
     assert model.decision_function(X[:5]).shape == (5, 3)
-    assert model.out_of_fold_.shape == (45, 3)
 
 
 def test_several_targets_have_their_own_predictions_and_intervals(numbers):
     X, y = numbers
     both = np.column_stack([y, 100 - 50 * X[:, 2]])
     model = regress(X, both)
-    assert model.predict(X).shape == model.out_of_fold_.shape == (80, 2)
+    assert model.score(X, both) > 0.5
+    assert model.out_of_fold_.shape == model.out_of_fold_details_.spread.shape == (80, 2)
     assert model.predict(X, quantiles=[0.2, 0.5, 0.8]).shape == (80, 2, 3)
     bounds = model.predict_interval(X, coverage=0.8)
-    assert bounds.shape == (80, 2, 2)
-    assert model.score(X, both) > 0.5
     widths = (bounds[:, :, 1] - bounds[:, :, 0]).mean(axis=0)
     assert widths[1] > 5 * widths[0]
-    spread = model.out_of_fold_details_.spread
-    assert spread.shape == (80, 2)
     errors = np.abs(both - model.out_of_fold_).mean(axis=0)
-    np.testing.assert_allclose(spread.mean(axis=0), errors, rtol=0.3)  # in the units of y
+    spread = model.out_of_fold_details_.spread.mean(axis=0)
+    np.testing.assert_allclose(spread, errors, rtol=0.3)  # in the units of y
     assert regress(X, y[:, None]).predict(X).shape == (80, 1)
 
 
@@ -310,14 +269,10 @@ def test_a_heavier_class_becomes_more_probable(classes):
         for weight in (0.2, 1, 5)
     ]
     assert means[0].mean() < means[1].mean() < means[2].mean()
-    rng = np.random.default_rng(0)
-    X, rare = rng.normal(size=(150, 3)), np.arange(150) < 20
-    plain, balanced = (
-        classify(X, rare, class_weight=weight).predict_proba(X)[:, 1].mean()
-        for weight in (None, "balanced")
-    )
-    assert plain == pytest.approx(20 / 150, abs=0.06)
-    assert balanced == pytest.approx(0.5, abs=0.1)
+    rare = np.arange(90) < 10  # has nothing to do with X
+    for weight, share in ((None, 1 / 9), ("balanced", 0.5)):
+        found = classify(X, rare, class_weight=weight).predict_proba(X)[:, 1].mean()
+        assert found == pytest.approx(share, abs=0.1)
 
 
 # --- what is refused -----------------------------------------------------------------------------
@@ -327,11 +282,9 @@ def test_a_heavier_class_becomes_more_probable(classes):
     ("options", "error", "text"),
     [
         ({"preset": "fats"}, ValueError, "preset must be one of .* Did you mean 'fast'?"),
-        ({"preset": None}, ValueError, "preset must be one of 'fast', 'default', 'best', got"),
         ({"time_limit": 0}, ValueError, "time_limit must be above 0, got time_limit=0"),
         ({"time_limit": np.inf}, ValueError, "time_limit must be finite"),
         ({"time_limit": "10"}, TypeError, "time_limit must be a number, got time_limit='10'"),
-        ({"time_limit": True}, TypeError, "time_limit must be a number"),
         ({"device": "gpu"}, ValueError, "device"),
         ({"preprocessor": StandardScaler()}, TypeError, "must be a TablePreprocessor or None"),
     ],
@@ -350,18 +303,6 @@ def test_coverage_and_quantiles_are_shares(fitted):
             fitted.model.predict_interval(fitted.X, coverage=coverage)
         with pytest.raises(ValueError, match=r"each of quantiles must lie in \(0, 1\)"):
             fitted.model.predict(fitted.X, quantiles=[0.5, coverage])
-
-
-def test_targets_that_cannot_be_learnt_are_refused(numbers):
-    X, y = numbers
-    with pytest.raises(ValueError, match="y must vary, got the same value 1 in every row"):
-        regress(X, np.ones(80))
-    with pytest.raises(ValueError, match="y must hold at least 2 classes, got 1 class: 'a'"):
-        classify(X, np.full(80, "a"))
-    with pytest.raises(ValueError, match="Unknown label type"):
-        classify(X, y)
-    with pytest.raises(ValueError, match=r"at least 4 are needed|minimum of 4"):
-        regress(X[:3], y[:3])
 
 
 def test_a_preprocessor_of_the_users_is_used_and_left_alone(numbers):
@@ -387,14 +328,14 @@ def test_configurations_that_diverge_are_warned_about(numbers, monkeypatch):
     assert "diverged" in set(model.leaderboard_["outcome"])
 
 
+@pytest.mark.parametrize("fitted", [MuddleRegressor], indirect=True)
 def test_progress_goes_to_stderr_only(fitted, capfd):
     pytest.importorskip("tqdm")
-    fitted.make(**FAST, verbose=True).fit(fitted.X, fitted.y)
-    out, err = capfd.readouterr()
-    assert out == ""
-    assert f"{fitted.make.__name__}: first round" in err
-    fitted.make(**FAST).fit(fitted.X, fitted.y)
-    assert capfd.readouterr() == ("", "")
+    for verbose, expected in ((True, "MuddleRegressor: first round"), (False, "")):
+        regress(fitted.X, fitted.y, verbose=verbose)
+        out, err = capfd.readouterr()
+        assert out == ""
+        assert expected in err if verbose else err == ""
 
 
 # --- reports -------------------------------------------------------------------------------------
@@ -424,12 +365,11 @@ def pyplot():
 def test_every_kind_of_plot_is_drawn_where_it_is_wanted(fitted, pyplot):
     first = "predictions" if fitted.make is MuddleRegressor else "reliability"
     for kind in (first, "learning", "importances"):
-        assert fitted.model.plot(kind).has_data()
-        figure, axes = pyplot.subplots(1, 2)
+        _, axes = pyplot.subplots(1, 2)
         assert fitted.model.plot(kind, ax=axes[1]) is axes[1]
         assert axes[1].has_data()
         assert not axes[0].has_data()
-        figure.canvas.draw()
+    assert fitted.model.plot().has_data()
     with pytest.raises(ValueError, match="kind must be one of"):
         fitted.model.plot("learn")
 
@@ -475,34 +415,22 @@ def test_too_few_rows_for_a_coverage_make_infinite_bounds_and_a_warning():
     assert np.isfinite(model.predict_interval(X, coverage=0.9)).all()  # 9 rows are enough
 
 
-def test_two_thousand_features_on_sixty_rows():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(160, 2000))
+def test_five_hundred_features_on_sixty_rows():
+    X = np.random.default_rng(0).normal(size=(160, 500))
     y = X[:, :40].sum(axis=1)
     model = regress(X[:60], y[:60])
     assert model.score(X[60:], y[60:]) > -0.15
-    assert model.feature_importances_.shape == (2000,)
+    assert model.feature_importances_.shape == (500,)
     assert coverage_of(model, X[60:], y[60:]) > least_coverage(0.9, 60, 100)
-
-
-def test_ninety_five_per_cent_of_one_class(wider):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(400, 4))
-    y = X[:, 0] + 0.5 * rng.normal(size=400) > np.quantile(X[:, 0], 0.96)
-    probabilities = classify(X[:200], y[:200]).predict_proba(X[200:])[:, 1]
-    assert roc_auc_score(y[200:], probabilities) > 0.8
-    assert probabilities.mean() == pytest.approx(y[:200].mean(), abs=0.05)
 
 
 @pytest.mark.parametrize("counts", [(40, 1), (30, 20, 2, 1), (2,) * 12])
 def test_classes_of_one_or_two_rows(counts, wider):
-    rng = np.random.default_rng(0)
     codes = np.repeat(np.arange(len(counts)), counts)
-    X = 5 * np.eye(12)[codes] + 0.1 * rng.normal(size=(len(codes), 12))
+    X = 5 * np.eye(12)[codes] + 0.1 * np.random.default_rng(0).normal(size=(len(codes), 12))
     model = classify(X, codes)
     probabilities = model.predict_proba(X)
     assert probabilities.shape == (len(codes), len(counts))
-    assert np.isfinite(probabilities).all()
     assert probabilities[:, -1].mean() < 0.2
     assert np.isfinite(model.leaderboard_["score"]).all()
     assert model.score(X, codes) > 0.5
@@ -511,19 +439,17 @@ def test_classes_of_one_or_two_rows(counts, wider):
 # --- nothing to learn ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("preset", ["fast", pytest.param("default", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_noise_is_predicted_by_the_mean_with_honest_intervals(seed, preset):
+def test_noise_is_predicted_by_the_mean_with_honest_intervals(seed):
     rng = np.random.default_rng(seed)
     X, y, rare = rng.normal(size=(1100, 8)), rng.normal(size=1100), rng.random(1100) < 0.3
-    model = regress(X[:100], y[:100], random_state=seed, preset=preset)
+    model = regress(X[:100], y[:100], random_state=seed)
     assert r2_score(y[100:], model.predict(X[100:])) > -0.15
     covered = coverage_of(model, X[100:], y[100:])
     assert covered > least_coverage(0.9, 100, 1000)
     assert 1 - covered > 0.01  # not by being far too wide
     assert np.abs(model.feature_importances_).max() < 0.3
-    classifier = classify(X[:100], rare[:100], random_state=seed, preset=preset)
-    probabilities = classifier.predict_proba(X[100:])[:, 1]
+    probabilities = classify(X[:100], rare[:100], random_state=seed).predict_proba(X[100:])[:, 1]
     assert roc_auc_score(rare[100:], probabilities) == pytest.approx(0.5, abs=0.12)
     assert probabilities.mean() == pytest.approx(rare[:100].mean(), abs=0.05)
     assert probabilities.std() < 0.15
@@ -532,13 +458,7 @@ def test_noise_is_predicted_by_the_mean_with_honest_intervals(seed, preset):
 # --- rows and columns ----------------------------------------------------------------------------
 
 
-def test_duplicated_rows(wider):
-    X, y = smooth(60)
-    X, y = np.repeat(X, 4, axis=0), np.repeat(y, 4)
-    new, wanted = smooth(200, seed=1)
-    assert regress(X, y).score(new, wanted) > 0.5
-    assert classify(X, y > 0).score(new, wanted > 0) > 0.7
-    # Rows that contradict each other get their mean.
+def test_repeated_rows_that_contradict_each_other_get_their_mean(wider):
     X = np.repeat(np.array([[0.0], [1.0]]), 30, axis=0)
     model = regress(X, np.tile([0.0, 1.0], 30) + X[:, 0])
     np.testing.assert_allclose(model.predict([[0.0], [1.0]]), [0.5, 1.5], atol=0.2)
@@ -581,20 +501,14 @@ def test_one_huge_outlier_in_a_column(huge, wider):
     assert np.isfinite(model.predict([[-huge, 0.0, 0.0]])).all()
 
 
-def test_only_text_only_dates_and_mostly_gaps(wider):
-    rng = np.random.default_rng(0)
-    days = rng.integers(0, 1000, 120)
-    text = pd.DataFrame(
-        {"town": rng.choice(["Ulm", "Bonn", "Jena"], 120), "size": rng.choice(["S", "L"], 120)}
-    )
-    y = 2.0 * (text["town"] == "Ulm") + (text["size"] == "L") + 0.1 * rng.normal(size=120)
-    assert regress(text[:80], y[:80]).score(text[80:], y[80:]) > 0.9
-    assert classify(text[:80], y[:80] > 1.5).score(text[80:], y[80:] > 1.5) > 0.9
-    dates = pd.DataFrame({"day": pd.Timestamp("2020-01-01") + pd.to_timedelta(days, unit="D")})
-    y = days / 100 + 0.2 * rng.normal(size=120)
-    assert regress(dates[:80], y[:80]).score(dates[80:], y[80:]) > 0.8
+def test_only_text_only_dates_and_mostly_gaps(frame, wider):
+    table, _ = frame
+    town = 2.0 * (table["town"] == "Ulm")
+    assert regress(table[["town"]][:60], town[:60]).score(table[["town"]][60:], town[60:]) > 0.9
+    days = table["day"].dt.day_of_year / 100
+    assert regress(table[["day"]][:60], days[:60]).score(table[["day"]][60:], days[60:]) > 0.8
     X, y = smooth(120)
-    X = np.where(rng.random(X.shape) < 0.6, np.nan, X)
+    X = np.where(np.random.default_rng(0).random(X.shape) < 0.6, np.nan, X)
     model = regress(X[:80], y[:80])
     assert model.score(X[80:], y[80:]) > 0.0
     assert np.isfinite(model.predict(np.full((1, 3), np.nan))).all()
@@ -634,17 +548,16 @@ def draw_uneven(n_rows, seed):
 
 
 def test_intervals_cover_uneven_noise_and_are_wider_where_there_is_more(wider):
-    covered, wider_there = [], []
+    covered, ratios = [], []
     for seed in range(3):
-        X, y = draw_uneven(250, seed)
-        model = regress(X, y, random_state=seed)
+        model = regress(*draw_uneven(250, seed), random_state=seed)
         new, wanted = draw_uneven(1000, seed + 100)
         covered.append(coverage_of(model, new, wanted))
         widths = np.diff(model.predict_interval(new), axis=1)[:, 0]
-        wider_there.append(widths[new[:, 0] > 0.2].mean() / widths[new[:, 0] < -0.2].mean())
+        ratios.append(widths[new[:, 0] > 0.2].mean() / widths[new[:, 0] < -0.2].mean())
     assert np.mean(covered) == pytest.approx(0.9, abs=0.035)
-    assert min(wider_there) > 1.1
-    assert np.mean(wider_there) > 1.2
+    assert min(ratios) > 1.1
+    assert np.mean(ratios) > 1.2
 
 
 def test_quantiles_and_intervals_are_ordered_and_centred(wider):
@@ -653,12 +566,10 @@ def test_quantiles_and_intervals_are_ordered_and_centred(wider):
     levels = [0.05, 0.25, 0.5, 0.75, 0.95]
     found = model.predict(X, quantiles=levels)
     assert (np.diff(found, axis=1) >= 0).all()
-    assert np.abs(found[:, 2] - model.predict(X)).mean() < 0.15 * y.std()
     assert (model.predict(X, quantiles=levels[::-1]) == found[:, ::-1]).all()
     new, wanted = draw_uneven(1000, 1)
     below = (wanted[:, None] <= model.predict(new, quantiles=levels)).mean(axis=0)
     np.testing.assert_allclose(below, levels, atol=0.09)
     narrow, wide = (model.predict_interval(X, coverage=c) for c in (0.5, 0.95))
-    assert (wide[:, 0] < narrow[:, 0]).all()
-    assert (wide[:, 1] > narrow[:, 1]).all()
+    assert (np.diff(wide) > np.diff(narrow)).all()
     np.testing.assert_allclose(wide.mean(axis=1), model.predict(X), atol=1e-9)

@@ -62,20 +62,13 @@ def test_seconds_are_those_of_start_steps_and_heads():
     assert PACE.steps_within(WORK, 0.0) == 0
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"n_nets": 10},
-        {"n_features": 1000},
-        {"n_rows": 100_000, "n_train": 80_000},
-        {"config": replace(CONFIG, depth=3)},
-        {"config": replace(CONFIG, width=256)},
-        {"config": replace(CONFIG, max_iter=400)},
-    ],
-    ids=str,
-)
-def test_more_work_takes_longer(more):
-    assert PACE.seconds(replace(WORK, **more)) > 1.2 * PACE.seconds(WORK)
+@pytest.mark.parametrize("more", [{"n_nets": 10}, {"n_features": 1000}, {"n_train": 8000}], ids=str)
+@pytest.mark.parametrize("change", [{"depth": 3}, {"width": 256}, {"max_iter": 400}], ids=str)
+def test_more_work_takes_longer(more, change):
+    larger = replace(WORK, **more)
+    assert PACE.seconds(larger) > 1.2 * PACE.seconds(WORK)
+    changed = replace(larger, config=replace(CONFIG, **change))
+    assert PACE.seconds(changed) > 1.2 * PACE.seconds(larger)
 
 
 @given(st.floats(-1.0, 3.0))
@@ -126,17 +119,14 @@ class SlowTrainer:
     """Takes 2 s to start with its first iteration, and 0.5 s for each of the others."""
 
     def __init__(self, data, config, seeds, score_name, device):
-        self.seconds, self.is_done, self.iteration = [], False, 0
-        self.n_iterations = config.steps + 1
-        SlowTrainer.made = self
+        self.seconds, self.is_done, self.n_iterations = [], False, config.steps + 1
 
     def advance(self):
-        self.seconds.append(2.0 if self.iteration == 0 else 0.5)
+        self.seconds.append(0.5 if self.seconds else 2.0)
         SlowTrainer.clock += self.seconds[-1]
-        self.iteration += 1
 
     def look(self):
-        self.is_done = self.iteration == self.n_iterations
+        self.is_done = len(self.seconds) == self.n_iterations
 
 
 @pytest.fixture
@@ -162,7 +152,7 @@ def test_pace_is_measured_by_iterations_after_the_first(probe):
     assert (work.n_rows, work.n_train, work.n_features, work.n_nets) == (10, 8, 3, 1)
     assert pace.start * work.iteration == pytest.approx(2.0)
     assert pace.step * work.iteration == pytest.approx(0.5)
-    assert SlowTrainer.made.iteration < 10  # the probe is thrown away
+    assert SlowTrainer.clock < 5  # the probe is thrown away
     pace, work = probe(max_iter=1)  # over at once
     assert 0 < pace.step * work.iteration <= 2.0
 
@@ -175,22 +165,18 @@ def test_a_limit_that_is_over_after_the_first_iteration_is_an_error(probe):
 def test_sampled_rows_follow_the_target():
     strata = np.random.default_rng(0).lognormal(size=5000)
     rows = choose_rows(strata, 500, of_classes=False)
-    assert len(rows) == len(set(rows.tolist())) == 500
+    assert len(rows) == 500
     assert (np.diff(rows) > 0).all()
-    levels = [0.1, 0.5, 0.9, 1.0]
-    np.testing.assert_allclose(
-        np.quantile(strata[rows], levels), np.quantile(strata, levels), rtol=0.02
-    )
+    sampled, whole = (np.quantile(values, [0.1, 0.5, 0.9, 1]) for values in (strata[rows], strata))
+    np.testing.assert_allclose(sampled, whole, rtol=0.02)
 
 
 def test_sampled_rows_hold_two_of_each_class_and_the_only_one_of_another():
     codes = np.zeros(1000)
-    codes[[10, 20, 30]] = 1
-    codes[999] = 2
+    codes[[10, 20, 30, 999]] = [1, 1, 1, 2]
     rows = choose_rows(codes, 20, of_classes=True)
-    counts = np.bincount(codes[rows].astype(int))
-    assert counts[1] >= 2
-    assert counts[2] == 1
+    _, two, one = np.bincount(codes[rows].astype(int))
+    assert (two >= 2, one) == (True, 1)
     assert len(rows) <= 25
 
 
@@ -258,18 +244,17 @@ def test_a_slow_machine_cuts_the_first_configuration_and_leaves_others_out(machi
     model, (text,) = fit_quietly(MuddleRegressor, X, y)
     (first, *others), n_steps = plan_of_regression()
     board = model.leaderboard_.set_index("configuration")
-    assert board.loc[first, "outcome"] == "shortened"
+    assert board.loc[first, ["outcome", "n_nets"]].tolist() == ["shortened", 2]
     assert board.loc[first, "weight"] > 0.9
     assert 1 <= board.loc[first, "iteration"] < n_steps
-    assert board.loc[first, "n_nets"] == 2
     for other in others:
         assert board.loc[other, ["outcome", "n_nets", "weight"]].tolist() == ["no time", 0, 0.0]
     assert text.startswith(f"time_limit={LIMIT} s: {first!r} was cut to ")
-    assert f"of {n_steps} iterations" in text
-    assert "2 of 5 folds" in text
-    assert "its last snapshot" in text
-    left_out = f"{len(others)} of {1 + len(others)} configurations ({'; '.join(others)})"
-    assert f"no time for {left_out}" in text
+    left_out = (
+        f"no time for {len(others)} of {1 + len(others)} configurations ({'; '.join(others)})"
+    )
+    for part in (f"of {n_steps} iterations", "2 of 5 folds", "its last snapshot", left_out):
+        assert part in text
     assert np.isfinite(model.out_of_fold_).all()
     assert np.isfinite(model.predict_interval(X)).all()
 
@@ -283,8 +268,7 @@ def test_a_later_configuration_is_trained_whole_or_not_at_all(machine, monkeypat
     assert set(board.loc[first, "outcome"]) == {"trained"}
     assert board.loc[first, "iteration"].max() == n_steps
     assert set(board.loc[others, "outcome"]) == {"no time"}
-    assert f"no time for {len(others)} of {1 + len(others)} configurations" in text
-    assert "was cut" not in text
+    assert text.startswith(f"time_limit={LIMIT} s: no time for 1 of 2 configurations")
 
 
 def test_further_rounds_without_time_are_told(machine, monkeypatch, numbers):
@@ -300,12 +284,10 @@ def test_rows_are_left_out_when_nothing_else_helps(few_rows):
     model, (text,) = fit_quietly(MuddleRegressor, X, y)
     assert "100 of 400 rows" in text
     assert "batches of 40 rows" in text
-    assert model.out_of_fold_.shape == (400,)
     rows = np.flatnonzero(np.isfinite(model.out_of_fold_))
+    assert (len(model.out_of_fold_), len(rows)) == (400, 100)
     np.testing.assert_array_equal(model.out_of_fold_details_.rows, rows)
     np.testing.assert_array_equal(model.out_of_fold_details_.target, y[rows])
-    assert len(rows) == 100
-    assert np.isfinite(model.predict_interval(X)).all()
 
 
 def test_every_class_keeps_rows_when_rows_are_left_out(few_rows):
@@ -314,7 +296,6 @@ def test_every_class_keeps_rows_when_rows_are_left_out(few_rows):
     y[[3, 200]] = "rare"
     model, (text,) = fit_quietly(MuddleClassifier, X, y)
     assert "of 400 rows" in text
-    assert model.classes_.tolist() == ["common", "rare", "usual"]
     known = np.isfinite(model.out_of_fold_).all(axis=1)
     assert known[[3, 200]].all()
     assert 100 <= known.sum() <= 104

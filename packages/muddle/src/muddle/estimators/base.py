@@ -1,4 +1,4 @@
-"""What all estimators share: a fitted model that predicts, files and pages made of it, progress.
+"""The parts that all estimators share: a model that predicts, files and pages made of it, progress.
 
 `fit` ends in `model_`, a FittedModel. Everything a fitted estimator shows is read from it, so an
 estimator loaded from a file is one with the same parameters and the same `model_`.
@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
@@ -37,7 +37,6 @@ from muddle_runtime.fitted import FittedModel, Frame, Training
 from muddle_runtime.forward import Library, Nets, View
 
 MAX_SEED = 2**31 - 1
-PACKAGES = ("numpy", "scikit-learn", "torch")
 # From this many rows on, a GPU predicts sooner than a CPU.
 MANY_ROWS = 2000
 # Parameters of the preprocessor that are sequences.
@@ -186,26 +185,25 @@ class Estimator(BaseEstimator):
         """The fitted model; on the GPU if there is one and the table is large."""
         model = self._fitted()
         n_rows = len(X) if hasattr(X, "__len__") else getattr(X, "shape", (0,))[0]
-        if n_rows < MANY_ROWS or self.device == "cpu":
+        # A model fitted on a GPU predicts the same numbers on a machine without one.
+        if n_rows < MANY_ROWS or self.device == "cpu" or not torch.cuda.is_available():
             return model
-        device = prediction_device(self.device)
-        return model if device.type == "cpu" else model.using(torch_library(device))
+        return model.using(torch_library(resolve_device(self.device)))
 
     def _describe_training(
         self,
         preprocessor: TablePreprocessor,
-        *,
-        seconds: float,
         table: dict[str, Any],
+        seconds: float,
+        frames: dict[str, pd.DataFrame],
         values: dict[str, Any] | None = None,
-        frames: dict[str, pd.DataFrame] | None = None,
     ) -> Training:
         """The part of the model that people read."""
         return Training(
             parameters=store_parameters(self),
             preprocessor=store_preprocessor(preprocessor),
             values=values or {},
-            frames={name: store_frame(frame) for name, frame in (frames or {}).items()},
+            frames={name: store_frame(frame) for name, frame in frames.items()},
             table=table,
             seconds=seconds,
             versions=dict(_versions()),
@@ -219,27 +217,20 @@ class Estimator(BaseEstimator):
         return "model_" in self.__dict__
 
     def __sklearn_tags__(self) -> Tags:
-        """Gaps, text and categories are welcome."""
+        """Gaps, text and categories are welcome; regressors take several targets."""
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         tags.input_tags.string = True
         tags.input_tags.categorical = True
+        tags.target_tags.multi_output = isinstance(self, RegressorMixin)
         return tags
 
 
 @cache
 def _versions() -> dict[str, str]:
-    """Of this package, Python and the packages that fits depend on; it takes milliseconds."""
-    packages = {package: version(package) for package in PACKAGES}
+    """Of muddle, Python and the packages that fits depend on; looking them up takes a while."""
+    packages = {name: version(name) for name in ("numpy", "scikit-learn", "torch")}
     return {"muddle": runtime_version, "python": platform.python_version(), **packages}
-
-
-def prediction_device(device: str) -> torch.device:
-    """Where to predict: as fitted if possible, else on the CPU, which gives the same numbers. So a
-    model fitted on a GPU predicts on a machine without one."""
-    if device not in ("auto", "cpu") and not torch.cuda.is_available():
-        return torch.device("cpu")
-    return resolve_device(device)
 
 
 def torch_library(device: torch.device) -> Library:
@@ -256,18 +247,12 @@ def torch_library(device: torch.device) -> Library:
 def to_numpy_nets(nets: StackedMLP, views: Sequence[View], *, rounded: bool) -> Nets:
     """Trained nets as the runtime has them. rounded: training saw its features in float32."""
 
-    def to_numpy(tensor: torch.Tensor) -> NDArray[np.float32]:
-        array: NDArray[np.float32] = tensor.detach().cpu().numpy()
-        return array
-
-    return Nets(
-        nets.activation,
-        tuple(map(to_numpy, nets.weights)),
-        tuple(map(to_numpy, nets.biases)),
-        None if nets.scale is None else to_numpy(nets.scale),
-        tuple(views),
-        rounded,
+    weights, biases = (
+        tuple(tensor.detach().cpu().numpy() for tensor in part)
+        for part in (nets.weights, nets.biases)
     )
+    scale = None if nets.scale is None else nets.scale.detach().cpu().numpy()
+    return Nets(nets.activation, weights, biases, scale, tuple(views), rounded)
 
 
 # --- files ---------------------------------------------------------------------------------------
@@ -304,50 +289,43 @@ def load_model(path: str | PathLike[str], *, device: str | None = None) -> Any:
     """
     if device is not None:
         resolve_device(device)  # an error here, not at the first prediction
-    return make_estimator(read_model(path), device=device)
-
-
-def make_estimator(model: FittedModel, *, device: str | None = None) -> Any:
-    """The estimator that a model was fitted by, without fitting."""
     import muddle
 
+    model = read_model(path)
     kind: type[Estimator] = getattr(muddle, model.estimator)
-    parameters = dict(model.training.parameters)
     try:
-        restored = kind(**_restore_parameters(kind, parameters))
+        estimator = kind(**_restore_parameters(kind, model.training.parameters))
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise ModelFileError(
             f"the parameters of {model.estimator} must be those of its constructor, got {error}. "
             "Save or copy the file again."
         ) from error
     if device is not None:
-        restored.device = device
-    restored.model_ = model
-    return restored
+        estimator.device = device
+    estimator.model_ = model
+    return estimator
 
 
 def store_parameters(estimator: Any) -> dict[str, Any]:
     """Constructor parameters as JSON; a RandomState, which is a stream and no setting, is None."""
     stored: dict[str, Any] = {}
     for name, value in estimator.get_params(deep=False).items():
-        if name == "preprocessor":
-            stored[name] = None if value is None else store_preprocessor(value)
+        if isinstance(value, BaseEstimator):
+            stored[name] = store_preprocessor(value)
         elif name == "class_weight" and isinstance(value, dict):
-            stored[name] = {
-                "classes": [store_class(label) for label in value],
-                "weights": [float(weight) for weight in value.values()],
-            }
+            classes, weights = map(store_class, value), map(float, value.values())
+            stored[name] = {"classes": list(classes), "weights": list(weights)}
         elif name == "depths":
             stored[name] = [int(depth) for depth in value]
-        elif name == "verbose":
-            stored[name] = bool(value)
-        elif name == "device":
-            stored[name] = str(value)
-        elif isinstance(value, np.random.RandomState):
-            stored[name] = None
+        elif name in ("verbose", "device"):
+            stored[name] = bool(value) if name == "verbose" else str(value)
         else:
-            stored[name] = value.item() if isinstance(value, np.generic) else value
+            stored[name] = None if isinstance(value, np.random.RandomState) else _to_plain(value)
     return stored
+
+
+def _to_plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _restore_parameters(kind: type[Estimator], stored: dict[str, Any]) -> dict[str, Any]:
@@ -368,31 +346,30 @@ def _restore_parameters(kind: type[Estimator], stored: dict[str, Any]) -> dict[s
     return parameters
 
 
-def store_preprocessor(preprocessor: TablePreprocessor) -> dict[str, Any]:
+def store_preprocessor(preprocessor: Any) -> dict[str, Any]:
     if type(preprocessor) is not TablePreprocessor:
         raise TypeError(
             "preprocessor must be a TablePreprocessor itself to be stored in a file, got a "
             f"{type(preprocessor).__name__}."
         )
-    parameters = dict(preprocessor.get_params())
-    parameters["missing_indicator"] = bool(preprocessor.missing_indicator)
+    stored = {name: _to_plain(value) for name, value in preprocessor.get_params().items()}
+    stored["missing_indicator"] = bool(preprocessor.missing_indicator)
     for name in SEQUENCES:
-        parameters[name] = [
+        stored[name] = [
             int(entry) if isinstance(entry, (int, np.integer)) else str(entry)
-            for entry in parameters[name]
+            for entry in stored[name]
         ]
-    return {
-        name: value.item() if isinstance(value, np.generic) else value
-        for name, value in parameters.items()
-    }
+    return stored
 
 
 def restore_preprocessor(stored: dict[str, Any]) -> TablePreprocessor:
     """An unfitted preprocessor; parameters that it had in earlier versions are left out."""
-    known = {name: stored[name] for name in TablePreprocessor._get_param_names() if name in stored}
-    return TablePreprocessor(
-        **known | {name: tuple(known[name]) for name in SEQUENCES if name in known}
-    )
+    parameters: dict[str, Any] = {
+        name: tuple(stored[name]) if name in SEQUENCES else stored[name]
+        for name in TablePreprocessor._get_param_names()
+        if name in stored
+    }
+    return TablePreprocessor(**parameters)
 
 
 def store_frame(frame: pd.DataFrame) -> Frame:
@@ -401,24 +378,21 @@ def store_frame(frame: pd.DataFrame) -> Frame:
     columns: dict[str, NDArray[Any] | list[str]] = {}
     dtypes = {}
     for name, column in (frame.reset_index() if index else frame).items():
+        dtypes[name] = str(column.dtype)
         if not pd.api.types.is_numeric_dtype(column.dtype):
             dtypes[name], columns[name] = "text", [str(text) for text in column]
-            continue
-        dtypes[name] = str(column.dtype)
-        if column.dtype.kind == "i" and not column.hasnans:
-            columns[name] = np.asarray(column, dtype=np.int64)
+        elif column.dtype.kind == "i" and not column.hasnans:
+            columns[name] = column.to_numpy(np.int64)
         else:  # whole numbers with gaps become floats
-            single = column.dtype == np.float32
-            columns[name] = column.to_numpy(np.float32 if single else np.float64, na_value=np.nan)
+            float_ = np.float32 if column.dtype == np.float32 else np.float64
+            columns[name] = column.to_numpy(float_, na_value=np.nan)
     return Frame(columns, dtypes, tuple(index))
 
 
 def restore_frame(frame: Frame) -> pd.DataFrame:
+    dtypes = {name: None if dtype == "text" else dtype for name, dtype in frame.dtypes.items()}
     found = pd.DataFrame(
-        {
-            name: pd.Series(values, dtype=None if isinstance(values, list) else frame.dtypes[name])
-            for name, values in frame.columns.items()
-        }
+        {name: pd.Series(column, dtype=dtypes[name]) for name, column in frame.columns.items()}
     )
     if not frame.index:
         return found
@@ -443,9 +417,8 @@ class Progress:
         try:
             from tqdm.auto import tqdm
         except ImportError as error:
-            raise MissingPackageError(
-                "verbose=True needs the package tqdm: pip install 'muddle[progress]'."
-            ) from error
+            needed = "verbose=True needs the package tqdm: pip install 'muddle[progress]'."
+            raise MissingPackageError(needed) from error
         self._bar = tqdm(total=n_net_iterations, desc=label, unit="it")
 
     def __enter__(self) -> Self:

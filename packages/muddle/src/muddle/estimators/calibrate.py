@@ -8,7 +8,6 @@ Shapes: N rows, C classes or label columns, H hidden units.
 """
 
 import math
-from typing import Any
 
 import numpy as np
 import torch
@@ -80,14 +79,8 @@ def fit_calibration(scores: FloatArray, codes: Codes, weights: FloatArray | None
     A weight of 2 counts like the row twice. Scores that do not vary get the smoothed frequencies of
     the classes.
     """
-    _check_rows(scores=scores, codes=codes, weights=weights)
     columns = class_columns(scores)
     n_classes = columns.shape[1]
-    if codes.min() < 0 or codes.max() >= n_classes:
-        raise ValueError(
-            f"codes must lie between 0 and {n_classes - 1}, got {codes.min()} to {codes.max()} "
-            f"with scores of shape {scores.shape}."
-        )
     counts = np.ones(len(codes)) if weights is None else weights
     n_rows = float(counts.sum())
     wanted = _smooth_labels(codes, n_classes, n_rows)
@@ -145,7 +138,6 @@ def fit_conformal(
     target: FloatArray, predicted: FloatArray, spread: FloatArray, weights: FloatArray | None
 ) -> Conformal:
     """Scores of rows that were predicted by nets that never saw them; all arrays (N,)."""
-    _check_rows(target=target, predicted=predicted, spread=spread, weights=weights)
     scores = (target - predicted) / spread
     order = np.argsort(scores, kind="stable")
     return Conformal(scores[order], None if weights is None else weights[order])
@@ -156,7 +148,6 @@ def shrink_spread(raw: FloatArray, residuals: FloatArray, weights: FloatArray | 
 
     raw must come from models that never saw the row. A weight of 2 counts like the row twice.
     """
-    _check_rows(raw=raw, residuals=residuals, weights=weights)
     mean = float(np.average(np.maximum(raw, 0.0), weights=weights))
     if mean <= 0:
         return Spread(mean=1.0, floor=1.0, ceiling=1.0, exponent=0.0)
@@ -209,9 +200,8 @@ def fit_spread(
     wanted = torch.from_numpy(sizes - mean).to(device)
     root = torch.ones(len(sizes)) if weights is None else torch.from_numpy(np.sqrt(weights))
     root = root.to(device, torch.float64)[:, None]
-    heads: dict[float, list[Tensor]] = {raise_: [] for raise_ in RAISES}
-    total = {raise_: np.zeros_like(sizes) for raise_ in RAISES}
-    count = np.zeros((len(rows), 1))
+    heads = []
+    total, count = np.zeros((len(RAISES), *sizes.shape)), np.zeros((len(rows), 1))
     # The penalty was trained with the rows of one batch and grows with their number.
     n_batch = min(member.folds.train.shape[1], member.candidate.config.batch_size)
     for net, hidden in enumerate(member.hidden_layers(matrix, device)):
@@ -220,42 +210,29 @@ def fit_spread(
         scaled = hidden * root, wanted * root
         per_row = float(member.penalty[net]) / n_batch
         own = _solve_heads(*scaled, np.flatnonzero(~held_out), per_row)
-        final = _solve_heads(*scaled, np.arange(len(rows)), per_row)
-        for raise_ in RAISES:
-            total[raise_][held_out] += (hidden[held_out] @ own[raise_]).cpu().numpy()
-            heads[raise_].append(final[raise_].cpu())
-    raw = {raise_: outputs / count + mean for raise_, outputs in total.items()}
-    errors = {
-        raise_: float(np.average(((found - sizes) ** 2).mean(axis=1), weights=weights))
-        for raise_, found in raw.items()
-    }
-    best = min(errors, key=lambda raise_: errors[raise_])
-    spreads = tuple(
-        shrink_spread(own, residual, weights)
-        for own, residual in zip(raw[best].T, residuals.T, strict=True)
-    )
-    out_of_fold = np.column_stack(
-        [spread.apply(own) for spread, own in zip(spreads, raw[best].T, strict=True)]
-    )
+        total[:, held_out] += (hidden[held_out] @ own).cpu().numpy()
+        heads.append(_solve_heads(*scaled, np.arange(len(rows)), per_row).cpu())
+    raw = total / count + mean
+    errors = np.average(((raw - sizes) ** 2).mean(axis=2), axis=1, weights=weights)
+    best = int(np.argmin(errors))
+    columns = range(sizes.shape[1])
+    spreads = tuple(shrink_spread(raw[best, :, c], residuals[:, c], weights) for c in columns)
+    out_of_fold = np.column_stack([spreads[c].apply(raw[best, :, c]) for c in columns])
     conformal = tuple(
-        fit_conformal(*columns, weights)
-        for columns in zip(labels.T, predicted.T, out_of_fold.T, strict=True)
+        fit_conformal(labels[:, c], predicted[:, c], out_of_fold[:, c], weights) for c in columns
     )
-    head = torch.stack(heads[best]).numpy()
+    head = torch.stack([each[best] for each in heads]).numpy()
     return SpreadModel(0, head, mean, spreads, conformal), out_of_fold
 
 
 def _solve_heads(
     hidden: Tensor, wanted: Tensor, rows: NDArray[np.int64], penalty_per_row: float
-) -> dict[float, Tensor]:
-    """Heads (H, C) fitted on these rows, by the factor that raises the penalty."""
+) -> Tensor:
+    """Heads fitted on these rows, one per factor that raises the penalty. -> (factors, H, C)"""
     system = gather_system([(hidden[rows][None], wanted[rows][None])], len(rows), torch.float64)
-    heads = {}
-    for raise_ in RAISES:
-        penalty = torch.tensor([raise_ * penalty_per_row * len(rows)], device=hidden.device)
-        head, _ = solve_system(system, penalty)
-        heads[raise_] = head[0]
-    return heads
+    penalties = [raise_ * penalty_per_row * len(rows) for raise_ in RAISES]
+    solved = [solve_system(system, torch.tensor([p], device=hidden.device)) for p in penalties]
+    return torch.cat([head for head, _ in solved])
 
 
 # --- targets with a long tail --------------------------------------------------------------------
@@ -280,18 +257,3 @@ def fit_normal_scores(labels: FloatArray) -> NormalScores | None:
         return None
     scaler = powers._scaler
     return NormalScores(powers.lambdas_, Scale(scaler.mean_, scaler.scale_), least, most)
-
-
-def _check_rows(**arrays: NDArray[Any] | None) -> None:
-    """An error unless all arrays have the same rows, finite numbers, and positive weights."""
-    given = {name: array for name, array in arrays.items() if array is not None}
-    lengths = {len(array) for array in given.values()}
-    axes = {array.ndim for name, array in given.items() if name != "scores"}
-    if len(lengths) > 1 or 0 in lengths or axes != {1}:
-        listed = ", ".join(f"{name} {array.shape}" for name, array in given.items())
-        raise ValueError(f"one number per row, and at least one row, must be given, got {listed}.")
-    for name, array in given.items():
-        if not np.isfinite(array).all():
-            raise ValueError(f"{name} must be finite, got NaN or infinity: leave such rows out.")
-        if name in ("spread", "weights") and not (array > 0).all():
-            raise ValueError(f"{name} must be above 0, got {array.min()}.")

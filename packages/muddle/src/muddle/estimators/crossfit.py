@@ -30,7 +30,7 @@ from muddle.training.config import TrainConfig
 from muddle.training.data import TrainingData, TrainJob
 from muddle.training.jobs import Reporter, train_jobs
 from muddle.training.stopping import Deadline
-from muddle.training.trainer import TrainResult, merge_results
+from muddle.training.trainer import TrainResult
 from muddle_runtime import fitted
 from muddle_runtime.columns import FloatArray
 from muddle_runtime.forward import View, ViewName, view_features
@@ -229,54 +229,34 @@ def to_fitted_member(member: Member, weight: float) -> fitted.Member:
 # --- training side by side -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Trained:
-    """The result of a job."""
-
-    result: TrainResult | None  # None: no net had a finite loss
-    seconds: float  # of the iterations
-
-    @classmethod
-    def together(cls, result: TrainResult) -> "Trained":
-        """A result whose nets were all trained at the same time."""
-        return cls(result, float(result.history.seconds[:, :1].nansum()))
-
-
 def train_side_by_side(
     jobs: Sequence[TrainJob],
     n_rounds: int,
-    *,
     device: torch.device,
     deadline: Deadline,
     reporter: Reporter | None,
-) -> list[Trained]:
-    """Train jobs, each of which holds equally many nets for every round of cross-fitting."""
+) -> list[list[TrainResult]]:
+    """Train jobs, each of which holds equally many nets for every round of cross-fitting.
+
+    -> per job the results of the groups of nets that were trained apart; none if a group was lost,
+    as the rows that it held out would lack a prediction.
+    """
     if device.type == "cuda":
         try:
             results = train_jobs(jobs, device=device, deadline=deadline, reporter=reporter)
         except DivergenceError:
-            return [Trained(None, 0.0)] * len(jobs)
-        return [Trained.together(result) for result in results]
-    pieces = [piece for job in jobs for piece in _split_rounds(job, n_rounds)]
+            return [[] for _ in jobs]
+        return [[result] for result in results]
+    pieces = []
+    for job in jobs:
+        size = len(job.seeds) // n_rounds
+        pieces += [job.part(start, start + size) for start in range(0, len(job.seeds), size)]
     found = _train_in_threads(pieces, device, deadline, reporter)
-    return [
-        _join_results(found[first : first + n_rounds], len(pieces[first].seeds))
-        for first in range(0, len(pieces), n_rounds)
+    grouped = [
+        [result for result in found[first : first + n_rounds] if result is not None]
+        for first in range(0, len(found), n_rounds)
     ]
-
-
-def _split_rounds(job: TrainJob, n_rounds: int) -> list[TrainJob]:
-    size = len(job.seeds) // n_rounds
-    return [job.part(start, start + size) for start in range(0, len(job.seeds), size)]
-
-
-def _join_results(results: Sequence[TrainResult | None], n_nets: int) -> Trained:
-    """One result from those of rounds with n_nets nets each."""
-    whole = [result for result in results if result is not None]
-    if len(whole) < len(results):  # rows that a lost round held out would lack a prediction
-        return Trained(None, 0.0)
-    merged = merge_results(whole, [n_nets] * len(whole))
-    return Trained(merged, sum(Trained.together(result).seconds for result in whole))
+    return [group if len(group) == n_rounds else [] for group in grouped]
 
 
 def _train_in_threads(
@@ -288,11 +268,7 @@ def _train_in_threads(
     def train(job: TrainJob) -> TrainResult | None:
         try:
             (result,) = train_jobs(
-                [job],
-                device=device,
-                deadline=deadline,
-                reporter=shared,
-                memory_share=1 / n_workers,
+                [job], device=device, deadline=deadline, reporter=shared, memory_share=1 / n_workers
             )
         except DivergenceError:
             return None

@@ -4,7 +4,6 @@ Shapes: n rows that are predicted, h of them held out by a net, F features, V fe
 sees, H hidden units, C label columns.
 """
 
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,14 +26,11 @@ LEAST_ROWS, MOST_ROWS = 50, 1000
 MOST_PREDICTIONS = 60_000
 
 Positions = NDArray[np.int64]
+NOTHING: Positions = np.zeros(0, dtype=np.int64)
 
 
 def measure_importances(
-    pool: Pool,
-    columns: Sequence[Positions],
-    device: torch.device,
-    seed: int,
-    seconds: float = math.inf,
+    pool: Pool, columns: Sequence[Positions], device: torch.device, seed: int, seconds: float
 ) -> tuple[FloatArray, FloatArray]:
     """Rise of the squared error in units of the labels' variance, mean and deviation over repeats.
 
@@ -53,18 +49,20 @@ def measure_importances(
     n_repeats = max(1, min(N_REPEATS, MOST_PREDICTIONS // (len(order) * max(1, len(used)))))
     unknown = np.full(len(columns), np.nan), np.full(len(columns), np.nan)
 
+    def prepare(rows: Positions) -> tuple["_Predictor", float]:
+        predictor = _Predictor(members, matrix, rows, device)
+        return predictor, _mean_square(predictor.predict() - labels[rows], weights, rows)
+
     began = time.perf_counter()
     rows = np.sort(order)
-    predictor = _Predictor(members, matrix, rows, device)
-    base = _mean_square(predictor.predict() - labels[rows], weights, rows)
+    predictor, base = prepare(rows)
     n_in_time = seconds / max(1e-9, time.perf_counter() - began)  # evaluations like this one
     if n_in_time < n_repeats * len(used):
         n_repeats = 1
         rows = np.sort(order[: int(len(rows) * min(1.0, n_in_time / len(used)))])
         if len(rows) < min(LEAST_ROWS, len(matrix)):
             return unknown
-        predictor = _Predictor(members, matrix, rows, device)
-        base = _mean_square(predictor.predict() - labels[rows], weights, rows)
+        predictor, base = prepare(rows)
 
     mean = np.average(labels, axis=0, weights=weights)
     variance = float(np.average((labels - mean) ** 2, axis=0, weights=weights).mean())
@@ -89,9 +87,8 @@ def _mean_square(errors: FloatArray, weights: FloatArray | None, rows: Positions
 class _Net:
     """A net with the rows that it held out, computed as far as its first layer.
 
-    Every feature seen is made of one feature of the matrix, so that shuffling a column changes the
-    sums of the first layer by a product with a few of its weights: thousands of columns cost
-    little.
+    Every feature seen is made of one feature of the matrix: shuffling a column changes the sums of
+    the first layer by a product with a few of its weights, so thousands of columns cost little.
     """
 
     held_out: Positions  # (h,) positions among the n rows
@@ -102,8 +99,7 @@ class _Net:
 
     def predict(self, changed: Positions, shuffle: Positions) -> FloatArray:
         """Outputs for the rows held out, with the features at `changed` shuffled. -> (h, C)"""
-        own, activate = self.own, ACTIVATIONS[self.own.activation]
-        sums = self.sums
+        own, activate, sums = self.own, ACTIVATIONS[self.own.activation], self.sums
         if len(changed):
             weight = own.weights[0][changed]
             if own.scale is not None:
@@ -127,21 +123,18 @@ class _Predictor:
         rows: Positions,
         device: torch.device,
     ) -> None:
-        self._members, self._n_rows = members, len(rows)
-        self._sources = [member.views[0].sources for member, _ in members]
-        self._nets = [_list_nets(member, matrix[rows], rows, device) for member, _ in members]
+        self._n_rows = len(rows)
+        self._members = [
+            (member, share, _list_nets(member, matrix[rows], rows, device))
+            for member, share in members
+        ]
 
     @torch.inference_mode()
-    def predict(
-        self, features: Positions | None = None, shuffle: Positions | None = None
-    ) -> FloatArray:
+    def predict(self, features: Positions = NOTHING, shuffle: Positions = NOTHING) -> FloatArray:
         """Predicted labels (n, C), with these features shuffled."""
-        none = np.zeros(0, dtype=np.int64)
-        features, shuffle = (none if array is None else array for array in (features, shuffle))
         predicted: FloatArray = np.zeros((self._n_rows, 1))
-        parts = zip(self._members, self._sources, self._nets, strict=True)
-        for (member, share), sources, nets in parts:
-            changed = np.flatnonzero(np.isin(sources, features))
+        for member, share, nets in self._members:
+            changed = np.flatnonzero(np.isin(member.views[0].sources, features))
             total = np.zeros((self._n_rows, member.head.shape[2]))
             count = np.zeros((self._n_rows, 1))
             for net in nets:
@@ -154,17 +147,17 @@ class _Predictor:
 def _list_nets(
     member: Member, matrix: FloatArray, rows: Positions, device: torch.device
 ) -> list[_Net]:
+    def take(
+        net: int,
+    ) -> StackedMLP:  # no copy on the CPU: first layers of wide tables are large
+        return member.nets.map(lambda tensor: tensor[net].to(device, torch.float32))
+
     nets = []
     for net, features in enumerate(view_per_net(member.views, matrix)):
-        own = _take_net(member.nets, net, device)
+        own = take(net)
         held_out = np.flatnonzero(np.isin(rows, member.folds.held_out[net]))
         seen = torch.from_numpy(features).to(device)
         sums = seen[held_out] @ own.first_weight() + own.biases[0]
         head = member.held_out_head[net].to(device, torch.float32)
         nets.append(_Net(held_out, seen, sums, own, head))
     return nets
-
-
-def _take_net(nets: StackedMLP, net: int, device: torch.device) -> StackedMLP:
-    """One net in float32; on the CPU not a copy, as first layers of wide tables are large."""
-    return nets.map(lambda tensor: tensor[net].to(device, torch.float32))

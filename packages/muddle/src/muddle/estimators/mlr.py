@@ -7,14 +7,14 @@ belong to training are taken from TrainConfig.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Self, get_args
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import check_random_state
 
 from muddle.core.device import Precision, resolve_device
 from muddle.core.loss import LossName
@@ -51,10 +51,16 @@ from muddle_runtime.parameters import check_choice, check_int
 from muddle_runtime.tables import warn
 
 DEFAULT = TrainConfig()
-# The settings of a single net that bags and ensembles share.
-BAGS = {f"bag-mlr-{depth}": f"mlr-{depth}" for depth in (1, 2, 3, 4)}
-ENSEMBLES: dict[str, Select] = {"ens-mlr": "all", "best-mlr": "best", "top5-mlr": "top"}
-EstimatorHead = Literal["all", "train", "batch"]
+# Published presets: the single net whose settings they share, and parameters of their own.
+Presets = dict[str, tuple[str, dict[str, Any]]]
+NETS: Presets = {f"mlr-{depth}": (f"mlr-{depth}", {}) for depth in (1, 2, 3, 4)}
+BAGS: Presets = {f"bag-{name}": shared for name, shared in NETS.items()}
+# Learning rate and iterations go by the depth of each net.
+BY_DEPTH = {"depths": (1, 2), "learning_rate": None, "max_iter": None, "top_k": 5}
+ENSEMBLES: Presets = {
+    name: ("mlr-1", BY_DEPTH | {"select": select})
+    for name, select in (("ens-mlr", "all"), ("best-mlr", "best"), ("top5-mlr", "top"))
+}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -94,6 +100,7 @@ class MLR(Estimator, NetParameters):
     depth: int
 
     _preset_task: ClassVar[Task]
+    _presets: ClassVar[Presets] = NETS
 
     def _depths(self) -> tuple[int, ...]:
         return (self.depth,)
@@ -103,23 +110,45 @@ class MLR(Estimator, NetParameters):
         return self._preset_task
 
     @classmethod
-    def _from_preset(cls, name: str, settings: Source, **values: Any) -> Self:
-        """An unfitted estimator with published settings of a single net, and other parameters."""
+    def preset(cls, name: str, settings: Source = "paper", **overrides: Any) -> Self:
+        """An unfitted estimator with published settings.
+
+        Parameters
+        ----------
+        name : str
+            One net: "mlr-1" to "mlr-4", by the number of hidden layers, with the learning rate and
+            iterations that go with it. Ten such nets: "bag-mlr-1" to "bag-mlr-4". Ten nets each of
+            depth 1 and 2: "ens-mlr", the mean of all twenty, "best-mlr", the one with the best
+            validation score, "top5-mlr", the mean of the five best.
+        settings : {"paper", "released"}, default="paper"
+            Settings of the paper's text, or of the authors' released code, which made the
+            published tables; docs/method.md lists the differences. There, classifiers of several
+            nets train the regression loss; the published ones, by their scores, the logistic.
+        **overrides
+            Any constructor parameter, e.g. ``random_state=0``.
+        """
+        check_choice("name", name, tuple(cls._presets))
+        net, own = cls._presets[name]
+        known = cls._get_param_names()
         # PAPER: classifiers train the logistic loss; the published rows of ensembles were made with
         # the squared one.
-        squared = settings == "released" and not issubclass(cls, SingleNet)
-        config = preset_config(name, settings, "regression" if squared else cls._preset_task)
-        known = cls._get_param_names()
+        squared = settings == "released" and "n_nets" in known
+        config = preset_config(net, settings, "regression" if squared else cls._preset_task)
         shared = {f.name: getattr(config, f.name) for f in fields(config) if f.name in known}
         if squared and "criterion" in known:
             shared["criterion"] = "squared"
-        return cls(**shared | values)
+        return cls(**shared | own | overrides)
 
     def _configs(self) -> list[TrainConfig]:
         """Settings per depth; bad values stop here, before any work."""
-        check_choice("head", self.head, get_args(EstimatorHead))
+        check_choice("head", self.head, ("all", "train", "batch"))
         check_int("n_nets", self.n_nets, minimum=1)
-        _check_n_jobs(self.n_jobs)
+        if self.n_jobs is not None:
+            check_int("n_jobs", self.n_jobs, minimum=-(2**31))
+        if self.n_jobs == 0:
+            raise ValueError(
+                "n_jobs must not be 0. Use None or 1 for no workers, -1 for all cores."
+            )
         depths = self._depths()
         check_selection(self.select, self.top_k, self.n_nets * len(depths))
         names = {f.name for f in fields(TrainConfig)} - {"task", "depth"}
@@ -129,64 +158,46 @@ class MLR(Estimator, NetParameters):
 
     def _fit(self, problem: Problem, configs: Sequence[TrainConfig], deadline: Deadline) -> Self:
         """From a checked problem to a fitted model."""
-        preprocessor, features = fit_features(self.preprocessor, problem)
-        jobs, results = self._train(problem, features, configs, deadline)
-        for text in _describe_troubles(jobs, results, self.top_k if self.select == "top" else None):
-            warn(text)
-        records = _record_nets(results, [config.depth for config in configs])
-        view = PlainView(preprocessor.plan_.n_features)
-        members = tuple(
-            Member(
-                to_numpy_nets(result.nets, [view] * result.n_nets, rounded=False),
-                result.head.numpy(),
-            )
-            for result in results
-            if result.n_nets > 0
-        )
-        scores = records["validation_score"].to_numpy(np.float64)
-        n_trained = self.n_nets * len(configs)
-        self.model_ = FittedModel(
-            estimator=self._kind(),
-            table=preprocessor.plan_,
-            target=problem.describe_target(),
-            members=members,
-            selection=Selection(scores, self.select, int(self.top_k), n_trained),
-            temperatures=_fit_temperatures(problem, jobs, results),
-            training=self._describe_training(
-                preprocessor,
-                table=problem.summarise(preprocessor.plan_),
-                seconds=deadline.elapsed(),
-                **self._record_training(results, records),
-            ),
-        )
-        return self
-
-    def _train(
-        self,
-        problem: Problem,
-        features: FloatArray,
-        configs: Sequence[TrainConfig],
-        deadline: Deadline,
-    ) -> tuple[list[TrainJob], list[TrainResult]]:
-        """Give every net its seed and rows, and train all of them."""
         device = resolve_device(self.device)
-        seeds = check_random_state(self.random_state).randint(
-            MAX_SEED, size=(len(configs), self.n_nets)
-        )
+        preprocessor, features = fit_features(self.preprocessor, problem)
+        n_seeds = len(configs), self.n_nets
+        seeds = check_random_state(self.random_state).randint(MAX_SEED, size=n_seeds)
         jobs = make_jobs(problem, features, configs, seeds.tolist())
         n_net_iterations = sum(len(job.seeds) * (job.config.steps + 1) for job in jobs)
-        depths = ", ".join(str(config.depth) for config in configs)
-        label = f"{type(self).__name__}(depth={depths})"
+        depths = [config.depth for config in configs]
+        label = f"{type(self).__name__}(depth={', '.join(map(str, depths))})"
         with watch(n_net_iterations, label, bool(self.verbose)) as reporter:
             results = train_in_parallel(
                 jobs, n_jobs=self.n_jobs, device=device, deadline=deadline, reporter=reporter
             )
-        return jobs, results
+        for text in _describe_troubles(jobs, results, self.top_k if self.select == "top" else None):
+            warn(text)
+        records = _record_nets(results, depths)
+        view = PlainView(preprocessor.plan_.n_features)
+        trained = [result for result in results if result.n_nets > 0]
+        nets = [to_numpy_nets(r.nets, [view] * r.n_nets, rounded=False) for r in trained]
+        members = [Member(own, r.head.numpy()) for own, r in zip(nets, trained, strict=True)]
+        scores = records["validation_score"].to_numpy(np.float64)
+        self.model_ = FittedModel(
+            estimator=self._kind(),
+            table=preprocessor.plan_,
+            target=problem.describe_target(),
+            members=tuple(members),
+            selection=Selection(scores, self.select, int(self.top_k), seeds.size),
+            temperatures=_fit_temperatures(problem, jobs, results),
+            training=self._describe_training(
+                preprocessor,
+                problem.summarise(preprocessor.plan_),
+                deadline.elapsed(),
+                *self._record_training(results, records),
+            ),
+        )
+        return self
 
     def _record_training(
         self, results: Sequence[TrainResult], records: pd.DataFrame
-    ) -> dict[str, Any]:
-        """Values and frames for people to read."""
+    ) -> tuple[dict[str, pd.DataFrame], dict[str, Any]]:
+        """Frames and values for people to read."""
         metric = next(result.score_name for result in results if result.n_nets > 0)
         values = {"validation_metric": metric, "n_iter": int(records["n_iterations"].max())}
         if "n_nets" not in self.get_params(deep=False):
@@ -196,18 +207,18 @@ class MLR(Estimator, NetParameters):
                 "best_iteration": int(records["best_iteration"].iloc[0]),
                 "n_recoveries": int(records["n_recoveries"].iloc[0]),
             }
-            return {"values": values, "frames": {"history": _history_frame(results[0], 0)}}
+            return {"history": _history_frame(results[0], 0)}, values
         frames = [_history_frame(result, net) for result in results for net in range(result.n_nets)]
-        history = pd.concat(frames, keys=range(len(frames)), names=["net", "iteration"])
         # The scores are a part of the model, as they choose the nets that predict.
         nets = records.drop(columns="validation_score")
-        return {"values": values, "frames": {"history": history, "nets": nets}}
+        return {"history": _join_histories(frames), "nets": nets}, values
 
     # --- what a fit tells people -----------------------------------------------------------------
 
     @property
     def history_(self) -> pd.DataFrame:
-        """loss, permutation_term, validation_score, penalty and seconds per iteration."""
+        """loss, permutation_term, validation_score, penalty and seconds per iteration of each net;
+        row 0 is the state before the first step."""
         return self._frame("history")
 
     @property
@@ -217,28 +228,15 @@ class MLR(Estimator, NetParameters):
 
     @property
     def validation_metric_(self) -> str:
-        """The name of the validation score."""
+        """Name of the validation score: R² or, of classifiers, the area under the ROC curve."""
         return str(self._fitted().training.values["validation_metric"])
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SingleNet(MLR):
     """One net, and what it tells about itself."""
 
-    @classmethod
-    def preset(cls, name: str, settings: Source = "paper", **overrides: Any) -> Self:
-        """An unfitted estimator with published settings.
-
-        Parameters
-        ----------
-        name : {"mlr-1", "mlr-2", "mlr-3", "mlr-4"}
-            Number of hidden layers, with the learning rate and iterations that go with it.
-        settings : {"paper", "released"}, default="paper"
-            Settings of the paper's text, or of the authors' released code, which made the
-            published tables. docs/method.md lists the differences.
-        **overrides
-            Any constructor parameter, e.g. ``random_state=0``.
-        """
-        return cls._from_preset(name, settings, **overrides)
+    depth: int = DEFAULT.depth
 
     @property
     def validation_score_(self) -> float:
@@ -295,7 +293,8 @@ class Ensemble(MLR):
 
     @property
     def leaderboard_(self) -> pd.DataFrame:
-        """One row per net, in net order."""
+        """One row per net, depth by depth: its depth, validation score, iterations, penalty and
+        weight. A net without a finite loss is left out, with a warning."""
         board = self._frame("nets")
         board.insert(1, "validation_score", self.validation_scores_)
         return board.assign(weight=self.estimator_weights_).reset_index()
@@ -327,15 +326,10 @@ class Ensemble(MLR):
         training = model.training
         records = restore_frame(training.frames["nets"]).iloc[chosen].reset_index(drop=True)
         history = restore_frame(training.frames["history"])
+        parts = [history.loc[net] for net in chosen]
         frames = {
             "nets": store_frame(records.rename_axis("net")),
-            "history": store_frame(
-                pd.concat(
-                    [history.loc[net] for net in chosen],
-                    keys=range(len(chosen)),
-                    names=["net", "iteration"],
-                )
-            ),
+            "history": store_frame(_join_histories(parts)),
         }
         values = training.values | {"n_iter": int(records["n_iterations"].max())}
         part = type(self)(**self.get_params(deep=False))
@@ -345,55 +339,25 @@ class Ensemble(MLR):
         return part
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Bag(Ensemble):
     """Nets of one depth."""
 
-    @classmethod
-    def preset(cls, name: str, settings: Source = "paper", **overrides: Any) -> Self:
-        """An unfitted estimator with published settings: ten nets of one depth.
+    depth: int = DEFAULT.depth
 
-        Parameters
-        ----------
-        name : {"bag-mlr-1", "bag-mlr-2", "bag-mlr-3", "bag-mlr-4"}
-            Number of hidden layers, with the learning rate and iterations that go with it.
-        settings : {"paper", "released"}, default="paper"
-            Settings of the paper's text, or of the authors' released code. There, classifiers
-            train the regression loss; the published ones, by their scores, the logistic.
-        **overrides
-            Any constructor parameter, e.g. ``random_state=0``.
-        """
-        check_choice("name", name, tuple(BAGS))
-        return cls._from_preset(BAGS[name], settings, **overrides)
+    _presets = BAGS
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class DepthEnsemble(Ensemble):
     """Nets of several depths."""
 
-    depths: tuple[int, ...]
+    depths: tuple[int, ...] = (1, 2)
+
+    _presets = ENSEMBLES
 
     def _depths(self) -> tuple[int, ...]:
         return check_depths(self.depths)
-
-    @classmethod
-    def preset(cls, name: str, settings: Source = "paper", **overrides: Any) -> Self:
-        """An unfitted estimator with published settings: ten nets each of depth 1 and 2.
-
-        Parameters
-        ----------
-        name : {"ens-mlr", "best-mlr", "top5-mlr"}
-            The mean of all twenty, the one with the best validation score, the mean of the five
-            best.
-        settings : {"paper", "released"}, default="paper"
-            Settings of the paper's text, or of the authors' released code. There, classifiers
-            train the regression loss; the published ones, by their scores, the logistic.
-        **overrides
-            Any constructor parameter, e.g. ``random_state=0``.
-        """
-        check_choice("name", name, tuple(ENSEMBLES))
-        # Learning rate and iterations go by the depth of each net.
-        by_depth = {"learning_rate": None, "max_iter": None}
-        chosen = {"depths": (1, 2), "select": ENSEMBLES[name], "top_k": 5}
-        return cls._from_preset("mlr-1", settings, **by_depth | chosen | overrides)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -421,12 +385,6 @@ class RegressionMLR(RegressorMixin, MLR):
         """
         return self._predictor(X).predict(X, select=select, top_k=top_k)
 
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.single_output = True
-        tags.target_tags.multi_output = True
-        return tags
-
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ClassificationMLR(ClassifierMixin, MLR):
@@ -453,14 +411,8 @@ class ClassificationMLR(ClassifierMixin, MLR):
         """
         configs = self._configs()
         deadline = Deadline(self.time_limit)
-        problem = read_classes(
-            X,
-            y,
-            sample_weight,
-            type(self).__name__,
-            class_weight=self.class_weight,
-            criterion=self.criterion,
-        )
+        owner = type(self).__name__
+        problem = read_classes(X, y, sample_weight, owner, self.class_weight, self.criterion)
         return self._fit(problem, configs, deadline)
 
     def predict(
@@ -560,29 +512,7 @@ class MLRRegressor(RegressionMLR, SingleNet):
     verbose : bool, default=False
         Show progress (needs tqdm).
 
-    Attributes
-    ----------
-    model_ : muddle_runtime.FittedModel
-        The fitted model: weights as numpy arrays, and all that is needed to predict.
-    preprocessor_ : TablePreprocessor
-        From tables to features; its `describe()` tells what became of each column.
-    penalty_ : float
-        Ridge penalty at the best iteration.
-    best_iteration_, n_iter_ : int
-        The iteration kept and the Adam steps taken.
-    validation_score_ : float
-        R² on the validation rows at the best iteration.
-    history_ : pandas.DataFrame
-        loss, permutation_term, validation_score, penalty and seconds per iteration; row 0 is the
-        state before the first step.
-    n_recoveries_ : int
-        How often the penalty was raised because a Gram matrix was not positive definite.
-    table_summary_ : dict
-        The training rows, summarised: quantiles, shares of levels and gaps.
-    fit_seconds_ : float
-        Wall time of the fit.
-    n_features_in_, feature_names_in_
-        As in scikit-learn.
+    Attributes: `model_`, the fitted model as numpy arrays, and the properties below.
 
     Examples
     --------
@@ -593,8 +523,6 @@ class MLRRegressor(RegressionMLR, SingleNet):
     >>> bool(model.score(X[300:], y[300:]) > 0.4)
     True
     """
-
-    depth: int = DEFAULT.depth
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -623,13 +551,7 @@ time_limit, preprocessor, device, random_state, verbose
     class_weight : dict, "balanced" or None, default=None
         Weight of each class, multiplied with sample_weight. "balanced": inverse class frequency.
 
-    Attributes
-    ----------
-    classes_ : numpy.ndarray
-        The labels seen in `fit`, sorted.
-    temperature_ : float
-        Divisor of the scores in `predict_proba`.
-    And those of :class:`MLRRegressor`; the validation score is the area under the ROC curve.
+    Attributes as in :class:`MLRRegressor`, and `classes_` and `temperature_`.
 
     Examples
     --------
@@ -640,8 +562,6 @@ time_limit, preprocessor, device, random_state, verbose
     >>> bool(model.score(X[1::2], y[1::2]) > 0.9)
     True
     """
-
-    depth: int = DEFAULT.depth
 
     def decision_function(self, X: Any) -> FloatArray:
         """Scores before the temperature: (n,), positive for `classes_[1]`, or (n, classes)."""
@@ -672,35 +592,12 @@ class BagMLRRegressor(RegressionMLR, Bag):
         Workers that share the nets, through joblib. None: this process alone, unless a
         ``joblib.parallel_config`` says otherwise, e.g. for a Dask cluster; -1: one per core. On
         one machine a batch of nets uses all cores already.
-    time_limit : float or None, default=None
-        Seconds for the whole fit, all nets together.
-    random_state : int, RandomState or None, default=None
-        Seed of the nets' seeds.
-    verbose : bool, default=False
-        Show progress (needs tqdm).
     width, activation, init_gain, loss, n_permutations, structured_noise, dither, penalty, \
 learning_rate, max_iter, patience, batch_size, validation_fraction, head, precision, max_loss, \
-preprocessor, device
-        As in :class:`MLRRegressor`.
+time_limit, preprocessor, device, random_state, verbose
+        As in :class:`MLRRegressor`; `time_limit` is for all nets together.
 
-    Attributes
-    ----------
-    model_ : muddle_runtime.FittedModel
-        The fitted model: weights as numpy arrays, one member per depth.
-    validation_scores_ : numpy.ndarray
-        R² of each net on its own validation rows.
-    estimator_weights_ : numpy.ndarray
-        Weight of each net in the mean, by `select`.
-    leaderboard_ : pandas.DataFrame
-        One row per net, in net order: net, depth, validation_score, best_iteration, n_iterations,
-        penalty, n_recoveries, weight. A net without a finite loss is left out, with a warning.
-    history_ : pandas.DataFrame
-        loss, permutation_term, validation_score, penalty and seconds per net and iteration.
-    n_iter_ : int
-        Adam steps of the net that took most.
-    validation_metric_ : str
-        Name of the validation score.
-    And those of :class:`MLRRegressor` that are not of one net.
+    Attributes: `model_`, the fitted model as numpy arrays, and the properties below.
 
     Examples
     --------
@@ -716,8 +613,6 @@ preprocessor, device
     (2,)
     """
 
-    depth: int = DEFAULT.depth
-
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class BagMLRClassifier(ClassificationMLR, Bag):
@@ -728,21 +623,14 @@ class BagMLRClassifier(ClassificationMLR, Bag):
 
     Parameters
     ----------
-    depth, n_nets, select, top_k, n_jobs, time_limit, random_state, verbose
+    depth, n_nets, select, top_k, n_jobs, time_limit
         As in :class:`BagMLRRegressor`.
-    criterion : {"logistic", "squared"}, default="logistic"
-        The logistic loss of ±1 labels, or, as in the authors' released ensembles, the regression
-        loss of 0/1 labels; then the validation score is R² instead of the area under the ROC curve.
-    width, activation, init_gain, loss, n_permutations, structured_noise, dither, penalty, \
-learning_rate, max_iter, patience, batch_size, validation_fraction, head, precision, ties, \
-max_loss, class_weight, preprocessor, device
+    width, activation, init_gain, loss, n_permutations, structured_noise, criterion, dither, \
+penalty, learning_rate, max_iter, patience, batch_size, validation_fraction, head, precision, \
+ties, max_loss, class_weight, preprocessor, device, random_state, verbose
         As in :class:`MLRClassifier`.
 
-    Attributes
-    ----------
-    classes_, temperature_ : numpy.ndarray
-        The labels seen in `fit`, sorted; the divisor of each net's scores in `predict_proba`.
-    And those of :class:`BagMLRRegressor`.
+    Attributes as in :class:`BagMLRRegressor`, and `classes_` and `temperature_`.
 
     Examples
     --------
@@ -755,8 +643,6 @@ max_loss, class_weight, preprocessor, device
     >>> model.predict_nets(X[1::2]).shape
     (4, 89, 3)
     """
-
-    depth: int = DEFAULT.depth
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -774,12 +660,10 @@ class EnsMLRRegressor(RegressionMLR, DepthEnsemble):
         go with it, unless `learning_rate` and `max_iter` set them for all.
     n_nets : int, default=10
         Nets of each depth.
-    select, top_k, n_jobs, time_limit, random_state, verbose
+    select, top_k, n_jobs, time_limit, width, activation, init_gain, loss, n_permutations, \
+structured_noise, dither, penalty, learning_rate, max_iter, patience, batch_size, \
+validation_fraction, head, precision, max_loss, preprocessor, device, random_state, verbose
         As in :class:`BagMLRRegressor`; nets of all depths are compared with each other.
-    width, activation, init_gain, loss, n_permutations, structured_noise, dither, penalty, \
-learning_rate, max_iter, patience, batch_size, validation_fraction, head, precision, max_loss, \
-preprocessor, device
-        As in :class:`MLRRegressor`.
 
     Examples
     --------
@@ -793,8 +677,6 @@ preprocessor, device
     [1, 1, 2, 2]
     """
 
-    depths: tuple[int, ...] = (1, 2)
-
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class EnsMLRClassifier(ClassificationMLR, DepthEnsemble):
@@ -805,13 +687,11 @@ class EnsMLRClassifier(ClassificationMLR, DepthEnsemble):
 
     Parameters
     ----------
-    depths, n_nets
+    depths, n_nets, select, top_k, n_jobs, time_limit
         As in :class:`EnsMLRRegressor`.
-    select, top_k, n_jobs, criterion, time_limit, random_state, verbose
-        As in :class:`BagMLRClassifier`.
-    width, activation, init_gain, loss, n_permutations, structured_noise, dither, penalty, \
-learning_rate, max_iter, patience, batch_size, validation_fraction, head, precision, ties, \
-max_loss, class_weight, preprocessor, device
+    width, activation, init_gain, loss, n_permutations, structured_noise, criterion, dither, \
+penalty, learning_rate, max_iter, patience, batch_size, validation_fraction, head, precision, \
+ties, max_loss, class_weight, preprocessor, device, random_state, verbose
         As in :class:`MLRClassifier`.
 
     Examples
@@ -823,8 +703,6 @@ max_loss, class_weight, preprocessor, device
     >>> model.predict_proba(X[1::2], select="top", top_k=3).shape
     (89, 3)
     """
-
-    depths: tuple[int, ...] = (1, 2)
 
 
 # --- checks, records, warnings -------------------------------------------------------------------
@@ -846,15 +724,6 @@ def check_depths(depths: Any) -> tuple[int, ...]:
             f"depths must be distinct, got depths={depths!r}. Raise n_nets for more nets of each."
         )
     return tuple(int(depth) for depth in depths)
-
-
-def _check_n_jobs(n_jobs: Any) -> None:
-    """joblib's meaning: a number of workers, -1 for one per core, -2 for one fewer, ..."""
-    if n_jobs is None:
-        return
-    check_int("n_jobs", n_jobs, minimum=-(2**31))
-    if n_jobs == 0:
-        raise ValueError("n_jobs must not be 0. Use None or 1 for no workers, -1 for all cores.")
 
 
 def _resolve_nets(nets: Any, n_nets: int) -> list[int]:
@@ -900,46 +769,35 @@ def _fit_temperatures(
     target = problem.describe_target()
     found = []
     for job, result in zip(jobs, results, strict=True):
-        for output, net in zip(result.validation_output, result.kept, strict=True):
+        for output, net in zip(result.validation_output.numpy(), result.kept, strict=True):
             rows = job.data.validation_rows[net].numpy()
             weights = None if problem.weights is None else problem.weights[rows]
-            scores = target.to_scores(output.numpy())
-            found.append(fit_temperature(scores, problem.codes[rows], weights))
+            found.append(fit_temperature(target.to_scores(output), problem.codes[rows], weights))
     return np.array(found)
 
 
 def _history_frame(result: TrainResult, net: int) -> pd.DataFrame:
     """One row per iteration; row 0 is the state before the first step."""
-    history = result.history
-    n_rows = int(result.n_iterations[net]) + 1
-    return pd.DataFrame(
-        {
-            "loss": history.loss[:n_rows, net].numpy(),
-            "permutation_term": history.permutation[:n_rows, net].numpy(),
-            "validation_score": history.score[:n_rows, net].numpy(),
-            "penalty": history.penalty[:n_rows, net].numpy(),
-            "seconds": history.seconds[:n_rows, net].numpy(),
-        }
-    ).rename_axis("iteration")
+    h, n_rows = result.history, int(result.n_iterations[net]) + 1
+    names = ("loss", "permutation_term", "validation_score", "penalty", "seconds")
+    columns = zip(names, (h.loss, h.permutation, h.score, h.penalty, h.seconds), strict=True)
+    frame = pd.DataFrame({name: column[:n_rows, net].numpy() for name, column in columns})
+    return frame.rename_axis("iteration")
+
+
+def _join_histories(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    return pd.concat(frames, keys=range(len(frames)), names=["net", "iteration"])
 
 
 def _record_nets(results: Sequence[TrainResult], depths: Sequence[int]) -> pd.DataFrame:
     """One row per net, in the order of depths and seeds."""
-    frames = [
-        pd.DataFrame(
-            {
-                "depth": depth,
-                "validation_score": result.score.double().numpy(),
-                "best_iteration": result.best_iteration.numpy(),
-                "n_iterations": result.n_iterations.numpy(),
-                "penalty": result.penalty.double().numpy(),
-                "n_recoveries": result.n_recoveries.numpy(),
-            }
-        )
-        for depth, result in zip(depths, results, strict=True)
-        if result.n_nets > 0
-    ]
-    return pd.concat(frames, ignore_index=True).rename_axis("net")
+    names = ("validation_score", "best_iteration", "n_iterations", "penalty", "n_recoveries")
+    columns = {
+        name: torch.cat([getattr(r, name.removeprefix("validation_")) for r in results]).numpy()
+        for name in names
+    }
+    board = pd.DataFrame({"depth": np.repeat(depths, [r.n_nets for r in results]), **columns})
+    return board.astype({"validation_score": float, "penalty": float}).rename_axis("net")
 
 
 def _describe_troubles(
@@ -954,11 +812,8 @@ def _describe_troubles(
     texts = []
     if n_nets < n_asked:
         text = f"{n_asked - n_nets} of {n_asked} nets had no finite loss and were left out"
-        gone = [
-            str(job.config.depth)
-            for job, result in zip(jobs, results, strict=True)
-            if result.n_nets == 0
-        ]
+        pairs = zip(jobs, results, strict=True)
+        gone = [str(job.config.depth) for job, result in pairs if result.n_nets == 0]
         if gone:
             text += f"; none of depth {' and '.join(gone)} is left"
         if top_k is not None and n_nets < top_k:

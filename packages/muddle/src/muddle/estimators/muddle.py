@@ -2,26 +2,21 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import roc_auc_score
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from muddle.core.device import resolve_device, torch_threads
 from muddle.estimators.base import MAX_SEED, Estimator, watch
-from muddle.estimators.calibrate import (
-    fit_calibration,
-    fit_normal_scores,
-    fit_spread,
-    sample_rows,
-)
+from muddle.estimators.calibrate import fit_calibration, fit_normal_scores, fit_spread, sample_rows
 from muddle.estimators.crossfit import to_fitted_member
 from muddle.estimators.importances import measure_importances
 from muddle.estimators.pool import (
@@ -34,6 +29,7 @@ from muddle.estimators.pool import (
     plan_in_time,
 )
 from muddle.estimators.problems import (
+    ClassProblem,
     NumberProblem,
     Problem,
     fit_features,
@@ -43,11 +39,10 @@ from muddle.estimators.problems import (
 from muddle.estimators.time_limit import choose_rows
 from muddle.page import plots
 from muddle.tables.preprocessor import TablePreprocessor
-from muddle.training.jobs import Reporter
 from muddle.training.stopping import Deadline
 from muddle_runtime.columns import FloatArray
-from muddle_runtime.fitted import FittedModel, SpreadModel, Task
-from muddle_runtime.labels import Calibration, ClassTarget, NormalScores, NumberTarget
+from muddle_runtime.fitted import FittedModel, Task
+from muddle_runtime.labels import NormalScores
 from muddle_runtime.parameters import check_choice, check_number
 from muddle_runtime.tables import TablePlan, warn
 
@@ -65,23 +60,6 @@ class OutOfFold:
     spread: FloatArray | None = None  # (n, outputs) predicted sizes of errors, in units of y
 
 
-@dataclass(frozen=True, eq=False)
-class _Fit:
-    """A trained pool with the table it was trained on."""
-
-    problem: Problem
-    preprocessor: TablePreprocessor
-    pool: Pool
-    importances: tuple[FloatArray, FloatArray]  # mean and deviation
-    deadline: Deadline
-
-    def scatter(self, values: FloatArray) -> FloatArray:
-        """Values of the pool's rows among all rows, nan where time left a row out."""
-        everywhere = np.full((len(self.problem.labels), *values.shape[1:]), np.nan)
-        everywhere[self.pool.training.rows] = values
-        return everywhere
-
-
 @dataclass(kw_only=True, eq=False, repr=False)
 class Flagship(Estimator):
     """A pool of cross-fitted nets that predicts a weighted mean."""
@@ -93,11 +71,21 @@ class Flagship(Estimator):
     random_state: int | np.random.RandomState | None = None
     verbose: bool = False
 
+    out_of_fold_: FloatArray = field(init=False)
+    out_of_fold_details_: OutOfFold = field(init=False)
+
     _task: ClassVar[Task]
 
     @abstractmethod
     def _score(self, predicted: FloatArray, training: TrainingSet) -> float:
         """The leaderboard's score of out-of-fold labels. (N, C)"""
+
+    @abstractmethod
+    def _complete(
+        self, problem: Any, pool: Pool, device: torch.device
+    ) -> tuple[FloatArray, OutOfFold, dict[str, Any]]:
+        """Predictions of the pool's rows out of fold, details about them, and the parts of the
+        fitted model that depend on the task."""
 
     # --- steps of fit ----------------------------------------------------------------------------
 
@@ -108,62 +96,87 @@ class Flagship(Estimator):
         make_plan(self._task, self.preset, 100)
         return Deadline(self.time_limit)
 
-    def _fit_pool(
+    def _fit(
         self, problem: Problem, strata: FloatArray, normal: NormalScores | None, deadline: Deadline
-    ) -> _Fit:
-        """Fit the preprocessor and train the pool; if there are few seconds, on fewer rows."""
+    ) -> Self:
+        """From a checked problem to a fitted model."""
         device = resolve_device(self.device)
         given = self.preprocessor
         if given is None:
             given = TablePreprocessor(scaling="robust+clip")
         preprocessor, matrix = fit_features(given, problem)
+        table = preprocessor.plan_
+        rows = np.arange(len(matrix))
         training = TrainingSet(
-            matrix,
-            preprocessor.plan_.n_numbers,
-            problem.labels,
-            strata,
-            problem.weights,
-            np.arange(len(matrix)),
-            normal,
+            matrix, table.n_numbers, problem.labels, strata, problem.weights, rows, normal
         )
-        plan = make_plan(self._task, self.preset, len(matrix), skewed=normal is not None)
         seeds = np.random.RandomState(check_random_state(self.random_state).randint(MAX_SEED))
-        effort = None
+        pool = self._fit_pool(training, device, deadline, seeds)
+        # Half of the time that is left is for intervals or calibration.
+        seed, seconds = int(seeds.randint(MAX_SEED)), deadline.left() / 2
+        with torch_threads(1):  # products are many, and too small to be shared
+            features = _list_features(table)
+            importances, deviations = measure_importances(pool, features, device, seed, seconds)
+        self._warn_about(pool, importances)
+        out_of_fold, details, parts = self._complete(problem, pool, device)
+        places = np.flatnonzero(pool.weights).tolist()
+        if not places and "spread" in parts:  # all weight is with the mean of the labels
+            places = [0]
+        frames = {"leaderboard": pool.rank(lambda said: self._score(said, pool.training))}
+        summary, elapsed = problem.summarise(table), deadline.elapsed()
+        record = self._describe_training(preprocessor, summary, elapsed, frames)
+        self.model_ = FittedModel(
+            estimator=type(self).__name__,
+            table=table,
+            members=tuple(
+                to_fitted_member(pool.members[place], float(pool.weights[place]))
+                for place in places
+            ),
+            offset=pool.offset,
+            training=replace(record, importances=importances, importances_std=deviations),
+            **parts,
+        )
+        self.out_of_fold_ = np.full((len(matrix), *out_of_fold.shape[1:]), np.nan)
+        self.out_of_fold_[pool.training.rows] = out_of_fold
+        self.out_of_fold_details_ = details
+        return self
+
+    def _fit_pool(
+        self,
+        training: TrainingSet,
+        device: torch.device,
+        deadline: Deadline,
+        seeds: np.random.RandomState,
+    ) -> Pool:
+        """Train the pool; if there are few seconds, on fewer rows."""
+        n_rows, effort = len(training.labels), None
+        plan = make_plan(self._task, self.preset, n_rows, skewed=training.normal is not None)
         if deadline.limit is not None:
             effort = plan_in_time(training, plan.candidates[0], device, deadline)
-            if effort.work.n_rows < len(matrix):
+            if effort.work.n_rows < n_rows:
                 of_classes = self._task == "classification"
-                rows = choose_rows(strata, effort.work.n_rows, of_classes=of_classes)
+                rows = choose_rows(training.strata, effort.work.n_rows, of_classes=of_classes)
                 training = training.take(rows)
-        pool = fit_pool(
+        return fit_pool(
             training,
             plan,
             device=device,
             deadline=deadline,
             seeds=seeds,
-            watch=self._watch,
+            watch=lambda n, label: watch(n, f"{type(self).__name__}: {label}", bool(self.verbose)),
             effort=effort,
         )
-        columns = _list_features(preprocessor.plan_)
-        # Half of the time that is left is for intervals or calibration.
-        seed, seconds = int(seeds.randint(MAX_SEED)), deadline.left() / 2
-        with torch_threads(1):  # products are many, and too small to be shared
-            importances = measure_importances(pool, columns, device, seed, seconds)
-        self._warn_about(pool, importances[0])
-        return _Fit(problem, preprocessor, pool, importances, deadline)
-
-    def _watch(self, n_net_iterations: int, label: str) -> AbstractContextManager[Reporter | None]:
-        return watch(n_net_iterations, f"{type(self).__name__}: {label}", bool(self.verbose))
 
     def _warn_about(self, pool: Pool, importances: FloatArray) -> None:
         """Warn about configurations that were cut, left out or lost."""
-        late = [trial.candidate.name for trial in pool.trials if trial.outcome == "no time"]
-        lost = [trial.candidate.name for trial in pool.trials if trial.outcome == "diverged"]
+        late, lost = (
+            [trial.candidate.name for trial in pool.trials if trial.outcome == outcome]
+            for outcome in ("no time", "diverged")
+        )
         n_planned = len(pool.trials)
         cuts = list(pool.cuts)
         if late:
-            listed = "; ".join(late)
-            cuts += [f"no time for {len(late)} of {n_planned} configurations ({listed})"]
+            cuts += [f"no time for {len(late)} of {n_planned} configurations ({'; '.join(late)})"]
         if np.isnan(importances).any():
             cuts += ["no time for feature_importances_, which are nan"]
         if cuts:
@@ -177,63 +190,18 @@ class Flagship(Estimator):
                 "finite loss and were left out. Clip or transform extreme feature values."
             )
 
-    def _finish(
-        self,
-        fit: _Fit,
-        out_of_fold: FloatArray,
-        details: OutOfFold,
-        target: NumberTarget | ClassTarget,
-        *,
-        calibration: Calibration | None = None,
-        spread: SpreadModel | None = None,
-    ) -> Self:
-        """Keep the members that predict, and the out-of-fold predictions of the pool's rows.
-
-        spread: by the member with the highest weight.
-        """
-        pool, plan = fit.pool, fit.preprocessor.plan_
-        board = pool.rank(lambda predicted: self._score(predicted, pool.training))
-        places = np.flatnonzero(pool.weights).tolist()
-        if spread is not None:
-            main = int(np.argmax(pool.weights))
-            if main not in places:  # all weight is with the mean of the labels
-                places.append(main)
-            spread = replace(spread, member=places.index(main))
-        training = self._describe_training(
-            fit.preprocessor,
-            seconds=fit.deadline.elapsed(),
-            table=fit.problem.summarise(plan),
-            frames={"leaderboard": board},
-        )
-        importances, deviations = fit.importances
-        self.model_ = FittedModel(
-            estimator=type(self).__name__,
-            table=plan,
-            target=target,
-            members=tuple(
-                to_fitted_member(pool.members[place], float(pool.weights[place]))
-                for place in places
-            ),
-            offset=pool.offset,
-            calibration=calibration,
-            spread=spread,
-            training=replace(training, importances=importances, importances_std=deviations),
-        )
-        # Read by properties, which explain why they are missing in a model from a file.
-        self.__dict__["out_of_fold_"] = fit.scatter(out_of_fold)
-        self.__dict__["out_of_fold_details_"] = details
-        return self
-
     # --- the fitted model ------------------------------------------------------------------------
 
     @property
     def leaderboard_(self) -> pd.DataFrame:
-        """Every member of the pool, the best first."""
+        """Every member of the pool, the best first: configuration, iteration, out-of-fold score (R²
+        or area under the ROC curve), weight, nets, rounds, seconds and outcome."""
         return self._frame("leaderboard")
 
     @property
     def feature_importances_(self) -> Any:
-        """Rise of the out-of-fold error when a column is shuffled, mean over repeats."""
+        """Per column of the table: rise of the out-of-fold squared error, in units of the target's
+        variance, when the column is shuffled; mean over repeats."""
         return self._fitted().training.importances
 
     @property
@@ -241,26 +209,15 @@ class Flagship(Estimator):
         """Deviation of the importances over repeats."""
         return self._fitted().training.importances_std
 
-    @property
-    def out_of_fold_(self) -> FloatArray:
-        """Predictions of the training rows by nets that had not seen them."""
-        found: FloatArray = self._get_training_rows("out_of_fold_")
-        return found
-
-    @property
-    def out_of_fold_details_(self) -> OutOfFold:
-        """Targets and weights to compare `out_of_fold_` with."""
-        found: OutOfFold = self._get_training_rows("out_of_fold_details_")
-        return found
-
-    def _get_training_rows(self, name: str) -> Any:
-        self._fitted()
-        if name not in self.__dict__:
+    def __getattr__(self, name: str) -> Any:
+        """Only called for attributes that are not there."""
+        if name in ("out_of_fold_", "out_of_fold_details_"):
+            self._fitted()
             raise AttributeError(
                 f"{name} is not there, because the model was loaded from a file, which holds no "
                 "training rows. Use the estimator that was fitted, or pass new rows to predict."
             )
-        return self.__dict__[name]
+        return super().__getattribute__(name)  # the error of a property, or the usual one
 
     def _configs(self) -> list[Plan]:
         """The plan for a small table with a long tail, which records of the benchmark keep."""
@@ -306,27 +263,13 @@ class MuddleRegressor(RegressorMixin, Flagship):
 
     Attributes
     ----------
-    leaderboard_ : pandas.DataFrame
-        Every member of the pool: configuration, iteration, out-of-fold score (R²), weight, nets,
-        rounds, seconds of its configuration, and its outcome.
-    feature_importances_, feature_importances_std_ : numpy.ndarray
-        Per column of the table: rise of the out-of-fold squared error, in units of the target's
-        variance, when the column is shuffled; mean and deviation over repeats.
     out_of_fold_ : numpy.ndarray
         Predictions of the training rows of weight above 0 by nets that had not seen them; nan for
         rows that `time_limit` left no time for.
     out_of_fold_details_ : OutOfFold
         Targets, weights and predicted sizes of errors to compare `out_of_fold_` with.
-    preprocessor_ : TablePreprocessor
-        From tables to features; its `describe()` lists how each column is used.
     model_ : muddle_runtime.fitted.FittedModel
-        The fitted model as a value: table, members and their weights, spread, target.
-    table_summary_ : dict
-        A summary of the training rows: quantiles, shares of levels and gaps.
-    fit_seconds_ : float
-        Wall time of the fit.
-    n_features_in_, feature_names_in_
-        As in scikit-learn.
+        The fitted model as a value. The properties below read it.
 
     Examples
     --------
@@ -351,31 +294,25 @@ class MuddleRegressor(RegressorMixin, Flagship):
         deadline = self._start()
         problem = read_numbers(X, y, sample_weight, type(self).__name__)
         normal = fit_normal_scores(problem.labels)
-        fit = self._fit_pool(problem, problem.labels.mean(axis=1), normal, deadline)
-        target = replace(problem.describe_target(), bounds=problem.bounds())
-        predicted = target.clip(fit.pool.out_of_fold)
-        spread, details = self._fit_spread(fit, predicted, problem)
-        return self._finish(fit, target.restore(predicted), details, target, spread=spread)
+        return self._fit(problem, problem.labels.mean(axis=1), normal, deadline)
 
-    def _fit_spread(
-        self, fit: _Fit, predicted: FloatArray, problem: NumberProblem
-    ) -> tuple[SpreadModel, OutOfFold]:
-        """Sizes of errors by the member with the highest weight, and the rows they come from."""
-        pool, training = fit.pool, fit.pool.training
+    def _complete(
+        self, problem: NumberProblem, pool: Pool, device: torch.device
+    ) -> tuple[FloatArray, OutOfFold, dict[str, Any]]:
+        """Intervals: sizes of errors by the member with the highest weight."""
+        training = pool.training
+        target = replace(problem.describe_target(), bounds=problem.bounds())
+        predicted = target.clip(pool.out_of_fold)
         rows = sample_rows(len(predicted))
         weights = None if training.weights is None else training.weights[rows]
-        model, spread = fit_spread(
-            pool.members[int(np.argmax(pool.weights))],
-            training.matrix[rows],
-            training.labels[rows],
-            predicted[rows],
-            weights,
-            rows,
-            resolve_device(self.device),
-        )
+        known = (training.matrix[rows], training.labels[rows], predicted[rows], weights, rows)
+        main = int(np.argmax(pool.weights))
+        spread, sizes = fit_spread(pool.members[main], *known, device)
         given = training.rows[rows]
-        spread *= problem.scale.deviation
-        return model, OutOfFold(given, problem.target[given], weights, spread)
+        details = OutOfFold(given, problem.target[given], weights, sizes * problem.scale.deviation)
+        spread = replace(spread, member=int(np.count_nonzero(pool.weights[:main])))
+        parts = {"target": target, "spread": spread}
+        return target.restore(predicted), details, parts
 
     def predict(self, X: Any, quantiles: Sequence[float] | None = None) -> FloatArray:
         """Predicted targets, (n,) or (n, outputs) as y was.
@@ -430,12 +367,6 @@ class MuddleRegressor(RegressorMixin, Flagship):
 
         return 1.0 - mean_square(predicted - training.labels) / mean_square(training.labels)
 
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.single_output = True
-        tags.target_tags.multi_output = True
-        return tags
-
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class MuddleClassifier(ClassifierMixin, Flagship):
@@ -454,16 +385,11 @@ class MuddleClassifier(ClassifierMixin, Flagship):
 
     Attributes
     ----------
-    classes_ : numpy.ndarray
-        The labels seen in `fit`, sorted.
     out_of_fold_ : numpy.ndarray
         Probabilities of the training rows, (n, classes), by nets that had not seen them.
     out_of_fold_details_ : OutOfFold
         Classes and weights to compare `out_of_fold_` with.
-    leaderboard_, feature_importances_, feature_importances_std_, preprocessor_, model_, \
-table_summary_, fit_seconds_, n_features_in_, feature_names_in_
-        As in :class:`MuddleRegressor`; the score is the area under the ROC curve, averaged over
-        classes against the rest.
+    And those of :class:`MuddleRegressor`.
 
     Examples
     --------
@@ -486,21 +412,20 @@ table_summary_, fit_seconds_, n_features_in_, feature_names_in_
         the calibration; weight 0 leaves it out.
         """
         deadline = self._start()
-        problem = read_classes(
-            X,
-            y,
-            sample_weight,
-            type(self).__name__,
-            class_weight=self.class_weight,
-            criterion="logistic",
-        )
-        fit = self._fit_pool(problem, problem.codes.astype(np.float64), None, deadline)
-        scores, training = fit.pool.out_of_fold, fit.pool.training
+        owner = type(self).__name__
+        problem = read_classes(X, y, sample_weight, owner, self.class_weight, "logistic")
+        return self._fit(problem, problem.codes.astype(np.float64), None, deadline)
+
+    def _complete(
+        self, problem: ClassProblem, pool: Pool, device: torch.device
+    ) -> tuple[FloatArray, OutOfFold, dict[str, Any]]:
+        """Calibrated probabilities."""
+        training, scores = pool.training, pool.out_of_fold
         codes = problem.codes[training.rows]
         details = OutOfFold(training.rows, codes, training.weights)
         calibration = fit_calibration(scores, codes, training.weights)
-        probabilities, target = calibration.apply(scores), problem.describe_target()
-        return self._finish(fit, probabilities, details, target, calibration=calibration)
+        parts = {"target": problem.describe_target(), "calibration": calibration}
+        return calibration.apply(scores), details, parts
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -538,13 +463,8 @@ table_summary_, fit_seconds_, n_features_in_, feature_names_in_
             return self._plot_fit(kind, "area under the ROC curve", ax)
         check_is_fitted(self)
         details = self.out_of_fold_details_
-        return plots.plot_reliability(
-            self.out_of_fold_[details.rows],
-            details.target,
-            self.classes_.tolist(),
-            details.weights,
-            ax=ax,
-        )
+        probabilities, names = self.out_of_fold_[details.rows], self.classes_.tolist()
+        return plots.plot_reliability(probabilities, details.target, names, details.weights, ax=ax)
 
     def _score(self, predicted: FloatArray, training: TrainingSet) -> float:
         """Area under the ROC curve, averaged over classes against the rest."""

@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from scipy.optimize import nnls
 
 from muddle.errors import DivergenceError
 from muddle.estimators.base import MAX_SEED
@@ -22,7 +23,6 @@ from muddle.estimators.crossfit import (
     Candidate,
     Folds,
     Member,
-    Trained,
     draw_folds,
     join_folds,
     join_rounds,
@@ -41,12 +41,12 @@ from muddle.estimators.time_limit import (
     stop_in_time,
     time_for_training,
 )
-from muddle.estimators.weights import weigh_members
 from muddle.tables.plan import fit_piecewise
 from muddle.training.config import TrainConfig
 from muddle.training.data import TrainJob
 from muddle.training.jobs import Reporter, train_jobs
 from muddle.training.stopping import Deadline
+from muddle.training.trainer import TrainResult, merge_results
 from muddle_runtime.columns import FloatArray
 from muddle_runtime.fitted import Task
 from muddle_runtime.forward import BinsView, PlainView, View, ViewName, WavesView, view_features
@@ -79,6 +79,12 @@ LEAST_RATE, MOST_RATE = 1e-3, 1e-2
 # low: over the range of the smooth clip, (-3, 3), most make less than one turn.
 N_BINS = 8
 N_CURVES, N_COSINES, FREQUENCY = 3, 16, 0.1
+# Rows that vote for equal weights: with few rows, members can hardly be told apart.
+PRIOR_ROWS = 10.0
+# Members of less weight are dropped, once: each costs as much time to predict as any other.
+LEAST_WEIGHT = 0.02
+# Weight of the constraint that weights sum to 1, in units of the errors.
+STRICTNESS = 1e4
 # Tables of more numbers, counted once per net, get one view for all nets.
 MOST_NUMBERS = 2**25
 # Rows of the probe that a time limit is planned by: the largest batch and its fold.
@@ -195,7 +201,10 @@ def fit_view(
     if name == "plain" or n_numbers == 0:
         return PlainView(matrix.shape[1])
     if name == "bins":
-        return _fit_bins(matrix, n_numbers, weights)
+        numbers = matrix[:, :n_numbers]
+        bins = fit_piecewise(numbers, weights, N_BINS)
+        varying = np.flatnonzero(np.ptp(fill_bins(numbers, *bins), axis=0) > 0)
+        return BinsView(*bins, varying, n_numbers, matrix.shape[1])
     # Training the frequencies and mixtures, as RealMLP does, changed nothing here
     # (docs/decisions/0016), so they are drawn once and cost nothing in training.
     rng = np.random.default_rng(seed)
@@ -206,15 +215,6 @@ def fit_view(
         rng.uniform(-bound, bound, (n_numbers, N_COSINES, N_CURVES)),
         matrix.shape[1],
     )
-
-
-def _fit_bins(matrix: FloatArray, n_numbers: int, weights: FloatArray | None) -> BinsView:
-    """Bins between quantiles, of which those that vary on the training rows are seen."""
-    numbers = matrix[:, :n_numbers]
-    bins = fit_piecewise(numbers, weights, N_BINS)
-    filled = fill_bins(numbers, *bins)
-    kept = np.flatnonzero(np.ptp(filled, axis=0) > 0)
-    return BinsView(*bins, kept, n_numbers, matrix.shape[1])
 
 
 def build_job(
@@ -234,6 +234,52 @@ def build_job(
     labels, _ = training.choose_labels(candidate)
     job = make_job(candidate, seen, labels, training.weights, folds, own_seeds)
     return tuple(views * (n_nets // len(views))), job
+
+
+# --- weights -------------------------------------------------------------------------------------
+
+
+def weigh_members(
+    predicted: FloatArray, labels: FloatArray, weights: FloatArray | None
+) -> FloatArray:
+    """Non-negative weights with the least squared error, shrunk towards equal ones.
+
+    They sum to 1 at most: the rest goes to the mean of the labels, which gets nearly all of it if
+    there is only noise.
+
+    predicted (M, N, C) out of fold, labels (N, C), weights (N,) -> (M,)
+    """
+    found = _least_squares(predicted, labels, weights)
+    kept = found >= min(LEAST_WEIGHT, found.max() / 2)
+    if not kept.all():
+        found = np.zeros(len(predicted))
+        found[kept] = _least_squares(predicted[kept], labels, weights)
+    return found
+
+
+def _least_squares(
+    predicted: FloatArray, labels: FloatArray, weights: FloatArray | None
+) -> FloatArray:
+    n_members, n_rows, _ = predicted.shape
+    root = np.ones(n_rows) if weights is None else np.sqrt(weights / weights.mean())
+    root = root / np.sqrt(n_rows)
+    mean = np.average(labels, axis=0, weights=weights)
+    everyone = np.concatenate([predicted, np.broadcast_to(mean, (1, *labels.shape))])
+    errors = (everyone - labels) * root[:, None]
+    # As weights sum to 1, the error of the mixture is the mixture of errors: no target is left.
+    columns = errors.reshape(n_members + 1, -1).T
+    unit = np.sqrt((columns**2).sum(axis=0).min()) or 1.0
+    shrink = np.sqrt(PRIOR_ROWS / n_rows)
+    prior = np.append(np.full(n_members, 1 / n_members), 0.0)
+    system = np.vstack(
+        [columns / unit, shrink * np.eye(n_members + 1), STRICTNESS * np.ones((1, n_members + 1))]
+    )
+    wanted = np.concatenate([np.zeros(len(columns)), shrink * prior, [STRICTNESS]])
+    # Triangular, and as small as the pool, however many rows there are. Normal equations would be
+    # as small, but lose members that are far behind the best one and much alike.
+    triangle = np.asarray(np.linalg.qr(np.column_stack([system, wanted]), mode="r"))
+    found, _ = nnls(triangle[: n_members + 1, :-1], triangle[: n_members + 1, -1])
+    return np.asarray(found / found.sum())[:n_members]
 
 
 # --- the pool ------------------------------------------------------------------------------------
@@ -292,30 +338,19 @@ class Pool:
 
         score: of out-of-fold labels (N, C).
         """
-        weight_of = {id(m): w for m, w in zip(self.members, self.weights, strict=True)}
-        rows = []
+        weights = iter(self.weights.tolist())
+        rows: list[tuple[Any, ...]] = []
         for trial in self.trials:
-            shared = {
-                "configuration": trial.candidate.name,
-                "outcome": trial.outcome,
-                "n_rounds": trial.n_rounds,
-                "seconds": trial.seconds,
-            }
+            shared = (trial.n_rounds, trial.seconds, trial.outcome)
+            name = trial.candidate.name
             for member in trial.members:
-                own = {
-                    "iteration": member.iteration,
-                    "score": score(member.out_of_fold),
-                    "weight": float(weight_of[id(member)]),
-                    "n_nets": member.nets.n_nets,
-                }
-                rows.append(shared | own)
+                own = (member.iteration, score(member.out_of_fold), next(weights))
+                rows.append((name, *own, member.nets.n_nets, *shared))
             if not trial.members:
-                rows.append(shared | {"score": np.nan, "weight": 0.0, "n_nets": 0})
-        columns = [
-            *("configuration", "iteration", "score", "weight", "n_nets"),
-            *("n_rounds", "seconds", "outcome"),
-        ]
-        board = pd.DataFrame(rows, columns=columns).astype({"iteration": "Int64"})
+                rows.append((name, None, np.nan, 0.0, 0, *shared))
+        columns = ("configuration", "iteration", "score", "weight", "n_nets")
+        board = pd.DataFrame(rows, columns=[*columns, "n_rounds", "seconds", "outcome"])
+        board = board.astype({"iteration": "Int64"})
         return board.sort_values("score", ascending=False, kind="stable", ignore_index=True)
 
 
@@ -355,14 +390,12 @@ def fit_pool(
     """
     trials = {c.name: Trial(c, [], 0.0, 0, "no time") for c in plan.candidates}
     running = list(plan.candidates)
-    n_folds = min(N_FOLDS, len(training.labels))
-    cuts: list[str] = []
+    n_folds, pace, cuts = min(N_FOLDS, len(training.labels)), None, []
     if effort is not None:
-        n_folds = effort.work.n_nets
-        cuts += effort.cuts
-        if effort.cuts:  # no time is left for others
+        n_folds, pace, cuts = effort.work.n_nets, effort.pace, list(effort.cuts)
+        if cuts:  # no time is left for others
             running = [replace(running[0], config=effort.work.config)]
-    pace = None if effort is None else effort.pace
+    shortened = bool(cuts)
     rounds = _Rounds(training, device, deadline, pace, seeds, watch)
     # The nets of all further rounds are trained side by side.
     for n_rounds, label in ((1, "first round"), (plan.n_rounds - 1, "further rounds")):
@@ -392,7 +425,7 @@ def fit_pool(
         least = LEAST_SHARE * weights.sum()
         running = [candidate for candidate in running if shares[candidate.name] > least]
         running = sorted(running, key=lambda candidate: -shares[candidate.name])[:MOST_FURTHER]
-    if effort is not None and effort.cuts:
+    if shortened:
         name = plan.candidates[0].name
         trials[name] = replace(trials[name], outcome="shortened")
     return Pool(training, members, weights, list(trials.values()), tuple(cuts))
@@ -423,16 +456,11 @@ class _Rounds:
                     for c in candidates
                 ]
             built = [build_job(self.training, c, folds, self.seeds) for c in candidates]
-            trained = train_side_by_side(
-                [job for _, job in built],
-                n_rounds,
-                device=self.device,
-                deadline=self.deadline,
-                reporter=reporter,
-            )
+            jobs, options = [job for _, job in built], (self.device, self.deadline, reporter)
+            trained = train_side_by_side(jobs, n_rounds, *options)
             return [
-                self._make_trial(candidate, views, one, folds, n_rounds)
-                for candidate, (views, _), one in zip(candidates, built, trained, strict=True)
+                self._make_trial(candidate, views, groups, folds, n_rounds)
+                for candidate, (views, _), groups in zip(candidates, built, trained, strict=True)
             ]
 
     def _train_in_time(
@@ -456,22 +484,24 @@ class _Rounds:
             return late
         deadline = stop_in_time(work, pace, self.deadline)
         try:
-            (result,) = train_jobs([job], device=self.device, deadline=deadline, reporter=reporter)
+            groups = train_jobs([job], device=self.device, deadline=deadline, reporter=reporter)
         except DivergenceError:  # other candidates may not diverge
-            return replace(late, outcome="diverged")
-        return self._make_trial(candidate, views, Trained.together(result), folds, n_rounds)
+            groups = []
+        return self._make_trial(candidate, views, groups, folds, n_rounds)
 
     def _make_trial(
         self,
         candidate: Candidate,
         views: tuple[View, ...],
-        trained: Trained,
+        groups: Sequence[TrainResult],
         folds: Folds,
         n_rounds: int,
     ) -> Trial:
-        if trained.result is None:
+        """groups: results of nets that were trained apart; none if the candidate diverged."""
+        if not groups:
             return Trial(candidate, [], 0.0, 0, "diverged")
+        result = merge_results(groups, [folds.n_nets // len(groups)] * len(groups))
         labels, normal = self.training.choose_labels(candidate)
-        members = make_members(candidate, views, normal, folds, trained.result, len(labels))
-        outcome: Outcome = "trained" if members else "diverged"
-        return Trial(candidate, members, trained.seconds, n_rounds, outcome)
+        members = make_members(candidate, views, normal, folds, result, len(labels))
+        seconds = sum(float(group.history.seconds[:, :1].nansum()) for group in groups)
+        return Trial(candidate, members, seconds, n_rounds, "trained" if members else "diverged")

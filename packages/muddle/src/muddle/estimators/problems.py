@@ -5,8 +5,8 @@ Shapes: N rows, F features, C label columns.
 
 from abc import ABCMeta, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -66,16 +66,6 @@ class Problem(metaclass=ABCMeta):
         """The training rows, for a model that has left them behind."""
         return {**summarise_table(self.table, plan), "target": self.summarise_target()}
 
-    def take(self, rows: Rows) -> Self:
-        """Only these rows of target, labels and weights."""
-        weights = None if self.weights is None else self.weights[rows]
-        return replace(
-            self,
-            target=self.target[rows],
-            labels=self.labels[rows],
-            weights=None if weights is None else weights / weights.mean(),
-        )
-
 
 @dataclass(frozen=True)
 class NumberProblem(Problem):
@@ -120,9 +110,6 @@ class ClassProblem(Problem):
     def summarise_target(self) -> dict[str, Any]:
         return summarise_classes(self.codes, len(self.classes))
 
-    def take(self, rows: Rows) -> Self:
-        return replace(super().take(rows), codes=self.codes[rows])
-
 
 def read_numbers(
     X: Any, y: ArrayLike, sample_weight: ArrayLike | None, owner: str
@@ -143,7 +130,6 @@ def read_classes(
     y: ArrayLike,
     sample_weight: ArrayLike | None,
     owner: str,
-    *,
     class_weight: Any,
     criterion: Criterion,
 ) -> ClassProblem:
@@ -153,10 +139,8 @@ def read_classes(
     check_classification_targets(target)
     weights = check_weights(sample_weight, table.n_rows)
     if class_weight is not None:
-        weights = (1.0 if weights is None else weights) * compute_sample_weight(
-            class_weight, target
-        )
-        weights = check_weights(weights, table.n_rows)
+        by_class = compute_sample_weight(class_weight, target)
+        weights = check_weights(by_class if weights is None else weights * by_class, table.n_rows)
     table, target, weights = _drop_zero_weights(table, target, weights)
     classes, codes = np.unique(target, return_inverse=True)
     if len(classes) < 2:
@@ -210,12 +194,7 @@ def make_jobs(
     jobs = []
     for config, own_seeds in zip(configs, seeds, strict=True):
         splits = [problem.split(config.validation_fraction, seed) for seed in own_seeds]
-        data = TrainingData(
-            features=table,
-            labels=labels,
-            weights=row_weights,
-            train_rows=torch.from_numpy(np.stack([train for train, _ in splits])),
-            validation_rows=torch.from_numpy(np.stack([validation for _, validation in splits])),
-        )
+        rows = [torch.from_numpy(np.stack(part)) for part in zip(*splits, strict=True)]
+        data = TrainingData(table, labels, row_weights, *rows)
         jobs.append(TrainJob(config, data, tuple(own_seeds)))
     return jobs

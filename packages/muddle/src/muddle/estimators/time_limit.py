@@ -1,6 +1,7 @@
 """The speed of this machine, and the part of the work that fits into a time limit."""
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -51,9 +52,9 @@ class Work:
     @property
     def iteration(self) -> float:
         """Floating-point operations of one iteration, up to a factor."""
-        width, n_rows = self.config.width, min(self.n_train, self.config.batch_size)
-        size = min(n_rows, width)
-        per_row = 3 * self._forward + size * width / 2
+        n_rows = min(self.n_train, self.config.batch_size)
+        size = min(n_rows, self.config.width)
+        per_row = 3 * self._forward + size * self.config.width / 2
         return self.n_nets * (n_rows * per_row + size**3 / 3)
 
     @property
@@ -134,30 +135,32 @@ def measure_pace(job: TrainJob, device: torch.device, deadline: Deadline) -> Pac
 def fit_to_time(work: Work, pace: Pace, seconds: float) -> Work:
     """The work itself if there is time for it. Else less of it; the least useful parts go first:
     snapshots, folds, rows of a batch, rows, steps."""
-    planned = work.config.steps
     if pace.seconds(work) <= seconds:
         return work
     for option in _list_cheaper(work):
-        if pace.steps_within(option, seconds) >= min(ENOUGH * planned, ENOUGH_STEPS):
+        n_steps = pace.steps_within(option, seconds)
+        if n_steps >= min(ENOUGH * work.config.steps, ENOUGH_STEPS):
             break
-    n_steps = min(planned, max(1, pace.steps_within(option, seconds)))
+    n_steps = min(work.config.steps, max(1, n_steps))
     return replace(option, config=replace(option.config, max_iter=n_steps))
 
 
-def _list_cheaper(work: Work) -> list[Work]:
+def _list_cheaper(work: Work) -> Iterator[Work]:
     """Less and less work."""
 
-    def cut(work: Work, n_rows: int, n_nets: int) -> Work:
-        return replace(work, n_rows=n_rows, n_nets=n_nets, n_train=n_rows - -(-n_rows // n_nets))
+    def cut(n_rows: int) -> Work:
+        return replace(work, n_rows=n_rows, n_nets=n_folds, n_train=n_rows - -(-n_rows // n_folds))
 
-    last = replace(work, config=replace(work.config, keep="last"))
-    few = cut(last, work.n_rows, min(FEWEST_FOLDS, work.n_nets))
-    small = min(SMALL_BATCH, few.config.batch_size)
-    options = [last, few, replace(few, config=replace(few.config, batch_size=small))]
-    while options[-1].n_rows > FEWEST_ROWS:
-        n_rows = max(FEWEST_ROWS, options[-1].n_rows // 2)
-        options += [cut(options[-1], n_rows, few.n_nets)]
-    return options
+    n_rows, n_folds = work.n_rows, min(FEWEST_FOLDS, work.n_nets)
+    work = replace(work, config=replace(work.config, keep="last"))
+    yield work
+    yield cut(n_rows)
+    batch_size = min(SMALL_BATCH, work.config.batch_size)
+    work = replace(work, config=replace(work.config, batch_size=batch_size))
+    yield cut(n_rows)
+    while n_rows > FEWEST_ROWS:
+        n_rows = max(FEWEST_ROWS, n_rows // 2)
+        yield cut(n_rows)
 
 
 def describe_cuts(planned: Work, work: Work) -> str:
@@ -184,10 +187,8 @@ def choose_rows(strata: FloatArray, n_rows: int, *, of_classes: bool) -> NDArray
     order = np.lexsort((rng.random(len(strata)), strata))
     chosen = order[np.linspace(0, len(order) - 1, n_rows).astype(np.int64)]
     if of_classes:
-        starts = np.flatnonzero(np.diff(strata[order], prepend=-1.0))
-        next_ = np.minimum(starts + 1, len(order) - 1)
-        second = next_[strata[order[next_]] == strata[order[starts]]]
-        chosen = np.concatenate([chosen, order[starts], order[second]])
+        place_in_class = np.arange(len(order)) - np.searchsorted(strata[order], strata[order])
+        chosen = np.concatenate([chosen, order[place_in_class < 2]])
     return np.unique(chosen)
 
 
