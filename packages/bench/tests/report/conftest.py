@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from muddle_bench.ranking import COLUMNS
-from muddle_bench.report import beside_paper, boards, write_report
+from muddle_bench.report import beside_paper, rank_figures, write_report
 
 DATASETS = {
     "regression": (
@@ -257,8 +257,8 @@ def page(report, read_page) -> Page:
 def no_figures(monkeypatch) -> None:
     """Reports without drawings, which take most of the time."""
     drawing = '<svg role="img" aria-label="a figure"></svg>'
-    for module, name in ((boards, "draw_critical_difference"), (boards, "draw_score_against_time"),
-                         (beside_paper, "inline_svg")):  # fmt: skip
-        monkeypatch.setattr(module, name, lambda *_: drawing)
+    for name in ("draw_critical_difference", "draw_score_against_time"):
+        monkeypatch.setattr(rank_figures, name, lambda *_: drawing)
+    monkeypatch.setattr(beside_paper, "inline_svg", lambda *_: drawing)
     for name in ("draw_study", "draw_record"):
         monkeypatch.setattr(beside_paper, name, lambda *_: None)

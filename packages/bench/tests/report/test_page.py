@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from muddle.errors import DataFormatError, MissingPackageError
+from muddle.page.html import HERE
 from muddle_bench.ranking import (
     METRICS,
     by_dataset,
@@ -23,7 +24,7 @@ from muddle_bench.ranking import (
     win_rates_against,
 )
 from muddle_bench.report import write_report
-from muddle_bench.report.benchmark_page import SHARED, list_findings
+from muddle_bench.report.benchmark_page import list_findings
 from muddle_bench.report.boards import mark_best
 
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -169,7 +170,7 @@ def test_summary_says_who_is_first_and_whether_it_is_significant(page, table):
         assert f"{second} second" in said
         assert verdict in said
         assert f"wins against catboost on {rate:.0f}\N{NO-BREAK SPACE}% of 30 pairs" in said
-    assert not any("  " in finding.text for finding in list_findings(table))
+    assert not any("  " in text for text in list_findings(table).values())
 
 
 def test_a_clear_winner_is_called_significant(make_table, write):
@@ -239,7 +240,7 @@ def luminance(color):
 
 
 def test_text_contrast_reaches_aa_in_light_and_dark():
-    style = (SHARED / "style.css").read_text(encoding="utf-8")
+    style = (HERE / "style.css").read_text(encoding="utf-8")
     themes = re.findall(r":root \{(.*?)\}", style, flags=re.DOTALL)[:2]
     assert len(themes) == 2
     for theme in themes:

@@ -49,13 +49,13 @@ def draw_points(points):
 def figures(monkeypatch):
     """The matplotlib figures that are drawn."""
     drawn = []
-    inline = rank_figures.inline_svg
+    inline = rank_figures.plots.inline_svg
 
     def watch(figure, name, label):
         drawn.append(figure)
         return inline(figure, name, label)
 
-    monkeypatch.setattr(rank_figures, "inline_svg", watch)
+    monkeypatch.setattr(rank_figures.plots, "inline_svg", watch)
     return drawn
 
 
