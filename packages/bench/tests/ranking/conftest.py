@@ -1,24 +1,16 @@
 """Exported tables made of a few scores."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from muddle_bench.ranking import COLUMNS
 
-DEFAULTS = {
-    "recipe": "published",
-    "task": "regression",
-    "split": 0,
-    "family": "F",
-    "status": "ok",
-    "fit_seconds": 1.0,
-    "predict_seconds": 0.1,
-    "rows_hash": "abc",
-    "threads": 1,
-    "device": "cpu",
-}
+DEFAULTS = {"recipe": "published", "task": "regression", "split": 0, "family": "F", "status": "ok"}
+DEFAULTS |= {"fit_seconds": 1.0, "predict_seconds": 0.1, "rows_hash": "abc"}
+DEFAULTS |= {"threads": 1, "device": "cpu"}
 
 
 def make_table(*records: dict) -> pd.DataFrame:
@@ -53,3 +45,11 @@ def table_of() -> Callable[..., pd.DataFrame]:
 @pytest.fixture(scope="session")
 def table_from_scores() -> Callable[..., pd.DataFrame]:
     return spread_scores
+
+
+@pytest.fixture(scope="session")
+def published_folder() -> Path:
+    folder = Path(__file__).resolve().parents[5] / "shared" / "paper" / "published"
+    if not folder.is_dir():
+        pytest.skip("needs the published tables in ../shared/paper, which are not here")
+    return folder

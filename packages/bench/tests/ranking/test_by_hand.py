@@ -28,24 +28,9 @@ from muddle_bench.ranking import (
 
 FAMILIES = {"ens-mlr-released": "MLR", "catboost": "GBDT", "xgboost": "GBDT", "ridge": "GLM"}
 SCORES = {
-    "a": {
-        "ens-mlr-released": [0.8, 0.6],
-        "catboost": [0.8, 0.2],
-        "xgboost": [0.4, 0.8],
-        "ridge": [0.6, 0.4],
-    },
-    "b": {
-        "ens-mlr-released": [0.5, 0.5],
-        "catboost": [0.4, 0.2],
-        "xgboost": [0.3, 0.5],
-        "ridge": [0.5, 0.4],
-    },
-    "c": {
-        "ens-mlr-released": [0.96, 1.0],
-        "catboost": [1.0, 0.8],
-        "xgboost": [0.9, 0.8],
-        "ridge": [0.5, 0.5],
-    },
+    "a": dict(zip(FAMILIES, ([0.8, 0.6], [0.8, 0.2], [0.4, 0.8], [0.6, 0.4]), strict=True)),
+    "b": dict(zip(FAMILIES, ([0.5, 0.5], [0.4, 0.2], [0.3, 0.5], [0.5, 0.4]), strict=True)),
+    "c": dict(zip(FAMILIES, ([0.96, 1.0], [1.0, 0.8], [0.9, 0.8], [0.5, 0.5]), strict=True)),
 }
 
 
@@ -64,9 +49,16 @@ def check(frame, column, **expected):
         assert frame.loc[name.replace("ens", "ens-mlr-released"), column] == pytest.approx(value)
 
 
-def test_mean_of_a_method_is_over_pairs(methods):
+def test_means_over_pairs_and_per_data_set(methods, table):
     check(methods, "mean", ens=4.36 / 6, catboost=3.4 / 6, xgboost=3.7 / 6, ridge=2.9 / 6)
     assert methods["n_pairs"].tolist() == [6, 6, 6, 6]
+    frame = by_dataset(table, "r2").set_index(["dataset", "method"])
+    assert frame.loc[("a", "catboost"), "mean"] == pytest.approx(0.5)
+    assert frame.loc[("a", "catboost"), "std"] == pytest.approx(0.6 / sqrt(2))
+    assert frame.loc[("a", "catboost"), "n_splits"] == 2
+    wide = widen(frame.reset_index()).set_index("dataset")
+    assert wide.loc["c", "xgboost"] == pytest.approx(0.85)
+    assert wide.shape == (3, 4)
 
 
 def test_ties_share_the_mean_rank(methods):
@@ -76,14 +68,8 @@ def test_ties_share_the_mean_rank(methods):
     xgboost = sum([4.0, 1.0, 4.0, 1.5, 3.0, 2.5]) / 6
     ridge = sum([3.0, 3.0, 1.5, 3.0, 4.0, 4.0]) / 6
     check(methods, "rank", ens=ens, catboost=catboost, xgboost=xgboost, ridge=ridge)
-
-
-def test_rank_std_is_over_pairs(methods):
     # Squares of ens: 2.25 + 4 + 2.25 + 2.25 + 4 + 1 = 15.75; sum 9.5.
     check(methods, "rank_std", ens=sqrt((15.75 - 9.5**2 / 6) / 5))
-
-
-def test_methods_are_sorted_by_rank_then_name(methods):
     # catboost and xgboost both have 16 / 6.
     assert methods.index.tolist() == ["ens-mlr-released", "catboost", "xgboost", "ridge"]
 
@@ -97,9 +83,6 @@ def test_pma_is_the_mean_share_of_the_highest_score(methods):
     # Squares of xgboost: 0.25 + 1 + 0.36 + 1 + 0.81 + 0.64 = 4.06; sum 4.8.
     check(methods, "pma_std", xgboost=sqrt((4.06 - 4.8**2 / 6) / 5))
     assert methods["pma_pairs"].tolist() == [6, 6, 6, 6]
-
-
-def test_p90_to_p98_count_pairs_strictly_above(methods):
     # ens has 0.75 on a1 and 0.96 on c0; xgboost's 0.9 on c0 is not above 0.9.
     check(methods, "p90", ens=5 / 6, catboost=2 / 6, xgboost=2 / 6, ridge=1 / 6)
     check(methods, "p95", ens=5 / 6, catboost=2 / 6, xgboost=2 / 6, ridge=1 / 6)
@@ -111,9 +94,6 @@ def test_std_difference_is_that_of_the_difference_to_ens_mlr(methods):
     # xgboost - ens: -0.4, 0.2, -0.2, 0, -0.06, -0.2; sum -0.66, squares 0.2836.
     check(methods, "std_difference", ens=0.0, catboost=sqrt((0.3016 - 0.96**2 / 6) / 5))
     check(methods, "std_difference", xgboost=sqrt((0.2836 - 0.66**2 / 6) / 5))
-
-
-def test_std_splits_is_averaged_over_data_sets(methods):
     # Of two splits, the standard deviation is their distance over the root of 2.
     ens, catboost = (0.2 + 0.0 + 0.04) / 3, (0.6 + 0.2 + 0.2) / 3
     check(methods, "std_splits", ens=ens / sqrt(2), catboost=catboost / sqrt(2))
@@ -128,13 +108,10 @@ def test_win_rate_counts_a_tie_as_half(methods, table):
     # ens against xgboost 1 + 0 + 1 + 0.5 + 1 + 1, against ridge 1 + 1 + 0.5 + 1 + 1 + 1.
     check(methods, "win_rate", ens=(4.5 + 4.5 + 5.5) / 18)
     assert rates.index.tolist() == methods.index.tolist() == rates.columns.tolist()
-
-
-def test_wins_ties_and_losses_of_the_reference(table):
-    rates = win_rates_against(table, "r2").set_index("method")
-    assert rates.loc["catboost", ["wins", "ties", "losses"]].tolist() == [4, 1, 1]
-    assert rates.loc["ridge", ["wins", "ties", "losses"]].tolist() == [5, 1, 0]
-    assert rates.loc["catboost", "win_rate"] == pytest.approx(4.5 / 6)
+    duels = win_rates_against(table, "r2").set_index("method")
+    assert duels.loc["catboost", ["wins", "ties", "losses"]].tolist() == [4, 1, 1]
+    assert duels.loc["ridge", ["wins", "ties", "losses"]].tolist() == [5, 1, 0]
+    assert duels.loc["catboost", "win_rate"] == pytest.approx(4.5 / 6)
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +124,8 @@ def test_class_mean_takes_the_best_member_of_each_data_set(classes):
     check(classes, "mean", GBDT=(0.6 + 0.4 + 0.9) / 3, MLR=4.36 / 6, GLM=2.9 / 6)
     assert classes.loc["GBDT", "chosen"] == "xgboost 2, catboost 1"
     assert classes["n_members"].to_dict() == {"MLR": 1, "GBDT": 2, "GLM": 1}
+    # xgboost on a and b, catboost on c.
+    check(classes, "std_splits", GBDT=(0.4 + 0.2 + 0.2) / 3 / sqrt(2))
 
 
 def test_class_rank_takes_the_best_member_of_each_pair(classes):
@@ -158,9 +137,6 @@ def test_class_rank_takes_the_best_member_of_each_pair(classes):
     check(classes, "win_rate", MLR=(3 - mlr) / 2, GBDT=(3 - gbdt) / 2)
     # Squares of GBDT: 2.25 + 1 + 9 + 2.25 + 1 + 4 = 19.5; sum 10.
     check(classes, "rank_std", GBDT=sqrt((19.5 - 10**2 / 6) / 5))
-
-
-def test_class_p90_takes_the_best_member_of_each_pair(classes):
     # GBDT: 1, 1, 0.8, 1, 1, 0.8.
     check(classes, "p90", MLR=5 / 6, GBDT=4 / 6, GLM=1 / 6)
     check(classes, "p98", MLR=4 / 6, GBDT=4 / 6, GLM=1 / 6)
@@ -175,9 +151,6 @@ def test_class_pma_and_std_are_those_of_the_chosen_member_over_all_pairs(classes
     check(classes, "pma_std", GBDT=(2 * xgboost + catboost) / 3)
     xgboost, catboost = sqrt((0.2836 - 0.66**2 / 6) / 5), sqrt((0.3016 - 0.96**2 / 6) / 5)
     check(classes, "std_difference", GBDT=(2 * xgboost + catboost) / 3, MLR=0.0)
-
-
-def test_interval_of_the_class_pma_is_that_of_the_chosen_members(classes, methods):
     # The best member of each pair never falls below 0.8; the class PMA is 0.769.
     assert classes.loc["GBDT", "pma_low"] < classes.loc["GBDT", "pma"] < 0.8
     assert classes.loc["GBDT", "pma"] < classes.loc["GBDT", "pma_high"]
@@ -191,11 +164,6 @@ def test_class_mean_weighs_data_sets_alike_and_a_methods_mean_pairs(table):
     classes = rank_families(fewer, "r2").set_index("family")
     check(classes, "mean", MLR=(0.7 + 0.5 + 0.98) / 3)
     check(rank_methods(fewer, "r2").set_index("method"), "mean", ens=(4.36 - 0.5) / 5)
-
-
-def test_class_std_splits_is_that_of_the_chosen_member_on_its_data_set(classes):
-    # xgboost on a and b, catboost on c.
-    check(classes, "std_splits", GBDT=(0.4 + 0.2 + 0.2) / 3 / sqrt(2))
 
 
 def test_honest_class_is_chosen_on_the_other_split(table):
@@ -221,13 +189,3 @@ def test_friedman_works_on_means_of_data_sets(table):
     # 12 · 3 / (4 · 5) · (1.5² + (2/3)² + (1/6)² + (2/3)²) = 1.8 · 19/6.
     assert comparison.friedman_chi2 == pytest.approx(5.7)
     assert comparison.n_datasets == 3
-
-
-def test_means_per_data_set(table):
-    frame = by_dataset(table, "r2").set_index(["dataset", "method"])
-    assert frame.loc[("a", "catboost"), "mean"] == pytest.approx(0.5)
-    assert frame.loc[("a", "catboost"), "std"] == pytest.approx(0.6 / sqrt(2))
-    assert frame.loc[("a", "catboost"), "n_splits"] == 2
-    wide = widen(frame.reset_index()).set_index("dataset")
-    assert wide.loc["c", "xgboost"] == pytest.approx(0.85)
-    assert wide.shape == (3, 4)

@@ -14,7 +14,7 @@ from muddle_bench.ranking import COLUMNS, list_metrics, rank_methods, read_table
 RECORD = {"dataset": "servo", "method": "ridge", "family": "GLM", "r2": 0.5}
 
 
-def test_csv_plain_and_gzipped_read_alike(table_of, tmp_path):
+def test_csv_plain_and_gzipped_read_alike_and_a_method_may_be_called_nan(table_of, tmp_path):
     table = table_of(RECORD, {**RECORD, "split": 1, "status": "failed", "reason": "a, b", "r2": ""})
     plain, packed = tmp_path / "t.csv", tmp_path / "t.csv.gz"
     table.to_csv(plain, index=False)
@@ -22,12 +22,8 @@ def test_csv_plain_and_gzipped_read_alike(table_of, tmp_path):
     pd.testing.assert_frame_equal(read_table(plain), read_table(packed))
     pd.testing.assert_frame_equal(read_table(str(plain)), read_table(table))
     assert read_table(plain)["reason"].tolist() == ["", "a, b"]
-
-
-def test_a_method_called_nan_is_no_gap(table_of, tmp_path):
-    path = tmp_path / "t.csv"
-    table_of({**RECORD, "method": "nan"}).to_csv(path, index=False)
-    assert read_table(path)["method"].tolist() == ["nan"]
+    table_of({**RECORD, "method": "nan"}).to_csv(plain, index=False)
+    assert read_table(plain)["method"].tolist() == ["nan"]
 
 
 def test_table_is_sorted_and_other_columns_left_out(table_of):
@@ -36,14 +32,12 @@ def test_table_is_sorted_and_other_columns_left_out(table_of):
     assert read["split"].tolist() == [2, 10]
     assert list(read) == COLUMNS
     assert "mood" in table  # the caller's frame is as it was
+    assert list_metrics(read_table(table_of(RECORD))) == ["r2"]
 
 
-def test_missing_file_says_how_to_make_one(tmp_path):
+def test_missing_and_empty_files_and_empty_tables_are_refused(tmp_path, table_of):
     with pytest.raises(FileNotFoundError, match=r"no exported table .*t\.csv\. `muddle benchmark"):
         read_table(tmp_path / "t.csv")
-
-
-def test_empty_file_and_empty_table_are_refused(table_of, tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("")
     with pytest.raises(DataFormatError, match="must be a CSV file"):
@@ -130,27 +124,17 @@ def test_skipped_cells_need_no_row_hash(table_of):
     assert len(read_table(table_of(RECORD, skipped))) == 2
 
 
-def test_two_recipes_are_not_compared(table_of):
+def test_recipes_metrics_and_tasks_that_cannot_be_ranked_are_named(table_of):
     table = read_table(table_of(RECORD, {**RECORD, "recipe": "clean"}))
     with pytest.raises(ValueError, match=r"has clean and published\. Choose one"):
         rank_methods(table, "r2")
-
-
-def test_unknown_metric_is_named_with_the_one_that_was_meant(table_of):
     with pytest.raises(ValueError, match="Did you mean 'accuracy'"):
         rank_methods(read_table(table_of(RECORD)), "acuracy")
-
-
-def test_task_that_is_not_in_the_table_is_named(table_of):
     with pytest.raises(ValueError, match="must hold records of classification, and has none"):
         rank_methods(read_table(table_of(RECORD)), "auc")
 
 
-def test_metrics_of_a_table_are_those_with_a_score(table_of):
-    assert list_metrics(read_table(table_of(RECORD))) == ["r2"]
-
-
-def test_latex_has_rules_sides_and_digits():
+def test_latex_has_rules_sides_digits_caption_and_label():
     frame = pd.DataFrame(
         {"method": ["mlr_1", "a & b"], "n_pairs": [160, 20], "mean": [-0.5, np.nan]}
     )
@@ -164,6 +148,10 @@ def test_latex_has_rules_sides_and_digits():
         r"\bottomrule",
         r"\end{tabular}",
     ]
+    lines = to_latex(pd.DataFrame({"x": [1]}), caption="R² of 5 %", label="tab:r2").splitlines()
+    assert lines[0] == r"\begin{table}"
+    assert lines[2:4] == [r"\caption{R\textsuperscript{2} of 5 \%}", r"\label{tab:r2}"]
+    assert lines[-1] == r"\end{table}"
 
 
 def test_latex_escapes_every_special_character():
@@ -172,13 +160,6 @@ def test_latex_escapes_every_special_character():
         r"\textbackslash{} \textasciitilde{} \textasciicircum{} \& \% \$ \# \_ \{ \} "
         r"\textless{} \textgreater{} \\"
     )
-
-
-def test_caption_and_label_make_it_a_table():
-    lines = to_latex(pd.DataFrame({"x": [1]}), caption="R² of 5 %", label="tab:r2").splitlines()
-    assert lines[0] == r"\begin{table}"
-    assert lines[2:4] == [r"\caption{R\textsuperscript{2} of 5 \%}", r"\label{tab:r2}"]
-    assert lines[-1] == r"\end{table}"
 
 
 def test_ranking_needs_neither_torch_nor_scikit_learn():

@@ -9,11 +9,8 @@ from muddle_bench.run.records import COLUMNS as WRITTEN
 from muddle_bench.run.records import Record, write_table
 
 
-def test_columns_read_are_the_columns_written():
+def test_columns_read_are_the_columns_written(tmp_path):
     assert list(WRITTEN) == COLUMNS
-
-
-def test_a_written_table_is_read_to_the_last_bit(tmp_path):
     common = {"recipe": "clean", "task": "regression", "dataset": "servo", "family": "GLM"}
     done = Record(**common, method="ridge", split=0, status="ok", r2=0.1 + 0.2, n_train=5)
     bad = Record(**common, method="ols", split=0, status="failed", reason='"x", y')

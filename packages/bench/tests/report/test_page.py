@@ -9,21 +9,10 @@ import pandas as pd
 import pytest
 
 from muddle.errors import DataFormatError, MissingPackageError
-from muddle_bench.ranking import (
-    METRICS,
-    by_dataset,
-    compare_published,
-    compare_published_classes,
-    compare_ranks,
-    coverage,
-    list_failures,
-    rank_families,
-    rank_methods,
-    win_rates,
-    win_rates_against,
-)
+from muddle.page.html import HERE
+from muddle_bench import ranking
 from muddle_bench.report import write_report
-from muddle_bench.report.benchmark_page import SHARED, list_findings
+from muddle_bench.report.benchmark_page import list_findings
 from muddle_bench.report.boards import mark_best
 
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -33,28 +22,25 @@ SMALL = ("ens-mlr-released", "catboost", "baseline")
 
 
 @pytest.fixture
-def small(make_table):
-    """Three methods on two regression data sets with two splits."""
-    return make_table(tasks=["regression"], methods=SMALL, n_datasets=2, n_splits=2)
-
-
-@pytest.fixture
 def write(tmp_path, read_page):
     """Writes the report of a table and reads the page."""
     return lambda table, **options: read_page(write_report(table, tmp_path / "r.html", **options))
 
 
-def test_sections_come_in_the_order_a_reader_asks(page):
-    sections = [text for tag, text in page.headings if tag == "h2"]
-    assert sections == [
-        "Summary", "Leader boards", "Classes", "Published", "Differences", "Data sets", "Coverage",
-        "How",
-    ]  # fmt: skip
+def test_sections_come_in_the_order_a_reader_asks_with_machines_and_commands_last(page, table):
+    sections = ", ".join(text for tag, text in page.headings if tag == "h2")
+    assert sections == (
+        "Summary, Leader boards, Classes, Published, Differences, Data sets, Coverage, How"
+    )
+    assert page.column("machines", "Machine") == ["Some CPU, 2 cores, 24 GiB"]
+    assert page.column("versions", "Package") == ["earth", "muddle", "python"]
+    assert page.column("versions", "Version") == ["5.3 (R 4.2 Patched)", "0.5.0", "3.11.7"]
+    assert "muddle benchmark run --suite all" in page.text
 
 
 @pytest.mark.parametrize("metric", ["r2", "accuracy", "auc", "log_loss", "brier", "ece"])
 def test_leader_board_shows_the_ranking(page, table, metric):
-    ranked = rank_methods(table, metric)
+    ranked = ranking.rank_methods(table, metric)
     name = f"leaderboard_{metric}"
     assert page.column(name, "Method") == ranked["method"].tolist()
     for head, column in (("Mean rank", "rank"), (FIT, "fit_seconds"), ("Imputed", "imputed")):
@@ -73,8 +59,10 @@ def test_a_table_from_before_the_calibration_error_has_a_report_without_it(make_
     assert not {"leaderboard_ece", "datasets_ece"} & set(old.tables)
 
 
-def test_leader_board_rounds_to_three_digits_and_says_shared_fits(page, table):
-    ranked = rank_methods(table, "r2").set_index("method")
+def test_leader_board_rounds_to_three_digits_and_names_shared_fits_and_methods_left_out(
+    page, table
+):
+    ranked = ranking.rank_methods(table, "r2").set_index("method")
     shown = dict(zip(page.column("leaderboard_r2", "Method"),
                      page.column("leaderboard_r2", "Mean R²"), strict=True))  # fmt: skip
     assert shown["catboost"] == f"{ranked.loc['catboost', 'mean']:.3f}"
@@ -83,16 +71,13 @@ def test_leader_board_rounds_to_three_digits_and_says_shared_fits(page, table):
                        page.column("leaderboard_r2", FIT), strict=True))  # fmt: skip
     assert seconds["mlr-1-released"].endswith("†")
     assert not seconds["catboost"].endswith("†")
-
-
-def test_methods_that_are_not_ranked_are_listed_with_the_reason(page):
     assert page.tables["left_out_r2"][1][0] == "xgboost"
     assert "5 skipped" in page.tables["left_out_r2"][1][2]
     assert page.tables["left_out_log_loss"][1][0] == "ridge-classifier"
 
 
 def test_win_rates_are_those_of_the_ranking(page, table):
-    rates = win_rates(table, "accuracy")
+    rates = ranking.win_rates(table, "accuracy")
     assert page.column("win_rates_accuracy", "Method") == list(rates)
     shown = [page.values("win_rates_accuracy", name) for name in rates]
     expected = rates.to_numpy(copy=True)
@@ -101,7 +86,7 @@ def test_win_rates_are_those_of_the_ranking(page, table):
 
 
 def test_data_set_tables_show_means_and_mark_the_best(page, table):
-    long = by_dataset(table, "brier").set_index(["method", "dataset"])
+    long = ranking.by_dataset(table, "brier").set_index(["method", "dataset"])
     best = long["mean"].xs("ionosphere", level="dataset").idxmin()
     methods = page.column("datasets_brier", "Method")
     np.testing.assert_allclose(
@@ -124,12 +109,12 @@ def test_one_lucky_split_of_many_makes_no_best(make_table):
     servo = table["dataset"] == "servo"
     table.loc[servo & (table["method"] == "mlp") & (table["split"] > 0), "status"] = "timeout"
     table.loc[servo & (table["method"] == "mlp") & (table["split"] == 0), "r2"] = 0.999
-    marks = mark_best(table, "servo", METRICS["r2"])
+    marks = mark_best(table, "servo", ranking.METRICS["r2"])
     assert marks["catboost"].classes == "best"
 
 
 def test_published_numbers_stand_beside_ours(page, table):
-    compared = compare_published(table)
+    compared = ranking.compare_published(table)
     compared = compared[compared["metric"] == "r2"].reset_index(drop=True)
     name = "published_all_r2"
     assert page.column(name, "Data set") == compared["dataset"].tolist()
@@ -142,7 +127,7 @@ def test_published_numbers_stand_beside_ours(page, table):
 
 
 def test_class_tables_show_the_paper_s_way_and_the_honest_one(page, table):
-    compared = compare_published_classes(table)
+    compared = ranking.compare_published_classes(table)
     ours = compared[(compared["metric"] == "auc") & (compared["statistic"] == "p95")]
     rows = page.tables["classes_published_auc"][2:]
     assert [row[0] for row in rows] == ours["family"].tolist()
@@ -150,7 +135,7 @@ def test_class_tables_show_the_paper_s_way_and_the_honest_one(page, table):
     at = 1 + 3 * (heads.index("P95") - 1)
     shown = [row[at] for row in rows]
     assert shown == [f"{100 * value:.0f}\N{NO-BREAK SPACE}%" for value in ours["measured"]]
-    honest = rank_families(table, "auc", choose="other splits")
+    honest = ranking.rank_families(table, "auc", choose="other splits")
     assert page.column("classes_other_splits_auc", "Class") == honest["family"].tolist()
     np.testing.assert_allclose(
         page.values("classes_other_splits_auc", "Mean rank"), honest["rank"], rtol=1e-5
@@ -159,17 +144,17 @@ def test_class_tables_show_the_paper_s_way_and_the_honest_one(page, table):
 
 def test_summary_says_who_is_first_and_whether_it_is_significant(page, table):
     for task, metric in (("Regression", "r2"), ("Classification", "accuracy")):
-        first, second = rank_methods(table, metric)["method"][:2]
-        p = compare_ranks(table, metric).p_values.loc[first, second]
+        first, second = ranking.rank_methods(table, metric)["method"][:2]
+        p = ranking.compare_ranks(table, metric).p_values.loc[first, second]
         verdict = "is significant" if p < 0.05 else "is not significant"
-        duel = win_rates_against(table, metric, "ens-mlr-released").set_index("method")
+        duel = ranking.win_rates_against(table, metric, "ens-mlr-released").set_index("method")
         rate = 100 * duel.loc["catboost", "win_rate"]
         said = page.text[page.text.index(f"{task}. By mean rank") :].partition("\n")[0]
         assert f"{first} is first of" in said.replace("R²", "").replace(", ", " ")
         assert f"{second} second" in said
         assert verdict in said
         assert f"wins against catboost on {rate:.0f}\N{NO-BREAK SPACE}% of 30 pairs" in said
-    assert not any("  " in finding.text for finding in list_findings(table))
+    assert not any("  " in text for text in list_findings(table).values())
 
 
 def test_a_clear_winner_is_called_significant(make_table, write):
@@ -185,23 +170,16 @@ def test_a_clear_winner_is_called_significant(make_table, write):
 def test_what_is_missing_is_in_the_summary_and_in_the_matrix(page, table):
     assert "Of 930 cells, 2 failed, 1 timed out and 5 skipped. Coverage has" in page.text
     assert "Not ranked in regression, because too few cells finished: xgboost." in page.text
-    counts = coverage(table, per_dataset=True).set_index(["method", "dataset"])
+    counts = ranking.coverage(table, per_dataset=True).set_index(["method", "dataset"])
     matrix = page.tables["coverage_classification"]
     qda = next(row for row in matrix if row[0] == "qda")
     assert qda[matrix[0].index("ionosphere")] == "✓ 3 · ✗ 2"
     assert counts.loc[("qda", "ionosphere"), "failed"] == 2
-    reasons = list_failures(table[table["task"] == "regression"])["reason"].tolist()
+    reasons = ranking.list_failures(table[table["task"] == "regression"])["reason"].tolist()
     assert page.column("reasons_regression", "Reason") == reasons
 
 
-def test_machines_versions_and_commands_are_there(page, table):
-    assert page.column("machines", "Machine") == ["Some CPU, 2 cores, 24 GiB"]
-    assert page.column("versions", "Package") == ["earth", "muddle", "python"]
-    assert page.column("versions", "Version") == ["5.3 (R 4.2 Patched)", "0.5.0", "3.11.7"]
-    assert "muddle benchmark run --suite all" in page.text
-
-
-def test_page_is_valid_and_needs_no_network(report, page):
+def test_page_is_valid_needs_no_network_and_can_be_read_by_everyone(report, page):
     text = report.read_text(encoding="utf-8")
     assert text.startswith("<!doctype html>")
     assert len(page.ids) == len(set(page.ids))
@@ -216,9 +194,6 @@ def test_page_is_valid_and_needs_no_network(report, page):
                 assert target[1:] in page.ids
             else:
                 assert (report.parent / target).is_file()
-
-
-def test_page_can_be_read_by_everyone(page):
     tags = {tag for tag, _ in page.attributes}
     assert {"main", "nav", "header", "footer", "title"} <= tags
     assert ("html", {"lang": "en"}) in page.attributes
@@ -239,7 +214,7 @@ def luminance(color):
 
 
 def test_text_contrast_reaches_aa_in_light_and_dark():
-    style = (SHARED / "style.css").read_text(encoding="utf-8")
+    style = (HERE / "style.css").read_text(encoding="utf-8")
     themes = re.findall(r":root \{(.*?)\}", style, flags=re.DOTALL)[:2]
     assert len(themes) == 2
     for theme in themes:
@@ -250,11 +225,10 @@ def test_text_contrast_reaches_aa_in_light_and_dark():
                 assert (max(a, b) + 0.05) / (min(a, b) + 0.05) >= 4.5, (ink, ground)
 
 
-def test_texts_of_the_table_are_escaped(make_table, write, tmp_path):
+def test_texts_of_the_table_are_escaped(small, write, tmp_path):
     evil = "<script>alert('x')</script>"
-    table = make_table(tasks=["regression"], methods=SMALL, n_datasets=2, n_splits=2)
-    table.loc[table["method"] == "catboost", "family"] = "<i>&amp;</i>"
-    table["machine"] = evil
+    small.loc[small["method"] == "catboost", "family"] = "<i>&amp;</i>"
+    table = small.assign(machine=evil)
     table.loc[0, ["status", "reason"]] = ["failed", evil]
     table = table.replace({"dataset": {"computer-hardware": "<b>bold"}})
     page = write(table, title=evil, commands=[evil])
@@ -266,16 +240,13 @@ def test_texts_of_the_table_are_escaped(make_table, write, tmp_path):
     assert ("h1", evil) in page.headings
 
 
-def test_one_method_is_reported_without_comparisons(make_table, write):
+def test_one_method_data_set_or_split_is_reported_without_comparisons(make_table, write):
     table = make_table(tasks=["regression"], methods=["catboost"], n_datasets=2, n_splits=2)
     page = write(table)
     assert "only catboost can be ranked" in page.text.lower()
     assert "No critical-difference diagram: ranks can be compared for at least two" in page.text
     assert "No win rates" in page.text
     assert page.column("leaderboard_r2", "Method") == ["catboost"]
-
-
-def test_one_data_set_has_no_significance(make_table, write):
     table = make_table(tasks=["classification"], methods=SMALL, n_datasets=1, n_splits=3)
     page = write(table)
     assert (
@@ -283,9 +254,6 @@ def test_one_data_set_has_no_significance(make_table, write):
     )
     assert "No critical-difference diagram" in page.text
     assert "win_rates_accuracy" in page.tables
-
-
-def test_one_split_has_no_standard_deviation(make_table, write):
     table = make_table(tasks=["regression"], methods=SMALL, n_datasets=3, n_splits=1)
     page = write(table)
     assert "±" not in "".join(page.column("datasets_r2", "insurance"))
@@ -311,9 +279,6 @@ def test_methods_and_data_sets_that_nobody_knows_are_reported(make_table, write)
     assert "No method and data set of this table is in the published tables." in page.text
     assert "No class table in the paper's way" in page.text
     assert page.tables["datasets_r2"][0][1:] == ["my-data", "your-data"]
-
-
-def test_a_plugin_beside_known_methods_has_no_published_row(make_table, write):
     table = make_table(tasks=["regression"], methods=["my-own", *SMALL], n_datasets=2)
     page = write(table)
     assert "my-own" in page.column("leaderboard_r2", "Method")
@@ -321,12 +286,11 @@ def test_a_plugin_beside_known_methods_has_no_published_row(make_table, write):
     assert "Own" in page.text
 
 
-def test_a_method_that_never_finished_is_on_the_page(make_table, write):
-    table = make_table(tasks=["regression"], methods=SMALL, n_datasets=2, n_splits=2, whole=True)
-    gone = table["method"] == "catboost"
-    table.loc[gone, ["status", "reason"]] = ["skipped", "needs catboost"]
-    table.loc[gone, ["r2", "rmse", "mae"]] = np.nan
-    page = write(table)
+def test_a_method_that_never_finished_is_on_the_page(small, write):
+    gone = small["method"] == "catboost"
+    small.loc[gone, ["status", "reason"]] = ["skipped", "needs catboost"]
+    small.loc[gone, ["r2", "rmse", "mae"]] = np.nan
+    page = write(small)
     assert "catboost" in page.column("coverage_regression", "Method")
     assert page.column("reasons_regression", "Reason") == ["needs catboost"]
     assert "catboost" not in page.column("leaderboard_r2", "Method")
@@ -351,17 +315,18 @@ def test_records_without_times_have_no_time_plot(small, write):
     assert "the records have no time" in page.text
 
 
-def test_an_empty_table_is_an_error(table, tmp_path):
+def test_tables_without_a_finished_cell_and_pages_that_are_no_html_are_errors(
+    table, tmp_path, make_table
+):
     with pytest.raises(DataFormatError, match="is empty"):
         write_report(table.iloc[:0], tmp_path / "r.html")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_table_without_a_finished_cell_is_an_error(make_table, tmp_path):
     table = make_table(methods=SMALL, n_datasets=1, n_splits=1)
     table["status"] = "failed"
     with pytest.raises(DataFormatError, match="at least one record with status ok"):
         write_report(table, tmp_path / "r.html")
+    with pytest.raises(ValueError, match=r"Call it report\.html"):
+        write_report(table, tmp_path / "report.pdf")
 
 
 def test_two_recipes_need_a_choice(make_table, write):
@@ -377,11 +342,6 @@ def test_two_recipes_need_a_choice(make_table, write):
         write(table, recipe="cleen")
     page = write(table, recipe="clean")
     assert "Published" not in [text for _, text in page.headings]
-
-
-def test_the_page_must_be_an_html_file(table, tmp_path):
-    with pytest.raises(ValueError, match=r"Call it report\.html"):
-        write_report(table, tmp_path / "report.pdf")
 
 
 def test_without_jinja2_the_error_says_what_to_install(small, tmp_path, monkeypatch):

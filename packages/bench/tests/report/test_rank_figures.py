@@ -1,21 +1,11 @@
 """Figures of the ranking, symbols and marks: small cases whose result is known."""
 
-import math
 import re
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from muddle.page.html import (
-    Table,
-    count,
-    format_number,
-    format_seconds,
-    format_signed,
-    format_spread,
-    number_column,
-)
 from muddle_bench.ranking import METRICS, RankComparison
 from muddle_bench.report import rank_figures
 from muddle_bench.report.boards import is_within_noise
@@ -49,37 +39,20 @@ def draw_points(points):
 def figures(monkeypatch):
     """The matplotlib figures that are drawn."""
     drawn = []
-    inline = rank_figures.inline_svg
+    inline = rank_figures.plots.inline_svg
 
     def watch(figure, name, label):
         drawn.append(figure)
         return inline(figure, name, label)
 
-    monkeypatch.setattr(rank_figures, "inline_svg", watch)
+    monkeypatch.setattr(rank_figures.plots, "inline_svg", watch)
     return drawn
-
-
-def test_numbers_read_as_expected():
-    values = (0.74449, -0.02, -0.0004, -1.23e8, math.nan, None, math.inf)
-    assert [format_number(value) for value in values] == [
-        "0.744", "−0.020", "0.000", "−1.2e8", "–", "–", "∞",
-    ]  # fmt: skip
-    assert [format_signed(value) for value in (0.0321, -0.0321, 0.0)] == [
-        "+0.032", "−0.032", "0.000",
-    ]  # fmt: skip
-    seconds = (0.0001, 0.0123, 1.234, 12.34, 1234)
-    assert [format_seconds(s) for s in seconds] == ["<0.001", "0.012", "1.2", "12", "1234"]
-    assert [format_spread(0.5, 0.01), format_spread(0.5, math.nan)] == ["0.500 ± 0.010", "0.500"]
-    assert [count(1, "family", "families"), count(1200, "pair")] == ["1 family", "1,200 pairs"]
 
 
 def test_front_is_what_no_other_beats():
     assert [point.method for point in find_front(POINTS, True)] == ["quick", "good", "slow"]
     names = [point.method for point in find_front(POINTS, False)]
     assert names == ["quick", "beaten", "far <off>"]
-
-
-def test_a_far_outlier_does_not_flatten_the_plot():
     low, high = choose_score_range([0.8, 0.79, 0.78, 0.75, -1e8], True)
     assert 0.6 < low < 0.75
     assert 0.8 < high < 0.9
@@ -152,15 +125,3 @@ def test_differences_within_noise():
     behind = (behind - behind.mean()) / behind.std(ddof=1)
     assert is_within_noise(behind + 2.2)
     assert not is_within_noise(behind + 2.3)
-
-
-def test_headings_above_columns_span_their_neighbours():
-    columns = (
-        number_column("a", "A"), number_column("b", "ours", group="Mean"),
-        number_column("c", "published", group="Mean"), number_column("d", "ours", group="Rank"),
-    )  # fmt: skip
-    frame = pd.DataFrame({"a": [1.0], "b": [2.0], "c": [3.0], "d": [4.0]})
-    table = Table("t", "T", frame, columns)
-    assert table.groups == [("", 1), ("Mean", 2), ("Rank", 1)]
-    assert list(table.texts()) == ["A", "Mean: ours", "Mean: published", "Rank: ours"]
-    assert Table("t", "T", frame, columns[:1]).groups == []

@@ -72,67 +72,37 @@ addEventListener("load", () => {
 @pytest.fixture(scope="module")
 def looks(browse, report):
     page = report.read_text(encoding="utf-8")
-    return browse(page.replace("<style>", f"{WATCH}<style>", 1), ACT)
+    return browse(page.replace("<style>", f"{WATCH}<style>", 1), ACT)  # wide, and as on a phone
 
 
-@pytest.fixture(scope="module")
-def wide(looks):
-    return looks[0]
+def test_console_stays_silent_and_the_page_never_scrolls_sideways(looks):
+    for seen, said in looks:
+        assert seen["problems"] == said == []
+        content, window = seen["width"]
+        assert content <= window
+    assert looks[1][0]["width"][1] == 390
 
 
-@pytest.fixture(scope="module")
-def phone(looks):
-    return looks[1]
-
-
-def test_console_stays_silent(wide, phone):
-    for seen, said in (wide, phone):
-        assert seen["problems"] == []
-        assert said == []
-
-
-def test_tables_sort_by_click_as_numbers(wide):
-    seen, _ = wide
+def test_tables_sort_by_click_as_numbers_and_by_keyboard(looks):
+    seen, _ = looks[0]
     assert seen["start"][0] == "ascending"
     assert seen["others"] is None
-    direction, texts = seen["first"]
-    values = [float(text.replace("−", "-")) for text in texts]
-    assert direction == "descending"
-    assert values == sorted(values, reverse=True)
+    values = [float(text.replace("−", "-")) for text in seen["first"][1]]
+    assert (seen["first"][0], values) == ("descending", sorted(values, reverse=True))
     assert len(set(values)) > 5
     direction, texts = seen["second"]
     assert direction == "ascending"
     assert [float(text.replace("−", "-")) for text in texts] == sorted(values)
+    names = seen["enter"][1]
+    assert seen["enter"] == ["ascending", sorted(names)]
+    assert seen["space"] == ["descending", sorted(names, reverse=True)]
+    assert seen["missing"] == ["–", "–"]  # last in both directions
 
 
-def test_tables_sort_by_keyboard(wide):
-    seen, _ = wide
-    direction, names = seen["enter"]
-    assert direction == "ascending"
-    assert names == sorted(names)
-    direction, names = seen["space"]
-    assert direction == "descending"
-    assert names == sorted(names, reverse=True)
-
-
-def test_missing_values_come_last_in_both_directions(wide):
-    assert wide[0]["missing"] == ["–", "–"]
-
-
-def test_tabs_show_one_panel_at_a_time(wide):
-    assert wide[0]["tabs"] == [True, False]
-    assert wide[0]["after"] == [False, True]
-
-
-def test_filter_finds_methods_and_families(wide):
-    seen, _ = wide
+def test_tabs_show_one_panel_and_the_filter_finds_methods_and_families(looks):
+    seen, _ = looks[0]
+    assert seen["tabs"] == [True, False]
+    assert seen["after"] == [False, True]
     assert seen["filtered"] == ["catboost", "random-forest"]
     assert seen["said"] == "2 of 18"
     assert seen["unfiltered"] == 14
-
-
-def test_the_page_never_scrolls_sideways(wide, phone):
-    for seen, _ in (wide, phone):
-        content, window = seen["width"]
-        assert content <= window
-    assert phone[0]["width"][1] == 390

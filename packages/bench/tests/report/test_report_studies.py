@@ -12,13 +12,6 @@ from muddle_bench.report import write_report
 from muddle_bench.studies.points import STUDIES
 from muddle_bench.studies.study_tables import NUMBERS, TEXTS
 
-SMALL = ("ens-mlr-released", "catboost", "baseline")
-
-
-@pytest.fixture(scope="module")
-def small(make_table):
-    return make_table(tasks=["regression"], methods=SMALL, n_datasets=2, n_splits=2)
-
 
 def make_study(name):
     """Two data sets of three values, the second the default; one warning, one name to escape."""
@@ -50,13 +43,14 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def studied(small, folder, tmp_path_factory, read_page):
+def studied(make_table, folder, tmp_path_factory, read_page):
     out = tmp_path_factory.mktemp("studied") / "report.html"
+    small = make_table(tasks=["regression"], methods=("catboost", "baseline"), n_datasets=2)
     write_report(small, out, studies=folder)
     return out, read_page(out)
 
 
-def test_every_study_has_a_table_a_figure_and_a_text(studied):
+def test_every_study_has_a_table_a_figure_and_a_text_with_warnings(studied):
     _, page = studied
     assert ("h2", "Studies") in page.headings
     labels = [attributes["aria-label"] for tag, attributes in page.attributes
@@ -69,6 +63,9 @@ def test_every_study_has_a_table_a_figure_and_a_text(studied):
         )
     assert "The best validation score is 0.200 at iteration 1 of 1" in page.text
     assert "so there is no reason to change the default." in page.text
+    assert "a at 3: diverged: 3 of 100 nets" in page.text
+    assert "Below −0.5, drawn at the edge: a at 3: here −2.000" in page.text
+    assert "on a <CPU>, commit abc1234" in page.text
 
 
 @pytest.mark.usefixtures("no_figures")
@@ -97,13 +94,6 @@ def test_the_table_shows_both_scores_and_marks_the_best(studied):
     # Columns without one value are left out; the file has them.
     assert "published" not in rows[1][rows[1].index("published") + 1 :]
     assert "ridge_init" in written
-
-
-def test_warnings_and_marks_off_the_scale_are_said(studied):
-    _, page = studied
-    assert "a at 3: diverged: 3 of 100 nets" in page.text
-    assert "Below −0.5, drawn at the edge: a at 3: here −2.000" in page.text
-    assert "on a <CPU>, commit abc1234" in page.text
 
 
 def test_figures_live_on_one_page(studied):

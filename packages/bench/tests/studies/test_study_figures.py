@@ -13,13 +13,10 @@ from muddle_bench.studies.study_figures import (
     INK,
     LOOKS,
     arrange_steps,
+    draw_record,
     draw_steps,
     draw_study,
     place_values,
-    plot_dependence,
-    plot_rows,
-    plot_steps,
-    plot_training_record,
     write_figures,
 )
 
@@ -50,6 +47,12 @@ def find_marks(ax, *, filled, color=COLOR):
              and line.get_markeredgecolor() == color]  # fmt: skip
     return sorted((float(x), float(y), line.get_marker())
                   for line in lines for x, y in line.get_xydata())  # fmt: skip
+
+
+def draw(table, name):
+    """The axes of a study with one plot."""
+    figure = draw_study(table, STUDIES[name])
+    return figure.axes[0] if figure.axes else figure.subfigs[0].axes[0]
 
 
 def legend_texts(legend):
@@ -100,7 +103,7 @@ def test_labels_of_neighbouring_values_do_not_touch(study_table):
 
 
 def test_measured_scores_are_filled_marks_and_published_ones_open(penalties):
-    ax = plot_dependence(penalties, STUDIES["ridge_init"])
+    ax = draw(penalties, "ridge_init")
     places = place_values(penalties, STUDIES["ridge_init"]).places
     color, shape = LOOKS[1]
     scores = {"0": 0.1, "0.001": 0.2, "1000": 0.8, "heuristic": 0.9}
@@ -117,7 +120,7 @@ def test_measured_scores_are_filled_marks_and_published_ones_open(penalties):
 
 
 def test_scores_far_below_are_carets_at_the_edge_and_flatten_nothing(penalties):
-    ax = plot_dependence(penalties, STUDIES["ridge_init"])
+    ax = draw(penalties, "ridge_init")
     for filled in (True, False):
         (at_edge,) = [mark for mark in find_marks(ax, filled=filled) if mark[0] == -3]
         assert at_edge[1:] == (-0.5, 7)
@@ -126,23 +129,23 @@ def test_scores_far_below_are_carets_at_the_edge_and_flatten_nothing(penalties):
 
 def test_the_band_is_two_standard_errors_wide_and_one_split_has_none(study_table):
     rows = [("a", "16", 0.5, 0.5), ("a", "64*", 0.6, 0.6)]
-    ax = plot_dependence(study_table(rows), STUDIES["width"])
+    ax = draw(study_table(rows), "width")
     corners = ax.collections[0].get_paths()[0].vertices[:, 1]
     assert (corners.min(), corners.max()) == pytest.approx((0.48, 0.62))
-    ax = plot_dependence(study_table(rows, score_se=math.nan), STUDIES["width"])
+    ax = draw(study_table(rows, score_se=math.nan), "width")
     assert len(find_marks(ax, filled=True)) == 2
     assert all(len(path.vertices) == 0 for band in ax.collections for path in band.get_paths())
 
 
 def test_points_without_a_score_are_gaps(study_table):
     rows = [("a", "16", math.nan, 0.5), ("a", "64*", 0.6, math.nan)]
-    ax = plot_dependence(study_table(rows), STUDIES["width"])
+    ax = draw(study_table(rows), "width")
     assert find_marks(ax, filled=True) == [(6.0, 0.6, "o")]
     assert find_marks(ax, filled=False) == [(4.0, 0.5, "o")]
 
 
-def test_steps_show_single_nets_and_bags_in_the_order_of_the_table(steps, penalties):
-    ax = plot_steps(steps)
+def test_steps_show_single_nets_and_bags_in_the_order_of_the_table(steps):
+    ax = draw(steps, "ablation")
     labels = [text.get_text() for text in ax.get_yticklabels()]
     assert labels == ["FFNN", "+ Ridge", "MLR (default)"]
     assert ax.get_ylim()[0] > ax.get_ylim()[1]  # the first on top
@@ -151,8 +154,6 @@ def test_steps_show_single_nets_and_bags_in_the_order_of_the_table(steps, penalt
     for (color, filled), scores in expected.items():
         marks = find_marks(ax, filled=filled, color=color)
         np.testing.assert_allclose([x for x, _, _ in marks], scores)
-    with pytest.raises(ValueError, match=r"must be about one data set, got 2: a, b\. Choose"):
-        plot_steps(penalties)
 
 
 def test_data_sets_with_the_same_steps_stand_side_by_side(steps, study_table):
@@ -170,7 +171,7 @@ def test_data_sets_with_the_same_steps_stand_side_by_side(steps, study_table):
 def test_depth_has_a_line_per_data_set_and_a_mark_per_depth(study_table):
     rows = [(name, f"{depth}" + "*" * (depth == 2), 0.1 * depth, 0.1 * depth + 0.01)
             for name in ("a", "b", "c") for depth in (1, 2, 3, 4)]  # fmt: skip
-    ax = plot_rows(study_table(rows, "depth"), STUDIES["depth"])
+    ax = draw(study_table(rows, "depth"), "depth")
     assert [text.get_text() for text in ax.get_yticklabels()] == ["a", "b", "c"]
     for depth, (color, shape) in zip((1, 2, 3, 4), LOOKS, strict=False):
         marks = find_marks(ax, filled=True, color=color)
@@ -184,30 +185,18 @@ def test_depth_has_a_line_per_data_set_and_a_mark_per_depth(study_table):
 
 @pytest.fixture
 def history():
-    frame = pd.DataFrame({"validation_score": [0.1, 0.4, 0.3], "penalty": [9.0, 5.0, 3.0]})
-    return frame.rename_axis("iteration")
+    return pd.DataFrame({"dataset": "a", "iteration": [0, 1, 2], "validation_score": [0.1, 0.4, 0.3],
+                         "penalty": [9.0, 5.0, 3.0]})  # fmt: skip
 
 
 def test_training_record_shows_score_penalty_and_the_best_iteration(history):
-    ax = plot_training_record(history)
+    ax, other = draw_record(history).axes
     np.testing.assert_array_equal(ax.lines[0].get_ydata(), history["validation_score"])
     assert list(ax.lines[1].get_xdata()) == [1]
-    other = next(each for each in ax.figure.axes if each is not ax)
     np.testing.assert_array_equal(other.lines[0].get_ydata(), history["penalty"])
     assert other.get_yscale() == "log"
-    plain = plot_training_record(history.assign(penalty=math.nan))  # a net without a ridge
-    assert {each.get_yscale() for each in plain.figure.axes} == {"linear"}
-
-
-def test_histories_that_are_not_of_one_net_are_refused(history):
-    many = pd.concat([history, history], keys=[0, 1], names=["net"])
-    with pytest.raises(ValueError, match=r"must be of one net.*history_\.loc\[0\]"):
-        plot_training_record(many)
-    plot_training_record(many.loc[0])
-    with pytest.raises(ValueError, match=r"lacks penalty\. Did you mean 'penalties'\?"):
-        plot_training_record(history.rename(columns={"penalty": "penalties"}))
-    with pytest.raises(ValueError, match=r"at least one row, and is empty\. Fit"):
-        plot_training_record(history.iloc[:0])
+    plain = draw_record(history.assign(penalty=math.nan))  # a net without a ridge
+    assert {each.get_yscale() for each in plain.axes} == {"linear"}
 
 
 # Files
@@ -218,7 +207,7 @@ def test_files_are_the_same_each_time_and_need_no_torch(steps, penalties, histor
     folder.mkdir()
     penalties.to_csv(folder / "ridge_init.csv", index=False)
     steps.to_csv(folder / "ablation.csv", index=False)
-    history.assign(dataset="a").to_csv(folder / "training_record.csv")
+    history.to_csv(folder / "training_record.csv", index=False)
     (folder / "width.csv").write_text("")  # as good as missing
     paths = write_figures(folder, tmp_path / "first")
     assert [path.name for path in paths] == [

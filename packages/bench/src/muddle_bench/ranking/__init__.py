@@ -31,30 +31,8 @@ from muddle_bench.ranking.results_table import (
 )
 from muddle_bench.ranking.significance import RankComparison, compare_ranks
 
-__all__ = [
-    "COLUMNS",
-    "MAIN_METRICS",
-    "METRICS",
-    "PUBLISHED_NAMES",
-    "Metric",
-    "RankComparison",
-    "Scores",
-    "by_dataset",
-    "compare_published",
-    "compare_published_classes",
-    "compare_ranks",
-    "coverage",
-    "list_failures",
-    "list_metrics",
-    "published_classes",
-    "published_scores",
-    "rank_families",
-    "rank_methods",
-    "read_table",
-    "score_pairs",
-    "summarise_published",
-    "to_latex",
-    "widen",
-    "win_rates",
-    "win_rates_against",
-]
+__all__ = ["COLUMNS", "MAIN_METRICS", "METRICS", "PUBLISHED_NAMES", "Metric", "RankComparison"]
+__all__ += ["Scores", "by_dataset", "compare_published", "compare_published_classes"]
+__all__ += ["compare_ranks", "coverage", "list_failures", "list_metrics", "published_classes"]
+__all__ += ["published_scores", "rank_families", "rank_methods", "read_table", "score_pairs"]
+__all__ += ["summarise_published", "to_latex", "widen", "win_rates", "win_rates_against"]

@@ -7,24 +7,8 @@ from typing import Literal, get_args
 import numpy as np
 import pandas as pd
 
-from muddle_bench.ranking.ranks import (
-    MAX_MISSING,
-    N_RESAMPLES,
-    PAIR,
-    REFERENCE,
-    TIE_DIGITS,
-    FloatArray,
-    Missing,
-    Scores,
-    by_dataset,
-    draw_weights,
-    interval_of_means,
-    rank_pairs,
-    score_pairs,
-    share_of_best,
-    std_of_difference,
-    summarise_pairs,
-)
+from muddle_bench.ranking import ranks
+from muddle_bench.ranking.ranks import MAX_MISSING, N_RESAMPLES, REFERENCE, Missing, Scores
 from muddle_bench.ranking.results_table import METRICS, find_metric, list_metrics, select_task
 from muddle_runtime.fitted import Task
 from muddle_runtime.parameters import check_choice
@@ -92,8 +76,8 @@ def rank_families(
     """
     check_choice("choose", choose, get_args(Choose))
     table = select_members(table, metric, members)
-    scores = score_pairs(table, metric, missing=missing, max_missing=max_missing)
-    weights = draw_weights(scores.frame.index.get_level_values("dataset"), n_resamples, seed)
+    scores = ranks.score_pairs(table, metric, missing=missing, max_missing=max_missing)
+    weights = ranks.draw_weights(scores.frame.index.get_level_values("dataset"), n_resamples, seed)
     chosen = choose_members(scores, choose)
     summarise = _summarise_published if choose == "test" else _summarise_chosen
     summary = summarise(scores, chosen, reference, weights)
@@ -103,7 +87,7 @@ def rank_families(
     part = select_task(table, scores.metric.task)
     done = part[part["status"] == "ok"]
     for column in ("fit_seconds", "predict_seconds"):
-        seconds = done.pivot(index=PAIR, columns="method", values=column)
+        seconds = done.pivot(index=ranks.PAIR, columns="method", values=column)
         seconds = seconds.reindex(index=scores.frame.index, columns=scores.frame.columns)
         summary[column] = _pick(seconds, chosen).median()
     summary["imputed"] = scores.imputed.sum().groupby(families).sum()
@@ -139,7 +123,7 @@ def choose_members(scores: Scores, choose: Choose) -> pd.DataFrame:
                 f"{n_splits.idxmin()} has one. Run more splits, or use choose='test'."
             )
         basis = groups.transform(lambda own: (1.0 - np.eye(len(own))) @ own / (len(own) - 1))
-    basis = basis.round(TIE_DIGITS)
+    basis = basis.round(ranks.TIE_DIGITS)
     families = pd.Series(scores.families)
     chosen = families.groupby(families).groups.items()
     return pd.DataFrame({name: basis[sorted(members)].idxmax(axis=1) for name, members in chosen})
@@ -153,20 +137,16 @@ def _pick(frame: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
 
 
 def _summarise_chosen(
-    scores: Scores, chosen: pd.DataFrame, reference: str, weights: FloatArray
+    scores: Scores, chosen: pd.DataFrame, reference: str, weights: ranks.FloatArray
 ) -> pd.DataFrame:
     """Each family as if it were one method: the member chosen for the pair."""
-    return summarise_pairs(
-        _pick(scores.frame, chosen),
-        rank_pairs(_pick(scores.gains, chosen)),
-        _pick(share_of_best(scores), chosen),
-        reference=scores.frame.get(reference),
-        weights=weights,
-    )
+    frame, places = _pick(scores.frame, chosen), ranks.rank_pairs(_pick(scores.gains, chosen))
+    pma = _pick(ranks.share_of_best(scores), chosen)
+    return ranks.summarise_pairs(frame, places, pma, scores.frame.get(reference), weights)
 
 
 def _summarise_published(
-    scores: Scores, chosen: pd.DataFrame, reference: str, weights: FloatArray
+    scores: Scores, chosen: pd.DataFrame, reference: str, weights: ranks.FloatArray
 ) -> pd.DataFrame:
     """The paper's class tables, as the released processing script makes them.
 
@@ -176,22 +156,17 @@ def _summarise_published(
     members.
     """
     families = pd.Series(scores.families)
-    pma = share_of_best(scores)
+    pma = ranks.share_of_best(scores)
     best_gains = scores.gains.T.groupby(families).max().T
     best_pma = pma.T.groupby(families).max().T
-    summary = summarise_pairs(
-        _pick(scores.frame, chosen),
-        rank_pairs(best_gains[list(chosen)]),
-        best_pma[list(chosen)],
-        reference=None,
-        weights=weights,
-    )
+    frame, places = _pick(scores.frame, chosen), ranks.rank_pairs(best_gains[list(chosen)])
+    summary = ranks.summarise_pairs(frame, places, best_pma[list(chosen)], None, weights)
     picked = chosen.groupby(level="dataset").first()
     # Share of the data sets on which a member was chosen: (members, families).
     shares = picked.apply(lambda names: names.value_counts(normalize=True)).fillna(0.0)
     shares = shares.reindex(scores.frame.columns, fill_value=0.0)
-    summary["mean"] = _pick(scores.frame, chosen).groupby(level="dataset").mean().mean()
-    differences = std_of_difference(scores.frame, scores.frame.get(reference))
+    summary["mean"] = frame.groupby(level="dataset").mean().mean()
+    differences = ranks.std_of_difference(scores.frame, scores.frame.get(reference))
     for name, values in (
         ("std_difference", differences),
         ("pma", pma.mean()),
@@ -200,7 +175,7 @@ def _summarise_published(
         weighted = shares.mul(values, axis=0).where(shares > 0, 0.0)
         summary[name] = weighted.sum(skipna=False)  # NaN if the value of a chosen member is NaN
     pma_of_pairs = pma.to_numpy(dtype=float) @ shares[list(summary.index)].to_numpy()
-    summary["pma_low"], summary["pma_high"] = interval_of_means(weights, pma_of_pairs)
+    summary["pma_low"], summary["pma_high"] = ranks.interval_of_means(weights, pma_of_pairs)
     return summary
 
 
@@ -222,7 +197,7 @@ def compare_published(table: pd.DataFrame) -> pd.DataFrame:
     difference, a small z does not exclude one.
     """
     measured = [
-        by_dataset(table, metric).assign(task=task, metric=metric)
+        ranks.by_dataset(table, metric).assign(task=task, metric=metric)
         for task, metric in _list_printed(table)
     ]
     theirs = published_scores().rename(columns={"mean": "published", "std": "published_std"})
@@ -268,7 +243,7 @@ def compare_published_classes(table: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for task, metric in _list_printed(table):
         ours = rank_families(table, metric, members="published", choose="test").set_index("family")
-        scores = score_pairs(select_members(table, metric, "published"), metric)
+        scores = ranks.score_pairs(select_members(table, metric, "published"), metric)
         n_datasets = scores.frame.index.get_level_values("dataset").nunique()
         same_datasets = _average_printed(scores)
         for family in ours.index.intersection(theirs.loc[metric].index, sort=False):

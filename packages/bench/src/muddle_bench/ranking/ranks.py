@@ -1,6 +1,7 @@
 """Methods compared over pairs of data set and split: which scores count, ranks, shares of the best
 score, wins, and bootstrap intervals of their means."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -73,7 +74,6 @@ def score_pairs(
     check_number("max_missing", max_missing, minimum=0)
     found = find_metric(metric)
     part = select_task(table, found.task)
-    families = dict(zip(part["method"], part["family"], strict=True))
     status = part.pivot(index=PAIR, columns="method", values="status")
     frame = part.pivot(index=PAIR, columns="method", values=metric).where(status == "ok")
     if frame.isna().all(axis=None):
@@ -81,15 +81,11 @@ def score_pairs(
 
     baseline = frame.get(BASELINE)
     never = frame.columns[frame.isna().all()]
-    left_out = [
-        (
-            method,
-            f"gives no {metric}"
-            if (status[method] == "ok").any()
-            else f"never finished: {_count_statuses(status[method])}",
-        )
-        for method in never
-    ]
+    left_out = []
+    for method in never:
+        reason = f"never finished: {_count_statuses(status[method])}"
+        finished = (status[method] == "ok").any()
+        left_out.append((method, f"gives no {metric}" if finished else reason))
     frame, status = frame.drop(columns=never), status.drop(columns=never)
 
     recorded = status.notna()
@@ -136,15 +132,14 @@ def score_pairs(
             f"no pair of data set and split has {metric} of all {frame.shape[1]} methods. Run the "
             "cells that are missing, or lower max_missing, which leaves out methods instead."
         )
+    families = dict(zip(part["method"], part["family"], strict=True))
+    reasons = [(method, families[method], reason) for method, reason in sorted(left_out)]
     return Scores(
         metric=found,
         frame=frame.rename_axis(columns="method"),
         # Kept pairs have no gaps, so all of these were filled.
         imputed=imputed.loc[frame.index, frame.columns],
-        left_out=pd.DataFrame(
-            [(method, families[method], reason) for method, reason in sorted(left_out)],
-            columns=["method", "family", "reason"],
-        ),
+        left_out=pd.DataFrame(reasons, columns=["method", "family", "reason"]),
         left_out_pairs=pd.DataFrame(left_out_pairs, columns=[*PAIR, "reason"]),
         families={method: families[method] for method in frame},
     )
@@ -184,27 +179,26 @@ def _count_statuses(status: pd.Series) -> str:
 def coverage(table: pd.DataFrame, *, per_dataset: bool = False) -> pd.DataFrame:
     """Number of cells per method and status; missing are pairs of which another method of the task
     has a record."""
-    by = ["recipe", "task", *(["dataset"] if per_dataset else [])]
+    more = ["dataset"] if per_dataset else []
+    by, statuses = ["recipe", "task", *more], list(STATUSES)
     n_pairs = table.drop_duplicates([*by, *PAIR]).groupby(by).size().rename("n_pairs")
     methods = table[["recipe", "task", "method", "family"]].drop_duplicates()
     cells = n_pairs.reset_index().merge(methods, on=["recipe", "task"])
     counts = table.groupby([*by, "method", "status"]).size().unstack(fill_value=0)
-    counts = counts.reindex(columns=list(STATUSES), fill_value=0).reset_index()
-    cells = cells.merge(counts, on=[*by, "method"], how="left").fillna(dict.fromkeys(STATUSES, 0))
-    cells = cells.astype(dict.fromkeys(STATUSES, int))
-    cells["missing"] = cells["n_pairs"] - cells[list(STATUSES)].sum(axis=1)
-    order = ["recipe", "task", "method", *(["dataset"] if per_dataset else [])]
-    columns = [*order, "family", *STATUSES, "missing", "n_pairs"]
-    return cells[columns].sort_values(order, ignore_index=True).rename_axis(columns=None)
+    counts = counts.reindex(columns=statuses, fill_value=0)
+    cells = cells.join(counts, on=[*by, "method"])
+    cells[statuses] = cells[statuses].fillna(0).astype(int)
+    cells["missing"] = cells["n_pairs"] - cells[statuses].sum(axis=1)
+    order = ["recipe", "task", "method", *more]
+    columns = [*order, "family", *statuses, "missing", "n_pairs"]
+    return cells[columns].sort_values(order, ignore_index=True)
 
 
 def list_failures(table: pd.DataFrame) -> pd.DataFrame:
     """Reasons of cells that did not finish: one row per method, status and reason."""
     bad = table[table["status"] != "ok"]
-    groups = bad.groupby(["recipe", "task", "method", "status", "reason"])
-    frame = groups["dataset"].agg(
-        n_cells="size", datasets=lambda names: ", ".join(sorted(names.unique()))
-    )
+    datasets = bad.groupby(["recipe", "task", "method", "status", "reason"])["dataset"]
+    frame = datasets.agg(n_cells="size", datasets=lambda names: ", ".join(sorted(names.unique())))
     return frame.reset_index()
 
 
@@ -214,8 +208,7 @@ def by_dataset(table: pd.DataFrame, metric: str) -> pd.DataFrame:
     part = select_task(table, find_metric(metric).task)
     done = part[(part["status"] == "ok") & part[metric].notna()]
     groups = done.groupby(["dataset", "method", "family"])[metric]
-    frame = groups.agg(mean="mean", std="std", n_splits="size")
-    return frame.reset_index()
+    return groups.agg(mean="mean", std="std", n_splits="size").reset_index()
 
 
 def widen(frame: pd.DataFrame, value: str = "mean") -> pd.DataFrame:
@@ -228,9 +221,7 @@ def widen(frame: pd.DataFrame, value: str = "mean") -> pd.DataFrame:
 # resamples of all methods are one matrix product.
 
 
-def draw_weights(
-    datasets: Sequence[str], n_resamples: int = N_RESAMPLES, seed: int = 0
-) -> FloatArray:
+def draw_weights(datasets: Sequence[str], n_resamples: int, seed: int = 0) -> FloatArray:
     """Number of times that each pair occurs in each resample: (resamples, pairs).
 
     datasets: the data set of each pair. The interval is for new data sets; splits are drawn too,
@@ -256,15 +247,11 @@ def interval_of_means(weights: FloatArray, values: FloatArray) -> tuple[FloatArr
 
     weights (resamples, pairs), values (pairs, columns) -> two arrays (columns,)"""
     defined = np.isfinite(values)
-    totals = weights @ defined
-    with np.errstate(invalid="ignore"):
-        means = (weights @ np.where(defined, values, 0.0)) / totals
     tail = (1 - LEVEL) / 2
-    low, high = np.full((2, values.shape[1]), np.nan)
-    for column in range(values.shape[1]):
-        known = means[totals[:, column] > 0, column]
-        if len(known):
-            low[column], high[column] = np.quantile(known, [tail, 1 - tail])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a resample or a column without a value
+        means = (weights @ np.where(defined, values, 0.0)) / (weights @ defined)
+        low, high = np.nanquantile(means, [tail, 1 - tail], axis=0)
     return low, high
 
 
@@ -305,19 +292,19 @@ def rank_methods(
 ) -> pd.DataFrame:
     """One row per method, the best mean rank first; `score_pairs` lists methods left out.
 
-    *_low and *_high are 95 % bootstrap intervals; times are medians over the finished cells.
+    *_low and *_high are 95 % bootstrap intervals; times are medians over the finished cells. If
+    several methods share one fit, fit_seconds is of the whole fit and shared_fit its name.
     """
     scores = score_pairs(table, metric, missing=missing, max_missing=max_missing)
-    frame, pma = scores.frame, share_of_best(scores)
-    summary = summarise_pairs(
-        frame,
-        rank_pairs(scores.gains),
-        pma,
-        reference=frame.get(reference),
-        weights=draw_weights(frame.index.get_level_values("dataset"), n_resamples, seed),
-    )
+    frame, ranks, pma = scores.frame, rank_pairs(scores.gains), share_of_best(scores)
+    weights = draw_weights(frame.index.get_level_values("dataset"), n_resamples, seed)
+    summary = summarise_pairs(frame, ranks, pma, frame.get(reference), weights)
     summary.insert(0, "family", [scores.families[method] for method in frame])
-    summary = summary.join(median_times(table, scores))
+    part = select_task(table, scores.metric.task)
+    done = part[part["status"] == "ok"].set_index(PAIR)
+    groups = done[done.index.isin(frame.index)].groupby("method")
+    summary = summary.join(groups[["fit_seconds", "predict_seconds"]].median())
+    summary["shared_fit"] = groups["shared_fit"].first()
     summary["imputed"] = scores.imputed.sum()
     summary = summary.rename_axis("method").reset_index()
     return summary.sort_values(["rank", "method"], ignore_index=True)
@@ -327,7 +314,6 @@ def summarise_pairs(
     frame: pd.DataFrame,
     ranks: pd.DataFrame,
     pma: pd.DataFrame,
-    *,
     reference: pd.Series | None,
     weights: FloatArray,
 ) -> pd.DataFrame:
@@ -355,18 +341,6 @@ def summarise_pairs(
     summary["win_rate"] = wins.mean()
     add_interval("win_rate", wins)
     return summary
-
-
-def median_times(table: pd.DataFrame, scores: Scores) -> pd.DataFrame:
-    """Median seconds of each method over the finished pairs that are compared. If several methods
-    share one fit, fit_seconds is of the whole fit and shared_fit its name."""
-    part = select_task(table, scores.metric.task)
-    done = part[part["status"] == "ok"].set_index(PAIR)
-    done = done[done.index.isin(scores.frame.index)]
-    groups = done.groupby("method")
-    times = groups[["fit_seconds", "predict_seconds"]].median()
-    times["shared_fit"] = groups["shared_fit"].first()
-    return times
 
 
 def win_rates(

@@ -68,13 +68,7 @@ METRICS = {
         Metric("log_loss", "classification", "log-loss", higher_is_better=False),
         Metric("brier", "classification", "Brier score", higher_is_better=False),
         # Class frequencies are well calibrated: they would reward a failed cell.
-        Metric(
-            "ece",
-            "classification",
-            "calibration error",
-            higher_is_better=False,
-            baseline_is_poor=False,
-        ),
+        Metric("ece", "classification", "calibration error", False, baseline_is_poor=False),
     )
 }
 MAIN_METRICS: dict[Task, str] = {"regression": "r2", "classification": "accuracy"}
@@ -99,8 +93,7 @@ def read_table(source: str | Path | pd.DataFrame) -> pd.DataFrame:
         table, name = source, "the table"
     else:
         table, name = read_texts(Path(source)), str(source)
-    _check_exported(table, name)
-    table = _add_later(table)[COLUMNS]
+    table = _complete(table, name)[COLUMNS]
     if table.empty:
         raise DataFormatError(
             f"{name} must hold at least one record, and is empty. Run cells first."
@@ -140,15 +133,12 @@ def check_columns(table: pd.DataFrame, needed: Sequence[str], name: str, hint: s
         )
 
 
-def _check_exported(table: pd.DataFrame, name: str) -> None:
+def _complete(table: pd.DataFrame, name: str) -> pd.DataFrame:
+    """A copy with the columns of later versions, empty where the table lacks them."""
     needed = [column for column in COLUMNS if column not in ADDED_LATER]
     check_columns(table, needed, name, " `muddle benchmark export` writes all of them.")
-
-
-def _add_later(table: pd.DataFrame) -> pd.DataFrame:
-    """A copy with the columns of later versions, empty where the table lacks them."""
-    missing = [column for column in ADDED_LATER if column not in table]
-    return table.assign(**{column: "" if column in TEXTS else np.nan for column in missing})
+    later = {column: "" if column in TEXTS else np.nan for column in ADDED_LATER}
+    return table.assign(**{name: value for name, value in later.items() if name not in table})
 
 
 def to_numbers(column: pd.Series, name: str) -> pd.Series:
@@ -168,34 +158,29 @@ def to_numbers(column: pd.Series, name: str) -> pd.Series:
 def _check_cells(table: pd.DataFrame, name: str) -> None:
     """Each record on its own: known words, no empty names, whole splits, a score if status is ok"""
 
-    def refuse(bad: pd.Series, must: str) -> None:
-        """must: the rule; {value} in it is the wrong value, {cell} its record."""
+    def refuse(bad: pd.Series, column: str, must: str) -> None:
         if bad.any():
             record = table[bad].iloc[0]
-            column = must.partition(" ")[0]
-            value = record.get(column)
-            text = must.format(value=value, cell=_name_cell(record), found=repr(value))
+            value = record[column]
+            found = repr(value) if isinstance(value, str) else value
+            got = "and is" if found == "''" else f"got {found}"
             hint = suggest(value, CHOICES[column]) if column in CHOICES else ""
-            raise DataFormatError(f"{name}: {text}{hint}")
+            cell = _name_cell(record)
+            raise DataFormatError(f"{name}: {column} must {must}, {got} for {cell}.{hint}")
 
     for column, choices in CHOICES.items():
-        listed = ", ".join(choices)
-        refuse(
-            ~table[column].isin(choices),
-            f"{column} must be one of {listed}, got {{found}} for {{cell}}.",
-        )
+        refuse(~table[column].isin(choices), column, f"be one of {', '.join(choices)}")
     for column in ("recipe", "dataset", "method", "family"):
-        refuse(table[column] == "", f"{column} must not be empty, and is for {{cell}}.")
-    refuse(
-        ~((table["split"] >= 0) & (table["split"] % 1 == 0)),
-        "split must be a whole number from 0, got {value} for {cell}.",
-    )
+        refuse(table[column] == "", column, "not be empty")
+    whole = (table["split"] >= 0) & (table["split"] % 1 == 0)
+    refuse(~whole, "split", "be a whole number from 0")
     for task, metric in MAIN_METRICS.items():
-        refuse(
-            (table["status"] == "ok") & (table["task"] == task) & table[metric].isna(),
-            f"a record with status ok must have {metric}, and {{cell}} has none. Its status "
-            "should be failed.",
-        )
+        bad = (table["status"] == "ok") & (table["task"] == task) & table[metric].isna()
+        if bad.any():
+            raise DataFormatError(
+                f"{name}: a record with status ok must have {metric}, and "
+                f"{_name_cell(table[bad].iloc[0])} has none. Its status should be failed."
+            )
 
 
 def _check_agreement(table: pd.DataFrame, name: str) -> None:
@@ -229,8 +214,7 @@ def _name_cell(record: Any) -> str:
 
 def select_task(table: pd.DataFrame, task: str) -> pd.DataFrame:
     """The records of one task, which must be of one recipe."""
-    _check_exported(table, "the table")
-    table = _add_later(table)
+    table = _complete(table, "the table")
     part = table[table["task"] == task]
     if part.empty:
         raise ValueError(

@@ -62,19 +62,12 @@ def compare_ranks(
     )
     chi2, f = friedman(ranks["rank"].to_numpy(), n_datasets)
     difference = critical_difference(n_methods, n_datasets, alpha)
-    return RankComparison(
-        metric=metric,
-        alpha=alpha,
-        n_datasets=n_datasets,
-        ranks=ranks,
-        friedman_chi2=chi2,
-        friedman_p=float(stats.chi2.sf(chi2, n_methods - 1)),
-        iman_davenport_f=f,
-        iman_davenport_p=float(stats.f.sf(f, n_methods - 1, (n_methods - 1) * (n_datasets - 1))),
-        critical_difference=difference,
-        groups=group_ranks(ranks, difference),
-        p_values=_nemenyi_p_values(ranks, n_datasets),
-    )
+    freedom = n_methods - 1
+    chi2_p = float(stats.chi2.sf(chi2, freedom))
+    f_p = float(stats.f.sf(f, freedom, freedom * (n_datasets - 1)))
+    groups, p_values = group_ranks(ranks, difference), _nemenyi_p_values(ranks, n_datasets)
+    tests = (chi2, chi2_p, f, f_p, difference, groups, p_values)
+    return RankComparison(metric, alpha, n_datasets, ranks, *tests)
 
 
 def friedman(mean_ranks: np.ndarray, n_datasets: int) -> tuple[float, float]:

@@ -12,20 +12,8 @@ from pathlib import Path
 import pandas as pd
 
 from muddle.errors import DataFormatError
-from muddle.page.html import HERE as SHARED
-from muddle.page.html import (
-    Fact,
-    Section,
-    Table,
-    count,
-    format_count,
-    format_interval,
-    format_percent,
-    join_words,
-    number_column,
-    render_page,
-    text_column,
-)
+from muddle.page import html
+from muddle.page.html import Fact, Section, Table, number_column, text_column
 from muddle_bench import ranking
 from muddle_bench.ranking import MAIN_METRICS, METRICS
 from muddle_bench.ranking.families import METRICS_PRINTED
@@ -37,7 +25,7 @@ from muddle_runtime.fitted import Task
 from muddle_runtime.parameters import check_choice
 
 HERE = Path(__file__).parent
-SCRIPTS = (SHARED / "tables.js", HERE / "script.js")
+SCRIPTS = (html.HERE / "tables.js", HERE / "script.js")
 OURS, PEER = "ens-mlr-released", "catboost"
 RECIPES = {
     "published": "the authors' matrices, errors included",
@@ -89,10 +77,10 @@ def write_report(
     by_method = {method: symbols[family] for method, family in families.items()}
     sections = build_sections(records, by_method, studies)
     conditions = build_conditions(records)
-    page = render_page(
+    page = html.render_page(
         HERE / "page.html",
         scripts=SCRIPTS,
-        title=title or f"Benchmark: {join_words(list_tasks(records))}",
+        title=title or f"Benchmark: {html.join_words(list_tasks(records))}",
         subtitle="Every method with its default parameters, on the same splits of the same data.",
         folder=folder.name,
         symbols=symbols,
@@ -112,15 +100,15 @@ def write_report(
 
 def select_recipe(table: pd.DataFrame, recipe: str | None) -> pd.DataFrame:
     recipes = tuple(sorted(table["recipe"].unique()))
+    if recipe is None and len(recipes) > 1:
+        found = html.join_words(recipes)
+        raise ValueError(
+            f"a report is about one recipe, and the table has {found}. Choose one: "
+            f"recipe={recipes[0]!r}."
+        )
     if recipe is not None:
         check_choice("recipe", recipe, recipes)
-        return table[table["recipe"] == recipe].reset_index(drop=True)
-    if len(recipes) > 1:
-        raise ValueError(
-            f"a report is about one recipe, and the table has {join_words(list(recipes))}. Choose "
-            f"one: recipe={recipes[0]!r}."
-        )
-    return table
+    return table[table["recipe"] == (recipe or recipes[0])].reset_index(drop=True)
 
 
 def build_sections(
@@ -163,7 +151,9 @@ def list_facts(table: pd.DataFrame) -> list[Fact]:
     recipe = table["recipe"].iloc[0]
     return [
         Fact("Data sets", f"{datasets.sum()}", by_task),
-        Fact("Methods", f"{table['method'].nunique()}", count(n_families, "family", "families")),
+        Fact(
+            "Methods", f"{table['method'].nunique()}", html.count(n_families, "family", "families")
+        ),
         Fact("Splits", f"{n_splits}", "80:20, the same rows for every method"),
         Fact("Cells finished", f"{done:,}", "all" if done == total else f"of {total:,}"),
         Fact("Recipe", recipe, RECIPES.get(recipe, "")),
@@ -201,7 +191,7 @@ def describe_ranking(table: pd.DataFrame, metric: str) -> Iterator[str]:
         yield f"Only {first['method']} can be ranked: there is nothing to compare it with."
         return
     second = board.iloc[1]
-    interval = format_interval(first["rank_low"], first["rank_high"], 1)
+    interval = html.format_interval(first["rank_low"], first["rank_high"], 1)
     yield (
         f"By mean rank of {METRICS[metric].label}, {first['method']} is first of {len(board)} "
         f"methods (mean rank {first['rank']:.2f}, 95 % interval {interval}), {second['method']} "
@@ -220,10 +210,13 @@ def describe_ranking(table: pd.DataFrame, metric: str) -> Iterator[str]:
         )
     if {OURS, PEER} <= set(board["method"]):
         duel = ranking.win_rates_against(table, metric, OURS).set_index("method").loc[PEER]
-        low, high = format_percent(duel["win_rate_low"]), format_percent(duel["win_rate_high"])
+        low, high = (
+            html.format_percent(duel["win_rate_low"]),
+            html.format_percent(duel["win_rate_high"]),
+        )
         yield (
-            f"{OURS} wins against {PEER} on {format_percent(duel['win_rate'])} of "
-            f"{count(int(duel['n_pairs']), 'pair')} (95 % interval {low} to {high})."
+            f"{OURS} wins against {PEER} on {html.format_percent(duel['win_rate'])} of "
+            f"{html.count(int(duel['n_pairs']), 'pair')} (95 % interval {low} to {high})."
         )
 
 
@@ -241,15 +234,15 @@ def list_gaps(table: pd.DataFrame) -> list[str]:
         for status, (_, name) in STATUSES.items()
         if status != "ok" and counts[status]
     ]
-    total = count(sum(counts.values()), "cell")
-    gaps = [f"Of {total}, {join_words(parts)}. Coverage has the reasons."] if parts else []
+    total = html.count(sum(counts.values()), "cell")
+    gaps = [f"Of {total}, {html.join_words(parts)}. Coverage has the reasons."] if parts else []
     for task in list_tasks(table):
         try:
             left_out = ranking.score_pairs(table, MAIN_METRICS[task]).left_out
         except ValueError:
             continue
         if len(left_out):
-            names = join_words(left_out["method"].tolist())
+            names = html.join_words(left_out["method"].tolist())
             gaps.append(f"Not ranked in {task}, because too few cells finished: {names}.")
     return gaps
 
@@ -267,12 +260,12 @@ def build_conditions(table: pd.DataFrame) -> list[Table]:
             versions[name, version] += n_records
     rows = [(*key, n) for key, n in sorted(versions.items())]
     packages = pd.DataFrame(rows, columns=["package", "version", "n_records"])
-    n_records = number_column("n_records", "Records", write=format_count)
+    n_records = number_column("n_records", "Records", write=html.format_count)
     where = (
         text_column("machine", "Machine", wide=True),
         text_column("device", "Device"),
-        number_column("threads", "Threads", "Threads a method may use.", format_count),
-        number_column("n_methods", "Methods", write=format_count),
+        number_column("threads", "Threads", "Threads a method may use.", html.format_count),
+        number_column("n_methods", "Methods", write=html.format_count),
     )
     what = text_column("package", "Package"), text_column("version", "Version")
     return [

@@ -9,25 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from muddle.page.html import (
-    METHOD,
-    Column,
-    Figure,
-    Mark,
-    Panel,
-    Record,
-    Table,
-    count,
-    format_count,
-    format_number,
-    format_percent,
-    format_seconds,
-    format_signed,
-    format_spread,
-    is_missing,
-    number_column,
-    text_column,
-)
+from muddle.page import html
+from muddle.page.html import METHOD, Column, Figure, Mark, Panel, Table, number_column, text_column
 from muddle.page.plots import inline_svg
 from muddle_bench import ranking
 from muddle_bench.ranking import METRICS, Metric
@@ -45,18 +28,22 @@ LONG = 40  # tables of studies with as many rows are folded
 
 def format_points(difference: float) -> str:
     """A difference of two percentages, in points."""
-    return format_signed(100 * difference, 0)
+    return html.format_signed(100 * difference, 0)
 
 
 # Statistic of the class tables: heading, format of its values, format of differences.
 CLASS_STATISTICS: dict[str, tuple[str, Writer, Writer]] = {
-    "rank": ("Mean rank", partial(format_number, digits=2), partial(format_signed, digits=2)),
-    "mean": ("Mean", format_number, format_signed),
-    "mean_same_datasets": ("Mean, same data sets", format_number, format_signed),
-    "p90": ("P90", format_percent, format_points),
-    "p95": ("P95", format_percent, format_points),
-    "p98": ("P98", format_percent, format_points),
-    "pma": ("PMA", format_number, format_signed),
+    "rank": (
+        "Mean rank",
+        partial(html.format_number, digits=2),
+        partial(html.format_signed, digits=2),
+    ),
+    "mean": ("Mean", html.format_number, html.format_signed),
+    "mean_same_datasets": ("Mean, same data sets", html.format_number, html.format_signed),
+    "p90": ("P90", html.format_percent, format_points),
+    "p95": ("P95", html.format_percent, format_points),
+    "p98": ("P98", html.format_percent, format_points),
+    "pma": ("PMA", html.format_number, html.format_signed),
 }
 CLASS = text_column("family", "Class", "A family of methods.", role="family")
 
@@ -68,8 +55,8 @@ def is_published(table: pd.DataFrame) -> bool:
 def spread_column(key: str, label: str, error: str, meaning: str, group: str = "") -> Column:
     """A mean ± its standard deviation or error, which is in the column `key_error`."""
 
-    def show(record: Record) -> str:
-        return format_spread(record[key], record[f"{key}_{error}"])
+    def show(record: html.Record) -> str:
+        return html.format_spread(record[key], record[f"{key}_{error}"])
 
     return Column(key, label, show, meaning=meaning, group=group)
 
@@ -142,7 +129,7 @@ def build_class_table(ranked: pd.DataFrame, metric: Metric, *, on_test: bool) ->
     chosen = f"Members with the number of {unit} for which they were chosen."
     columns = (
         CLASS,
-        number_column("n_members", "Members", write=format_count),
+        number_column("n_members", "Members", write=html.format_count),
         *(column for column in choose_board_columns(metric) if column.key in kept),
         text_column("chosen", "Chosen", chosen, wide=True),
     )
@@ -167,7 +154,7 @@ def build_published_panel(part: pd.DataFrame, metric: Metric) -> Panel:
     beyond = part[part["beyond"]].sort_values("z", key=abs, ascending=False)
     verb = "is" if len(beyond) == 1 else "are"
     text = (
-        f"{count(len(beyond), 'difference')} of {len(part)} {verb} larger than {LARGE_Z:g} "
+        f"{html.count(len(beyond), 'difference')} of {len(part)} {verb} larger than {LARGE_Z:g} "
         "standard errors."
     )
     known = {name: note for name, note in zip(part["method"], part["note"], strict=True) if note}
@@ -185,13 +172,13 @@ def build_published_overall(part: pd.DataFrame, metric: Metric) -> Table:
     beyond = f"Data sets with a difference of more than {LARGE_Z:g} standard errors."
     columns = (
         METHOD,
-        number_column("n_datasets", "Data sets", write=format_count),
+        number_column("n_datasets", "Data sets", write=html.format_count),
         number_column("measured", "Ours"),
         number_column("published", "Published"),
-        number_column("difference", "Difference", write=format_signed),
-        number_column("largest", "Largest difference", write=format_signed),
+        number_column("difference", "Difference", write=html.format_signed),
+        number_column("largest", "Largest difference", write=html.format_signed),
         text_column("largest_at", "at"),
-        number_column("n_beyond", "Large differences", beyond, format_count),
+        number_column("n_beyond", "Large differences", beyond, html.format_count),
     )
     name, title = f"published_overall_{metric.name}", f"Ours and published, {metric.label}"
     caption, order = "Means over the data sets that both have.", {"published": "descending"}
@@ -207,14 +194,14 @@ def build_published_list(
     mark = Mark("beyond", f"more than {LARGE_Z:g} standard errors")
     ours = "Mean ± standard deviation over the splits."
     theirs = "Mean ± standard deviation over ten splits, as printed."
-    z = partial(format_signed, digits=1)
+    z = partial(html.format_signed, digits=1)
     columns = (
         METHOD,
         text_column("dataset", "Data set"),
         spread_column("measured", "Ours", "std", ours),
-        number_column("n_splits", "Splits", "Splits that finished here.", format_count),
+        number_column("n_splits", "Splits", "Splits that finished here.", html.format_count),
         spread_column("published", "Published", "std", theirs),
-        number_column("difference", "Difference", write=format_signed),
+        number_column("difference", "Difference", write=html.format_signed),
         number_column("z", "z", "The difference in standard errors.", z),
         text_column("note", "Note", wide=True),
     )
@@ -283,31 +270,31 @@ def choose_columns(table: pd.DataFrame) -> list[Column]:
     label = " or ".join(study_tables.SCORE_LABELS[task] for task in table["task"].unique())
     single, bag, validation = "Single nets", "Bag", "Validation rows"
     iteration, penalty = "Best iteration", "First penalty"
-    short = partial(format_number, digits=1)
+    short = partial(html.format_number, digits=1)
     columns = [
         text_column("dataset", "Data set"),
         Column("value", "Value", show_value, role="text"),
         spread_column("score", label, "se", "Test score ± its standard error.", single),
         number_column("score_published", "published", group=single),
-        number_column("difference", "difference", write=format_signed, group=single),
+        number_column("difference", "difference", write=html.format_signed, group=single),
         spread_column("bag", label, "se", "Score of the mean of the nets ± standard error.", bag),
         number_column("bag_published", "published", group=bag),
-        number_column("bag_difference", "difference", write=format_signed, group=bag),
+        number_column("bag_difference", "difference", write=html.format_signed, group=bag),
         spread_column("score_val", label, "se", "Of single nets ± standard error.", validation),
         number_column("score_val_published", "published", group=validation),
         number_column("best_iteration", "here", write=short, group=iteration),
         number_column("best_iteration_published", "published", write=short, group=iteration),
         number_column("ridge_init", "here", write=short, group=penalty),
         number_column("ridge_init_published", "published", write=short, group=penalty),
-        number_column("seconds", "s per split", "All nets of a split.", format_seconds),
-        number_column("n_splits", "Splits", write=format_count),
+        number_column("seconds", "s per split", "All nets of a split.", html.format_seconds),
+        number_column("n_splits", "Splits", write=html.format_count),
         text_column("warning", "Warning", wide=True),
     ]
-    filled = {key for key in table if not table[key].map(is_missing).all()} | {"score"}
+    filled = {key for key in table if not table[key].map(html.is_missing).all()} | {"score"}
     return [column for column in columns if column.key in filled]
 
 
-def show_value(record: Record) -> str:
+def show_value(record: html.Record) -> str:
     return f"{record['value']} (default)" if record["is_default"] == "yes" else record["value"]
 
 

@@ -8,28 +8,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from muddle.page.html import (
-    FAMILY,
-    METHOD,
-    MISSING,
-    NO_BREAK,
-    Column,
-    Figure,
-    Mark,
-    Panel,
-    Record,
-    Table,
-    count,
-    format_count,
-    format_interval,
-    format_number,
-    format_percent,
-    format_seconds,
-    format_spread,
-    is_missing,
-    number_column,
-    text_column,
-)
+from muddle.page import html
+from muddle.page.html import METHOD, Column, Figure, Mark, Panel, Table, number_column, text_column
 from muddle_bench import ranking
 from muddle_bench.ranking import Metric
 from muddle_bench.report import rank_figures
@@ -65,13 +45,13 @@ def build_board(table: pd.DataFrame, metric: Metric) -> Panel:
         return Panel(panel_id, title, (f"No leader board: {error}",))
     frame = ranking.rank_methods(table, metric.name)
     n_datasets = scores.frame.index.get_level_values("dataset").nunique()
-    pairs = count(len(scores.frame), "pair")
+    pairs = html.count(len(scores.frame), "pair")
     caption = (
-        f"{count(len(frame), 'method')} on {pairs} of data set and split "
-        f"({count(n_datasets, 'data set')})."
+        f"{html.count(len(frame), 'method')} on {pairs} of data set and split "
+        f"({html.count(n_datasets, 'data set')})."
     )
     if len(scores.left_out_pairs):
-        left = count(len(scores.left_out_pairs), "pair was", "pairs were")
+        left = html.count(len(scores.left_out_pairs), "pair was", "pairs were")
         caption += f" {left} left out because a ranked method has no score there."
     if (frame["shared_fit"].fillna("") != "").any():
         caption += " † time of a fit that several methods share."
@@ -81,14 +61,17 @@ def build_board(table: pd.DataFrame, metric: Metric) -> Panel:
     tables = [Table(name, title_of_board, frame, columns, caption, sorted=order)]
     if len(scores.left_out):
         left_out = f"left_out_{metric.name}", f"Not ranked by {metric.label}", scores.left_out
-        tables.append(Table(*left_out, (METHOD, FAMILY, REASON)))
+        tables.append(Table(*left_out, (METHOD, html.FAMILY, REASON)))
     return Panel(panel_id, title, tables=tuple(tables))
 
 
 def choose_board_columns(metric: Metric) -> tuple[Column, ...]:
     share = "Share of the pairs on which the method reaches over {} % of the best score."
     shares = (
-        *(number_column(f"p{p}", f"P{p}", share.format(p), format_percent) for p in (90, 95, 98)),
+        *(
+            number_column(f"p{p}", f"P{p}", share.format(p), html.format_percent)
+            for p in (90, 95, 98)
+        ),
         number_column("pma", "PMA", "Mean of the method's score over the pair's best score."),
     )
     rank = "Mean over the pairs of the rank among all methods, 1 is best; with its interval."
@@ -99,25 +82,27 @@ def choose_board_columns(metric: Metric) -> tuple[Column, ...]:
     imputed = "Cells that failed or timed out and count with the baseline's score."
     return (
         METHOD,
-        FAMILY,
-        number_column("rank", "Mean rank", rank, partial(format_number, digits=2), role="interval"),
+        html.FAMILY,
+        number_column(
+            "rank", "Mean rank", rank, partial(html.format_number, digits=2), role="interval"
+        ),
         number_column("mean", f"Mean {metric.label}", "Mean score over the pairs."),
         Column("mean_low", "95 % interval", show_interval, meaning=interval),
         number_column("std_splits", "Std over splits", std),
         *(shares if metric.has_pma else ()),
-        number_column("win_rate", "Win rate", wins, format_percent),
-        Column("fit_seconds", f"Fit,{NO_BREAK}s", show_fit_seconds, meaning=seconds),
-        number_column("imputed", "Imputed", imputed, format_count),
+        number_column("win_rate", "Win rate", wins, html.format_percent),
+        Column("fit_seconds", f"Fit,{html.NO_BREAK}s", show_fit_seconds, meaning=seconds),
+        number_column("imputed", "Imputed", imputed, html.format_count),
     )
 
 
-def show_interval(record: Record) -> str:
-    return format_interval(record["mean_low"], record["mean_high"])
+def show_interval(record: html.Record) -> str:
+    return html.format_interval(record["mean_low"], record["mean_high"])
 
 
-def show_fit_seconds(record: Record) -> str:
-    text = format_seconds(record["fit_seconds"])
-    shared = text != MISSING and not is_missing(record.get("shared_fit"))
+def show_fit_seconds(record: html.Record) -> str:
+    text = html.format_seconds(record["fit_seconds"])
+    shared = text != html.MISSING and not html.is_missing(record.get("shared_fit"))
     return f"{text}†" if shared else text
 
 
@@ -192,13 +177,13 @@ def build_win_rates(table: pd.DataFrame, metric: Metric) -> Table:
         (row, name): Mark(f"w{round(10 * rate)}", f"{method} beats {name}: {rate:.0%}")
         for row, method in enumerate(rates)
         for name in rates
-        if not is_missing(rate := rates.loc[method, name])
+        if not html.is_missing(rate := rates.loc[method, name])
     }
     caption = (
         "Percent of the pairs on which the row's method beats the column's; a tie is half a win. "
         "Blue: wins more often; orange: loses more often."
     )
-    write = partial(format_number, digits=0)
+    write = partial(html.format_number, digits=0)
     columns = [number_column(name, name, write=lambda rate: write(100 * rate)) for name in rates]
     name, title = f"win_rates_{metric.name}", f"Win rates, {metric.label}"
     return Table(name, title, rates.reset_index(), (METHOD, *columns), caption, "heat", marks)
@@ -237,8 +222,8 @@ def build_by_dataset(table: pd.DataFrame, metric: Metric) -> Panel:
 
 
 def show_mean_and_std(dataset: str) -> Column:
-    def show(record: Record) -> str:
-        return format_spread(record[dataset], record[f"{dataset} std"])
+    def show(record: html.Record) -> str:
+        return html.format_spread(record[dataset], record[f"{dataset} std"])
 
     return Column(dataset, dataset, show)
 
@@ -278,7 +263,7 @@ def build_coverage(table: pd.DataFrame, task: str) -> Panel:
     if len(failures):
         frame = failures[["method", "status", "n_cells", "reason", "datasets"]]
         status = text_column("status", "Status")
-        n_cells = number_column("n_cells", "Cells", write=format_count)
+        n_cells = number_column("n_cells", "Cells", write=html.format_count)
         datasets = text_column("datasets", "Data sets", wide=True)
         columns = (METHOD, status, n_cells, REASON, datasets)
         title = f"Why cells did not finish, {task}"
@@ -309,7 +294,7 @@ def build_matrix(table: pd.DataFrame, task: str) -> Table:
 
 
 def show_counts(dataset: str) -> Column:
-    def show(record: Record) -> str:
+    def show(record: html.Record) -> str:
         counts = {mark: record[f"{dataset} {key}"] for key, (mark, _) in STATUSES.items()}
         return " · ".join(f"{mark} {n}" for mark, n in counts.items() if n)
 

@@ -12,21 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from muddle.page import plots
 from muddle.page.html import format_number, format_seconds
-from muddle.page.plots import (
-    BLUE,
-    GREEN,
-    GREY,
-    INK,
-    LINE,
-    ORANGE,
-    PAPER,
-    PINK,
-    SKY,
-    VERMILLION,
-    YELLOW,
-    inline_svg,
-)
+from muddle.page.plots import BLUE, GREEN, GREY, INK, LINE, ORANGE, PAPER, PINK, SKY, VERMILLION
 from muddle_bench.ranking import Metric, RankComparison
 from muddle_bench.studies.study_figures import new_figure
 
@@ -45,7 +33,7 @@ KNOWN: dict[str, Looks] = {
     "NN": (SKY, "v", True),
     "NN-today": (BLUE, "v", False),
     "GLM": (ORANGE, "P", True),
-    "MARS": (YELLOW, "*", True),
+    "MARS": (plots.YELLOW, "*", True),
     "TREE": (GREEN, "^", False),
     "QDA": (PINK, "D", False),
     "Baseline": (GREY, "d", True),
@@ -132,8 +120,8 @@ def draw_critical_difference(
         at = worst + 0.025 * (worst - 1) * (number + 1)
         ends = methods.index(group[0]) - 0.3, methods.index(group[-1]) + 0.3
         ax.plot([at, at], ends, color=INK, linewidth=2.5, gid=f"group-{number}", clip_on=False)
-        names = f"no significant difference between these {len(group)}: {', '.join(group)}"
-        tooltips[f"group-{number}"] = names
+        text = f"no significant difference between these {len(group)}: {', '.join(group)}"
+        tooltips[f"group-{number}"] = text
     ax.set_yticks(range(len(methods)), methods, fontsize="small", parse_math=False)
     ax.set_ylim(len(methods) - 0.4, -0.6)
     ax.set_xlim(1, worst)
@@ -146,7 +134,7 @@ def draw_critical_difference(
     ax.spines[:].set_visible(False)
     listed = ", ".join(f"{name} {rank:.2f}" for name, rank in zip(methods, values, strict=True))
     name = f"ranks-{compared.metric}"
-    svg = inline_svg(figure, name, f"{title}. Mean ranks: {listed}.")
+    svg = plots.inline_svg(figure, name, f"{title}. Mean ranks: {listed}.")
     return add_tooltips(svg, name, tooltips)
 
 
@@ -193,14 +181,8 @@ def draw_score_against_time(
     low, high = choose_score_range([point.score for point in points], metric.higher_is_better)
     front = find_front(points, metric.higher_is_better)
     inside = [point for point in front if low <= point.score <= high]
-    ax.plot(
-        [point.seconds for point in inside],
-        [point.score for point in inside],
-        color=GREY,
-        linestyle=(0, (4, 3)),
-        linewidth=1,
-        gid="front",
-    )
+    seconds, scores = [point.seconds for point in inside], [point.score for point in inside]
+    ax.plot(seconds, scores, color=GREY, linestyle=(0, (4, 3)), linewidth=1, gid="front")
     tooltips = {}
     for number, point in enumerate(points):
         at = min(max(point.score, low), high)
@@ -208,11 +190,9 @@ def draw_score_against_time(
             arrow = 11 if point.score < low else 10  # carets that start at the point
             ax.plot(point.seconds, at, color=INK, marker=arrow, markersize=9, clip_on=False)
         symbols[point.method].put(ax, point.seconds, at, f"point-{number}")
-        tooltips[f"point-{number}"] = (
-            f"{point.method} ({point.family}): {format_number(point.score)}, "
-            f"{format_seconds(point.seconds)} s"
-            + (", of a fit that several methods share" if point.shared else "")
-        )
+        share = ", of a fit that several methods share" if point.shared else ""
+        numbers = f"{format_number(point.score)}, {format_seconds(point.seconds)} s"
+        tooltips[f"point-{number}"] = f"{point.method} ({point.family}): {numbers}{share}"
     ax.set_xscale("log")
     ax.set_ylim(low, high)
     ax.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds:g} s"))
@@ -230,7 +210,7 @@ def draw_score_against_time(
     )
     about = f"{len(points)} methods. No other is both quicker and better than: {listed}."
     name = f"times-{metric.name}"
-    return add_tooltips(inline_svg(figure, name, f"{title}. {about}"), name, tooltips)
+    return add_tooltips(plots.inline_svg(figure, name, f"{title}. {about}"), name, tooltips)
 
 
 def put_names(ax: "Axes", points: Sequence[Point], front: Sequence[Point]) -> None:

@@ -11,17 +11,9 @@ from typing import Any, Literal
 from muddle_bench.data.datasets import Recipe, load_dataset
 from muddle_bench.methods.method import Input
 from muddle_bench.methods.registry import find_method, known_methods
+from muddle_bench.run import execution
 from muddle_bench.run.cells import Job, number_splits
 from muddle_bench.run.environment import MemoryMeter, describe_versions, packages_of
-from muddle_bench.run.execution import (
-    blank_record,
-    explain_error,
-    fill_record,
-    finish,
-    finish_unprepared,
-    make_request,
-    predict_and_score,
-)
 from muddle_bench.run.records import Cell, Record, Store, write_whole
 from muddle_bench.run.splits import Problem, prepare, split_rows
 from muddle_bench.run.sweep import Summary, run_benchmark
@@ -147,22 +139,23 @@ def run_together(jobs: Sequence[Job], known: KnownSplits) -> list[Record]:
 
     settings = jobs[0].settings
     methods = known_methods(settings.plugins)
-    (name,) = jobs[0].methods
-    method = find_method(name, methods)
-    records = [blank_record(job, method) for job in jobs]
+    method = find_method(jobs[0].methods[0], methods)
+    records = [execution.blank_record(job, method) for job in jobs]
     ready: list[tuple[int, Problem, Any, Any]] = []  # place, problem, StudyNets, Prepared
     for place, job in enumerate(jobs):
         try:
             problem = known.find_problem(job, method.input)
         except Exception as error:
-            records[place] = finish_unprepared(records[place], error)
+            records[place] = execution.finish_unprepared(records[place], error)
             continue
         try:
-            records[place] = fill_record(records[place], method, methods, problem, job)
-            model = method.make(make_request(job, problem))
+            records[place] = execution.fill_record(records[place], method, methods, problem, job)
+            model = method.make(execution.make_request(job, problem))
             prepared = known.prepare_nets(job.split, model, problem.train, problem.y_train)
         except Exception as error:
-            records[place] = finish(records[place], "failed", explain_error(error))
+            records[place] = execution.finish(
+                records[place], "failed", execution.explain_error(error)
+            )
             continue
         versions = describe_versions(packages_of(model, method.packages))
         records[place] = replace(records[place], versions=versions)
@@ -182,13 +175,15 @@ def run_together(jobs: Sequence[Job], known: KnownSplits) -> list[Record]:
                 fit_together(models, encoded)
             except Exception as error:
                 for place in places:
-                    records[place] = finish(records[place], "failed", explain_error(error))
+                    records[place] = execution.finish(
+                        records[place], "failed", execution.explain_error(error)
+                    )
                 continue
             seconds = (tick() - start) / n_now
             peaks = meter.read()
             for place, problem, model in zip(places, problems, models, strict=True):
                 fitted = replace(records[place], fit_seconds=round(seconds, 6))
-                records[place] = predict_and_score(
+                records[place] = execution.predict_and_score(
                     method, model, problem, fitted, meter, peaks, debug=False
                 )
     return records

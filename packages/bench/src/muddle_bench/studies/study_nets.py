@@ -26,15 +26,9 @@ from torch import Tensor
 
 from muddle.core.device import resolve_device
 from muddle.errors import DivergenceError
+from muddle.estimators import problems
 from muddle.estimators.calibrate import fit_temperature
-from muddle.estimators.problems import (
-    ClassProblem,
-    NumberProblem,
-    fit_features,
-    make_jobs,
-    read_classes,
-    read_numbers,
-)
+from muddle.estimators.problems import ClassProblem, NumberProblem
 from muddle.scores import add_unseen_classes, area_under_curve
 from muddle.tables import TablePreprocessor
 from muddle.training.config import OLD_NAMES, TrainConfig, preset_config
@@ -102,15 +96,17 @@ class StudyNets:
         owner = type(self).__name__
         problem: NumberProblem | ClassProblem
         if self.config.task == "regression":
-            problem = read_numbers(X, y, None, owner)
+            problem = problems.read_numbers(X, y, None, owner)
         else:
-            problem = read_classes(X, y, None, owner, class_weight=None, criterion="logistic")
+            problem = problems.read_classes(
+                X, y, None, owner, class_weight=None, criterion="logistic"
+            )
         with warnings.catch_warnings():
             # Of columns that are constant in the training rows of a split.
             warnings.simplefilter("ignore", UserWarning)
-            preprocessor, features = fit_features(None, problem)
+            preprocessor, features = problems.fit_features(None, problem)
         seeds = check_random_state(self.random_state).randint(MAX_SEED, size=(1, self.n_nets))
-        (job,) = make_jobs(problem, features, [self.config], seeds.tolist())
+        (job,) = problems.make_jobs(problem, features, [self.config], seeds.tolist())
         return Prepared(problem, preprocessor, fix_score(job))
 
     def fit(self, X: Any, y: Any) -> Self:

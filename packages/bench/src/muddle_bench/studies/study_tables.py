@@ -231,12 +231,21 @@ def read_study(folder: str | Path, name: str) -> pd.DataFrame | None:
     table = _read(path, TEXTS, NUMBERS)
     if table is None:
         return None
+
+    def refuse(wrong: pd.Series, column: str, must: str) -> None:
+        if wrong.any():
+            line = int(wrong.to_numpy().argmax())
+            value = table[column].iloc[line]
+            found = repr(value) if isinstance(value, str) else f"{value:g}"
+            raise DataFormatError(
+                f"{path.name} must have {must} in the column {column}, got {found} in line "
+                f"{line + 2}."
+            )
+
     for column, known in (("study", [name]), ("task", SCORE_LABELS), ("is_default", ["no", "yes"])):
-        wrong = ~table[column].isin(known)
-        refuse(wrong, table, column, path, f"{' or '.join(sorted(known))} in the column {column}")
+        refuse(~table[column].isin(known), column, " or ".join(sorted(known)))
     for column in ("score_se", "bag_se"):
-        must = f"standard errors of 0 or more in the column {column}"
-        refuse(table[column] < 0, table, column, path, must)
+        refuse(table[column] < 0, column, "standard errors of 0 or more")
     repeated = table.duplicated(["dataset", "value"])
     if repeated.any():
         row = table[repeated].iloc[0]
@@ -251,43 +260,30 @@ def read_record(folder: str | Path) -> pd.DataFrame | None:
     """The history of one net, with the data set's name in each row, or None if there is none."""
     path = Path(folder) / f"{RECORD}.csv"
     table = _read(path, ["dataset"], RECORD_NUMBERS)
-    if table is None:
-        return None
-    if table["iteration"].isna().any() or not table["iteration"].is_monotonic_increasing:
+    if table is not None and not table["iteration"].is_monotonic_increasing:
         raise DataFormatError(f"{path.name} must have its iterations in order, without gaps.")
     return table
 
 
 def check_folder(folder: str | Path) -> Path:
-    found = Path(folder)
-    if not found.is_dir():
+    if not Path(folder).is_dir():
         raise FileNotFoundError(
             f"there is no folder {str(folder)!r} with tables of studies. `muddle study` runs the "
             "studies and writes it."
         )
-    return found
+    return Path(folder)
 
 
 def _read(path: Path, texts: list[str], numbers: list[str]) -> pd.DataFrame | None:
     """A table with these columns, or None if the file is missing or has no rows."""
-    if not path.exists() or not path.stat().st_size:
-        return None
-    table = read_texts(path)
+    table = read_texts(path) if path.exists() and path.stat().st_size else pd.DataFrame()
     if table.empty:
         return None
     check_columns(table, [*texts, *numbers], path.name)
-    for column in numbers + [column for column in [BAG_DIFFERENCE] if column in table]:
-        table[column] = to_numbers(table[column], path.name)
+    for column in (*numbers, BAG_DIFFERENCE):
+        if column in table:
+            table[column] = to_numbers(table[column], path.name)
     return table
-
-
-def refuse(wrong: pd.Series, table: pd.DataFrame, column: str, path: Path, must: str) -> None:
-    """Raise an error for the first wrong cell of a column."""
-    if wrong.any():
-        line = int(wrong.to_numpy().argmax())
-        value = table[column].iloc[line]
-        found = repr(value) if isinstance(value, str) else f"{value:g}"
-        raise DataFormatError(f"{path.name} must have {must}, got {found} in line {line + 2}.")
 
 
 def to_number(value: str) -> float:

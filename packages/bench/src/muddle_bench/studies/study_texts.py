@@ -63,8 +63,7 @@ def describe_candidate(compared: pd.DataFrame) -> str:
     clearly worse on no data set."""
     clear = compared[compared["clear"]]
     gains = clear[clear["difference"] > 0].groupby("value")["dataset"].nunique()
-    harms = clear[clear["difference"] < 0].groupby("value")["dataset"].nunique()
-    harmless = gains[~gains.index.isin(harms.index)]
+    harmless = gains.drop(clear.loc[clear["difference"] < 0, "value"], errors="ignore")
     if harmless.empty:
         return (
             "Each of these values is clearly worse than the default on another data set, so there "
@@ -190,12 +189,12 @@ def describe_published(table: pd.DataFrame) -> str:
     if both.empty:
         return "The paper has no numbers of this study."
     largest = both.loc[both["difference"].abs().idxmax()]
+    score, published = map(format_number, largest[["score", "score_published"]])
     return (
         f"{len(both)} of {count(len(table), 'row')} have a published value. The median absolute "
         f"difference is {format_number(both['difference'].abs().median())}, the largest difference "
         f"{format_signed(largest['difference'])} ({largest['dataset']} at {largest['value']}: "
-        f"{format_number(largest['score'])}, "
-        f"published {format_number(largest['score_published'])})."
+        f"{score}, published {published})."
     )
 
 
@@ -216,13 +215,14 @@ def describe_conditions(table: pd.DataFrame) -> str:
     """Splits, nets and machine, for the caption of a figure."""
     done = table[table["score"].notna() & (table["dataset"] != POOLED)]
     n_splits, n_nets = (describe_range(done[f"n_{noun}s"], noun) for noun in ("split", "net"))
-    texts = [f"{n_splits} with {n_nets} in all for each point"]
+    text = f"{n_splits} with {n_nets} in all for each point"
     for word, column in (("on", "hardware"), ("commit", "commit")):
-        names = [name for name in done[column].unique() if name]
-        texts += [f"{word} {' and '.join(names)}"] if names else []
+        names = " and ".join(filter(None, done[column].unique()))
+        text += f", {word} {names}" if names else ""
     n_empty = int(table["score"].isna().sum())
-    missing = f" No score yet: {n_empty} of {count(len(table), 'row')}." if n_empty else ""
-    return f"{', '.join(texts)}.{missing}"
+    return f"{text}." + (
+        f" No score yet: {n_empty} of {count(len(table), 'row')}." if n_empty else ""
+    )
 
 
 def describe_off_scale(table: pd.DataFrame, floor: float) -> str:
