@@ -422,6 +422,7 @@ LOST = (WorkerError, r"one of 2 workers ended.*Lower n_jobs")
     [
         (BrokenProcessPool("gone"), *LOST),
         (KilledWorker("gone"), *LOST),
+        (ZeroDivisionError("mine"), ZeroDivisionError, "mine"),
         (KeyboardInterrupt("stop"), KeyboardInterrupt, "stop"),
     ],
 )

@@ -44,8 +44,7 @@ def available_memory(device: torch.device) -> int | None:
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         # Memory that torch has reserved and does not use can be used again.
-        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return free + cached
+        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     known = [bytes_ for bytes_ in (_free_memory(), _left_in_group()) if bytes_ is not None]
     return min(known, default=None)
 

@@ -36,10 +36,8 @@ class LossTerms:
 
 
 def stack_permuted(labels: Tensor, n_permutations: int, generators: Generators) -> Tensor:
-    """Labels (K, N, C) and permutations of their rows as a stack (K, N, 1 + P, C).
-
-    Whole rows are moved, so several outputs keep their dependence.
-    """
+    """Labels (K, N, C) and permutations of their rows as a stack (K, N, 1 + P, C). Whole rows are
+    moved, so several outputs keep their dependence."""
     n_nets, n_rows, n_columns = labels.shape
     stack = labels.new_empty(n_nets, n_rows, 1 + n_permutations, n_columns)
     stack[:, :, 0] = labels

@@ -177,10 +177,8 @@ def visible_penalty(gram: Tensor) -> Tensor:
 
 
 def factor_with_recovery(gram: Tensor, penalty: Tensor) -> Factor:
-    """Factor every net; retry one that fails with a larger penalty, up to 8 times.
-
-    The caller must adopt, count and report raised penalties. `gram` is not changed.
-    """
+    """Factor every net; retry one that fails with a larger penalty, up to 8 times. The caller must
+    adopt, count and report raised penalties. `gram` is not changed."""
     penalty = penalty.clone()
     visible = visible_penalty(gram)
     n_raises = torch.zeros_like(penalty, dtype=torch.long)
@@ -213,11 +211,8 @@ def apply_ridge(hidden: Tensor, targets: Tensor, factor: Factor) -> tuple[Tensor
 def ridge_gradients(
     hidden: Tensor, factor: Factor, solved: Tensor, residual: Tensor, grad: Tensor, out: Tensor
 ) -> Tensor:
-    """Gradient of the penalty from that of R; that of hidden is written to `out` (K, N, H).
-
-    docs/method.md derives them. The gradient of hidden has rank 2T: one thin product on each side,
-    never an N x N matrix. Cost O(NHT).
-    """
+    """Gradient of the penalty from that of R: docs/method.md. Cost O(NHT). `out` (K, N, H) gets
+    that of hidden, which has rank 2T: one thin product on each side, never an N x N matrix."""
     if uses_dual(hidden.shape[-2], hidden.shape[-1]):
         v = factor.solve(grad)
         d_targets = factor.penalty[:, None, None] * v
@@ -251,9 +246,7 @@ def gather_system(
     blocks: Iterable[tuple[Tensor, Tensor]], n_rows: int, dtype: torch.dtype
 ) -> System:
     """The ridge system of row blocks: hidden (K, B, H) and labels (K, B, C), n_rows rows in all.
-
-    Memory does not limit the rows: the primal keeps only sums, and the dual, which takes its rows
-    as one block, has at most H.
+    The primal keeps only sums, whatever the number of rows; the dual takes its rows as one block.
     """
     system: System | None = None
     for hidden, labels in blocks:

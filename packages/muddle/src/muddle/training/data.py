@@ -177,12 +177,8 @@ class Batches:
     def _gather(self, positions: Tensor) -> Batch:
         rows = self._data.train_rows.gather(1, positions)
         nets = torch.arange(len(rows), device=rows.device)[:, None]
-        return Batch(
-            self._data.gather_features(rows),
-            self._stack[nets, positions],
-            self._data.gather_weights(rows),
-            self._data.gather_root_weights(rows),
-        )
+        weights, roots = self._data.gather_weights(rows), self._data.gather_root_weights(rows)
+        return Batch(self._data.gather_features(rows), self._stack[nets, positions], weights, roots)
 
 
 class Noise:

@@ -103,13 +103,10 @@ def fix_score(job: TrainJob) -> TrainJob:
 def fix_scores(jobs: Jobs) -> list[TrainJob]:
     """All jobs with their scores chosen. If nets of one have no ROC curve, no job is scored by it,
     as nets of different jobs are compared with each other."""
-    fixed = [fix_score(job) for job in jobs]
-    if all(job.score_name != "minus squared error" for job in fixed):
+    fixed, error = [fix_score(job) for job in jobs], "minus squared error"
+    if all(job.score_name != error for job in fixed):
         return fixed
-    other = {"auc": "minus squared error"}
-    return [
-        replace(job, score_name=other.get(job.score_name or "", job.score_name)) for job in fixed
-    ]
+    return [replace(job, score_name=error) if job.score_name == "auc" else job for job in fixed]
 
 
 def _train(
@@ -307,8 +304,7 @@ def run_worker(
 
 
 def plan_waves(jobs: Jobs, device: torch.device, memory_share: float = 1.0) -> list[Wave]:
-    """Which nets are trained side by side. On CUDA the jobs run at the same time if they fit; a
-    CPU takes them one after the other."""
+    """Which nets are trained side by side: all jobs on CUDA if they fit, one job on a CPU."""
     available = available_memory(device)
     budget = math.inf if available is None else USABLE * memory_share * available
     needs = [(shared_bytes(job, device), bytes_per_net(job, device)) for job in jobs]

@@ -102,12 +102,9 @@ class RidgeOutput:
         return Fit(residual, head, factor.penalty, factor.failed, hopeless, backward)
 
     def _factor(self, hidden: Tensor, *, first: bool) -> tuple[Factor, Tensor]:
-        """The factor of every net, and which nets are hopeless.
-
-        A net that cannot be factored at the start gets larger penalties until it can. Later it
-        skips the iteration and gets one for the next, since trying at once would mean waiting for
-        the device.
-        """
+        """The factor of every net, and which nets are hopeless. A net that cannot be factored at
+        the start gets larger penalties until it can. Later it skips the iteration and gets one for
+        the next, since trying at once would mean waiting for the device."""
         penalty = self.log_penalty.exp()
         gram = ridge.gram_matrix(hidden, out=self._gram)
         if first:

@@ -105,11 +105,8 @@ def choose_score(config: TrainConfig, data: TrainingData) -> str:
 
 @dataclass(frozen=True)
 class Scoring:
-    """Compares iterations on each net's validation rows: by score, then by tie_break.
-
-    A few validation rows are soon ranked perfectly; ties="error" then prefers the iteration with
-    the least squared error.
-    """
+    """Compares iterations on each net's validation rows: by score, then by tie_break, as a few rows
+    are soon ranked perfectly; ties="error" then prefers the least squared error."""
 
     name: str
     ties: Ties
@@ -177,11 +174,8 @@ class BestNets:
         score: Tensor,  # nan: do not keep
         tie_break: Tensor,
     ) -> Tensor:
-        """Keep the nets that improved, and return which did. (K',) bool
-
-        A score that is not finite never improves; if the tie-breaks are equal too, the earlier
-        iteration stays.
-        """
+        """Keep the nets that improved, and return which did. (K',) bool. A score that is not finite
+        never improves; if the tie-breaks are equal too, the earlier iteration stays."""
         score, tie_break = score.double(), tie_break.double()
         best, best_tie = self.score[places], self.tie_break[places]
         better = score.isfinite() & ((score > best) | ((score == best) & (tie_break > best_tie)))

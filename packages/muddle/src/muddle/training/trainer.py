@@ -15,7 +15,7 @@ import math
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import accumulate
 
@@ -112,9 +112,8 @@ def get_stream(device: torch.device, place: int, thread: int) -> torch.cuda.Stre
     """The stream of the trainer at this place among those that run side by side. It is always the
     same one, as cuBLAS keeps a workspace for every stream that it has ever seen. Threads have their
     own: work that one sends while another records would be recorded."""
-    if device.type != "cuda":
-        return None
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    on_cuda = device.type == "cuda"
+    return torch.cuda.Stream(device) if on_cuda else None  # type: ignore[no-untyped-call]
 
 
 def solves_head_to_score(data: TrainingData, config: TrainConfig) -> bool:
@@ -185,7 +184,7 @@ class Trainer:
             generators = [torch.Generator(device).manual_seed(s ^ NOISE_STREAM) for s in seeds]
             self.batches.prepare(1)
             self.counter = torch.zeros(1, dtype=torch.long, device=device)
-            self.slot = torch.zeros(1, dtype=torch.long, device=device)
+            self.slot = self.counter.clone()
             self.status = NetStatus.start(len(seeds), device)
             if config.head != "linear":
                 first = self.batches.at(self.slot)
@@ -332,13 +331,8 @@ class Trainer:
     def _parameters(self) -> list[Tensor]:
         return [*self.nets.parameters(), *self.output.parameters()]
 
-    @contextlib.contextmanager
-    def _on_stream(self) -> Iterator[None]:
-        if self.stream is None:
-            yield
-        else:
-            with torch.cuda.stream(self.stream):
-                yield
+    def _on_stream(self) -> contextlib.AbstractContextManager[object]:
+        return contextlib.nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
 
     @torch.no_grad()
     def _iterate(self, *, first: bool = False, last: bool = False) -> None:
