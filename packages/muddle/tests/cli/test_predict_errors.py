@@ -19,7 +19,7 @@ def change(shell, row, **values):
     return shell.write(table, "other.csv")
 
 
-def test_missing_column_suggests_the_one_that_was_meant(shell):
+def test_missing_columns_suggest_the_one_that_was_meant_and_rows_are_needed(shell):
     other = shell.write(shell.read("new.csv").rename(columns={"area": "aera"}), "other.csv")
     said = refuse(shell, data=other)
     assert said.startswith(
@@ -27,15 +27,15 @@ def test_missing_column_suggests_the_one_that_was_meant(shell):
     )
     assert "Did you mean 'aera'?" in said
     assert "(separator: ';')" in refuse(shell, "--separator", ";")
+    header = shell.write((shell.folder / "new.csv").read_text().splitlines()[0], "other.csv")
+    said = refuse(shell, data=header)
+    assert said == "other.csv must have rows below its header, but it has none."
 
 
-def test_words_among_numbers_are_named_by_their_line(shell):
+def test_words_among_numbers_are_named_by_their_line_and_numbers_get_the_option(shell):
     said = refuse(shell, "--chunk-rows", 25, data=change(shell, 60, area="big"))
     assert said.startswith("column 'area' must contain numbers as in the training table, got 'big'")
     assert "'big' in line 62 of other.csv" in said
-
-
-def test_a_number_that_the_first_lines_did_not_announce_names_the_option(shell):
     other = change(shell, 60, area="1,234")
     assert refuse(shell, data=other).endswith("If it is 1234, pass --decimal '.'.")
     shell.ok("predict", "price.muddle", other, "-o", "p.csv", "--decimal", ".")
@@ -45,12 +45,6 @@ def test_rows_of_a_message_are_placed_in_the_file(shell):
     said = refuse(shell, "--chunk-rows", 50, data=change(shell, 60, sold="yesterday"))
     assert "'sold'" in said
     assert said.endswith("(Rows are counted from row 50 of other.csv.)")
-
-
-def test_a_table_without_rows(shell):
-    header = (shell.folder / "new.csv").read_text().splitlines()[0]
-    said = refuse(shell, data=shell.write(header, "other.csv"))
-    assert said == "other.csv must have rows below its header, but it has none."
 
 
 def test_interrupt_leaves_no_file_and_ends_with_130(shell, monkeypatch):

@@ -62,12 +62,6 @@ def test_three_classes_agree_with_scikit_learn():
     assert scores["ece"] == pytest.approx(np.abs(gaps).mean())
 
 
-def test_wrong_certainty_has_a_finite_log_loss():
-    scores = score_two([0, 1], [1, 0], probabilities=np.array([[0.0, 1.0], [1.0, 0.0]]))
-    assert scores["log_loss"] == pytest.approx(-np.log(EPS))
-    assert scores["brier"] == 1
-
-
 def test_a_decision_function_gives_the_auc_and_no_other_score():
     scores = score_two([0, 0, 1, 1], [0, 0, 0, 1], decision=np.array([-3.0, -1, -2, 5]))
     assert scores == {"accuracy": 3 / 4, "auc": 3 / 4}

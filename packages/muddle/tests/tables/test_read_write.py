@@ -300,10 +300,10 @@ def test_a_failure_leaves_the_file_that_was_there(tmp_path, name):
     assert [path.read_text() for path in tmp_path.iterdir()] == ["precious"]
 
 
-@pytest.mark.parametrize("name", ["p", "p.txt", "p.xlsx", "p.parquet.gz"])
-def test_output_of_unknown_kind_is_an_error(tmp_path, name):
-    with pytest.raises(ValueError, match=r"must end in \.csv"):
-        check_output(str(tmp_path / name))
+def test_output_of_unknown_kind_is_an_error(tmp_path):
+    for name in ("p", "p.xlsx", "p.parquet.gz"):
+        with pytest.raises(ValueError, match=r"must end in \.csv"):
+            check_output(str(tmp_path / name))
 
 
 def test_json_has_null_for_nan_and_infinity(monkeypatch):

@@ -502,8 +502,8 @@ def _draw_targets(facts: Facts) -> list[Figure]:
     else:
         outputs = [one.target for one in facts.numbers]
     figures = []
-    for i, values in enumerate(outputs[:MOST_OUTPUTS]):
-        name = facts.target_names[i]
+    shown = zip(facts.target_names, outputs[:MOST_OUTPUTS], strict=False)
+    for i, (name, values) in enumerate(shown):
         caption = (
             f"Median {np.median(values):.4g}, mean {np.mean(values):.4g}, standard deviation "
             f"{np.std(values):.4g}."
