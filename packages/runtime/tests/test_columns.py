@@ -76,11 +76,10 @@ def test_a_gap_in_a_dictionary_column_stays_a_gap():
         pd.DataFrame({"a": [1, 2, 3], "b": list("xyz")}),
         pl.DataFrame({"a": [1, 2, 3], "b": list("xyz")}),
         pa.table({"a": [1, 2, 3], "b": list("xyz")}),
-        np.array([[1, "x"], [2, "y"], [3, "z"]], dtype=object),
         np.array([[1.0, 2.0], [2.0, 2.0], [3.0, 2.0]]),
         {"a": [1, 2, 3], "b": list("xyz")},
     ],
-    ids=["pandas", "polars", "arrow", "objects", "numbers", "dict"],
+    ids=["pandas", "polars", "arrow", "numbers", "dict"],
 )
 @pytest.mark.parametrize("rows", [np.array([True, False, True]), np.array([0, 2])], ids=str)
 def test_some_rows_of_a_table(X, rows):
@@ -98,14 +97,11 @@ def test_some_rows_of_a_table(X, rows):
         (pd.DataFrame([[1, 2]], columns=[1, "1"]), ValueError, "got 2 columns named '1'"),
         (pd.DataFrame(index=[0, 1]), ValueError, r"0 feature\(s\) \(shape=\(2, 0\)\)"),
         (pd.DataFrame({"a": []}), ValueError, r"0 sample\(s\).* minimum of 1 is required by me"),
-        (np.zeros((3, 0)), ValueError, r"0 feature\(s\)"),
         (np.zeros(3), ValueError, "Expected 2D array, got 1D array"),
         (np.zeros((2, 2, 2)), ValueError, "Found array with dim 3"),
         (pd.Series([1.0]), ValueError, "Expected 2D array, got 1D array"),
-        ([], ValueError, "Expected 2D array, got 1D array"),
         ([[1, 2], [3]], ValueError, "inhomogeneous"),
         (None, ValueError, "Expected 2D array, got scalar"),
-        ("table.csv", ValueError, "Expected 2D array, got scalar"),
         (scipy.sparse.eye_array(3), TypeError, "Sparse data was passed"),
         (np.zeros((2, 2), dtype=complex), ValueError, "Complex data not supported"),
         (np.zeros((2, 1), dtype=[("a", "f4")]), ValueError, "got a structured array"),

@@ -448,13 +448,8 @@ CLASS_DTYPES = (
 label = schema.require(
     "text, a number or a boolean", lambda value: isinstance(value, (str, int, float))
 )
-CLASS_TARGET = record(
-    {
-        "classes": list_of(label, least=2, distinct=True),
-        "dtype": choice(*CLASS_DTYPES),
-        "zero_one": schema.flag,
-    }
-)
+CLASSES = list_of(label, least=2, distinct=True)
+CLASS_TARGET = record({"classes": CLASSES, "dtype": choice(*CLASS_DTYPES), "zero_one": schema.flag})
 
 
 def _store_target(target: Target, arrays: Arrays) -> Header:
@@ -519,12 +514,9 @@ def _restore_classes(labels: list[Any], dtype: str) -> NDArray[Any]:
 
 # --- members: nets, their views and heads --------------------------------------------------------
 
-VIEW: dict[str, Check] = {"kind": text, "n_features": positive}
-VIEWS = {
-    "plain": record(VIEW),
-    "bins": record({**VIEW, "n_numbers": positive}),
-    "waves": record(VIEW),
-}
+PLAIN = record({"kind": text, "n_features": positive})
+BINS = record({"kind": text, "n_features": positive, "n_numbers": positive})
+VIEWS = {"plain": PLAIN, "bins": BINS, "waves": PLAIN}
 PART: dict[str, Check] = {
     "activation": choice(*ACTIVATIONS),
     "depth": positive,
@@ -717,10 +709,8 @@ def _restore_answer(
     for entry in ("select", "top_k"):
         if is_ensemble(header) and stored[entry] != parameters.get(entry):
             raise ModelFileError(f"answer.{entry} must be the parameter.")
-    try:
-        fitted.check_selection(select, top_k, max(n_trained, n_nets))
-    except ValueError as error:
-        raise ModelFileError(f"answer: {error}") from error
+    if select == "top" and top_k > max(n_trained, n_nets):
+        fail("answer.top_k", "at most the number of nets", top_k)
     return found
 
 
@@ -783,12 +773,8 @@ ORIGIN: dict[str, Check] = {
     "scores": schema.mapping_of(schema.plain),
 }
 ENSEMBLE_VALUES: dict[str, Check] = {"validation_metric": text, "n_iter": count}
-SINGLE_VALUES: dict[str, Check] = {
-    **ENSEMBLE_VALUES,
-    "penalty": schema.nullable(schema.number()),
-    "best_iteration": count,
-    "n_recoveries": count,
-}
+SINGLE_VALUES = ENSEMBLE_VALUES | dict.fromkeys(("best_iteration", "n_recoveries"), count)
+SINGLE_VALUES["penalty"] = schema.nullable(schema.number())
 # Columns of the frames beside their index, and the types that a column may have.
 FRAME_COLUMNS = {
     "history": ("loss", "permutation_term", "validation_score", "penalty", "seconds"),
