@@ -67,17 +67,15 @@ def content_sha256(path: Path, *, header: bool, encoding: str = "utf-8-sig") -> 
     return digest.hexdigest()
 
 
-def require(entry: Entry, home: Path, *, download: bool = True, progress: bool = False) -> Path:
+def require(entry: Entry, home: Path, *, progress: bool = False) -> Path:
     """Path of the data set's file, downloaded if it is absent; its checksum is verified."""
     path = locate(entry, home)
-    if path is None and entry.url and download:
+    if path is None and entry.url:
         return _download(entry, entry.url, home, progress)
     if path is None:
-        again = f". Run `muddle datasets fetch {entry.id}`, or by hand"
-        by_hand = ", and there is no address to download it from. By hand"
         raise MissingDataError(
-            f"the file of {entry.id!r} is absent{again if entry.url else by_hand}: "
-            f"{_by_hand(entry, home)}."
+            f"the file of {entry.id!r} is absent, and there is no address to download it from. "
+            f"By hand: {_by_hand(entry, home)}."
         )
     fault = _find_fault(entry, path)
     if fault:
