@@ -59,11 +59,17 @@ def locate(entry: Entry, home: Path) -> Path | None:
 
 def content_sha256(path: Path, *, header: bool, encoding: str = "utf-8-sig") -> str:
     """SHA-256 of the lines after the header that are not blank, without trailing blanks."""
-    stripped = (line.lstrip("\ufeff").rstrip(" \t\n") for line in _read_lines(path, encoding))
-    lines = islice(filter(None, stripped), int(header), None)
-    digest = hashlib.sha256(next(lines, "").encode())
-    for line in lines:
-        digest.update(b"\n" + line.encode())
+    # By content, not by name: a download is checked before it has its name.
+    with path.open("rb") as file:
+        zipped = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+    # Bytes that cannot be decoded must give a checksum too, though not the right one.
+    options: dict[str, Any] = {"mode": "rt", "encoding": encoding, "errors": "backslashreplace"}
+    with gzip.open(path, **options) if zipped else path.open(**options) as text:
+        stripped = (line.lstrip("\ufeff").rstrip(" \t\n") for line in text)
+        lines = islice(filter(None, stripped), int(header), None)
+        digest = hashlib.sha256(next(lines, "").encode())
+        for line in lines:
+            digest.update(b"\n" + line.encode())
     return digest.hexdigest()
 
 
@@ -122,16 +128,6 @@ def fetch_each(entries: Iterable[Entry], home: Path, progress: bool) -> Iterator
             yield Outcome(entry, "failed", error=error)
         else:
             yield Outcome(entry, state, path=path)
-
-
-def _read_lines(path: Path, encoding: str) -> Iterator[str]:
-    # By content, not by name: a download is checked before it has its name.
-    with path.open("rb") as file:
-        zipped = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
-    # Bytes that cannot be decoded must give a checksum too, though not the right one.
-    options: dict[str, Any] = {"mode": "rt", "encoding": encoding, "errors": "backslashreplace"}
-    with gzip.open(path, **options) if zipped else path.open(**options) as lines:
-        yield from lines
 
 
 def _find_fault(entry: Entry, path: Path) -> str | None:
