@@ -31,7 +31,7 @@ make_linear = choose(Ridge, LogisticRegression)
 
 
 def make_late(request):
-    time.sleep(0.6)  # as the import of a large package
+    time.sleep(1.0)  # as the import of a large package
     return make_linear(request)
 
 

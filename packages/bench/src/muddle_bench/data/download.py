@@ -59,25 +59,29 @@ def locate(entry: Entry, home: Path) -> Path | None:
 
 def content_sha256(path: Path, *, header: bool, encoding: str = "utf-8-sig") -> str:
     """SHA-256 of the lines after the header that are not blank, without trailing blanks."""
-    stripped = (line.lstrip("\ufeff").rstrip(" \t\n") for line in _read_lines(path, encoding))
-    lines = islice(filter(None, stripped), int(header), None)
-    digest = hashlib.sha256(next(lines, "").encode())
-    for line in lines:
-        digest.update(b"\n" + line.encode())
+    # By content, not by name: a download is checked before it has its name.
+    with path.open("rb") as file:
+        zipped = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+    # Bytes that cannot be decoded must give a checksum too, though not the right one.
+    options: dict[str, Any] = {"mode": "rt", "encoding": encoding, "errors": "backslashreplace"}
+    with gzip.open(path, **options) if zipped else path.open(**options) as text:
+        stripped = (line.lstrip("\ufeff").rstrip(" \t\n") for line in text)
+        lines = islice(filter(None, stripped), int(header), None)
+        digest = hashlib.sha256(next(lines, "").encode())
+        for line in lines:
+            digest.update(b"\n" + line.encode())
     return digest.hexdigest()
 
 
-def require(entry: Entry, home: Path, *, download: bool = True, progress: bool = False) -> Path:
+def require(entry: Entry, home: Path, *, progress: bool = False) -> Path:
     """Path of the data set's file, downloaded if it is absent; its checksum is verified."""
     path = locate(entry, home)
-    if path is None and entry.url and download:
+    if path is None and entry.url:
         return _download(entry, entry.url, home, progress)
     if path is None:
-        again = f". Run `muddle datasets fetch {entry.id}`, or by hand"
-        by_hand = ", and there is no address to download it from. By hand"
         raise MissingDataError(
-            f"the file of {entry.id!r} is absent{again if entry.url else by_hand}: "
-            f"{_by_hand(entry, home)}."
+            f"the file of {entry.id!r} is absent, and there is no address to download it from. "
+            f"By hand: {_by_hand(entry, home)}."
         )
     fault = _find_fault(entry, path)
     if fault:
@@ -124,16 +128,6 @@ def fetch_each(entries: Iterable[Entry], home: Path, progress: bool) -> Iterator
             yield Outcome(entry, "failed", error=error)
         else:
             yield Outcome(entry, state, path=path)
-
-
-def _read_lines(path: Path, encoding: str) -> Iterator[str]:
-    # By content, not by name: a download is checked before it has its name.
-    with path.open("rb") as file:
-        zipped = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
-    # Bytes that cannot be decoded must give a checksum too, though not the right one.
-    options: dict[str, Any] = {"mode": "rt", "encoding": encoding, "errors": "backslashreplace"}
-    with gzip.open(path, **options) if zipped else path.open(**options) as lines:
-        yield from lines
 
 
 def _find_fault(entry: Entry, path: Path) -> str | None:

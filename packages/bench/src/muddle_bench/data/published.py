@@ -4,8 +4,10 @@ Use it for nothing else: statistics of test rows leak into training rows, and so
 matrices are not records of the file.
 """
 
+import tomllib
 from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,31 +25,9 @@ MAX_CATEGORIES = 12
 GAPS = ("NA",)
 GAP_WORD = "nan"  # the category that gaps in text become
 
-# The paper's own rules, applied to every data set, are in docs/datasets.md.
-
-# Deviations from these rules in all of the authors' matrices.
-QUIRKS_OF_ALL = {
-    "question-mark-is-text": "'?' is no gap: a column of numbers that holds it is text",
-    "numbers-kept": "numbers that are one-hot encoded are kept as numbers too",
-    "gaps-count-apart": "every gap counts as a distinct value of its own in a column of numbers",
-    "scaled-twice": "numbers are z = (x - m) / s, then (z - m) / s with the same m and s",
-    "leaks": "columns that give the target away, or number the rows, are kept",
-}
-
-# Deviations in some of them, named by their entries.
-QUIRKS = {
-    "index-row": "the column numbers 0, 1, 2, ... are a first row, also where they make new "
-    "categories or turn a constant column into two values",
-    "index-row-removed": "as index-row, but the row is taken out after encoding: the scale and "
-    "columns of zeros remain",
-    "header-as-row": "the first record was read as a header, where a name that came before gets "
-    "a number ('f', 'f.1', 'f.2', ...), and read back as a row: most columns get a third value",
-    "broken-record": "a record broken over two lines counts as two rows with gaps",
-    "truncated-scores": "z is cut to a whole number before it is scaled again",
-    "restored-before-log": "the target was standardised with the divisor n, restored with n - 1 "
-    "and then its logarithm taken: log(m + (y - m) * sqrt(n / (n - 1)))",
-    "seoul-target": "the target is log(2 + max(l) - l) with l = log(1 + y): it falls as y rises",
-}
+_QUIRKS = tomllib.loads(Path(__file__).with_name("quirks.toml").read_text(encoding="utf-8"))
+QUIRKS_OF_ALL: dict[str, str] = _QUIRKS["all"]  # name: meaning
+QUIRKS: dict[str, str] = _QUIRKS["some"]
 
 # Key, second field and number of fields in front of the line break of "broken-record".
 BROKEN_RECORD = ("19930421", "x799", 17)

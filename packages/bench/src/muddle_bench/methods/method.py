@@ -2,8 +2,7 @@
 
 Records keep the fingerprint, so it must not change when code moves or is renamed. Classes and
 functions of our own are hashed by the path, and settings by the name, that they had when the first
-records were made (RECORDED_MODULES, RECORDED_VALUES); a setting that was added later counts only if
-it differs from its default.
+records were made (recorded.toml).
 """
 
 import functools
@@ -11,8 +10,10 @@ import hashlib
 import inspect
 import json
 import re
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, fields, is_dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -77,39 +78,7 @@ OF_THE_RUN = frozenset({
     "cat_features", "categorical", "device", "n_jobs", "n_threads", "num_threads", "random_seed",
     "random_state", "seed", "thread_count", "threads", "verbose", "verbosity",
 })  # fmt: skip
-RECORDED_MODULES = {
-    "muddle.benchmark.fastai_nets": ("FastaiRegressor", "FastaiClassifier"),
-    "muddle.benchmark.frames": ("CategoricalFrame", "CategoricalFrameClassifier"),
-    "muddle.benchmark.mars": ("EarthRegressor",),
-    "muddle.benchmark.mlr": ("first_of_depth", "all_of_depth", "choose"),
-    "muddle.estimators.ensemble": (
-        "BagMLRRegressor",
-        "BagMLRClassifier",
-        "EnsMLRRegressor",
-        "EnsMLRClassifier",
-    ),
-    "muddle.estimators.single": ("MLRRegressor", "MLRClassifier"),
-    "muddle.flagship.estimators": ("MuddleRegressor", "MuddleClassifier"),
-    "muddle.studies.nets": ("StudyNets",),
-}
-RECORDED_VALUES = {
-    "loss": {"root_mean_square": "paper", "mean_square": "released"},
-    "penalty": {"grid12": "paper", "grid11": "released"},
-}
-# Parameters of our estimators, and fields of their training, that the first records have.
-RECORDED_PARAMETERS = frozenset({
-    "activation", "batch_size", "class_weight", "criterion", "depth", "depths", "dither", "head",
-    "init_gain", "learning_rate", "loss", "max_iter", "max_loss", "n_nets", "n_permutations",
-    "patience", "penalty", "precision", "preprocessor", "preset", "select", "structured_noise",
-    "ties", "time_limit", "top_k", "validation_fraction", "width",
-})  # fmt: skip
-RECORDED_FIELDS = frozenset({
-    "activation", "batch_size", "candidates", "config", "depth", "dither", "head", "init_gain",
-    "keep", "learning_rate", "loss", "max_iter", "max_loss", "n_permutations", "n_rounds", "name",
-    "patience", "penalty", "precision", "scale_rate", "schedule", "second_moment",
-    "structured_noise", "target", "task", "ties", "time_limit", "validation_fraction", "view",
-    "width",
-})  # fmt: skip
+RECORDED = tomllib.loads(Path(__file__).with_name("recorded.toml").read_text(encoding="utf-8"))
 
 
 @functools.cache
@@ -168,11 +137,11 @@ def _read_settings(value: Any) -> Any:
         settings = value.get_params(deep=False)
         signature = inspect.signature(type(value)).parameters
         defaults = {name: parameter.default for name, parameter in signature.items()}
-        recorded = RECORDED_PARAMETERS
+        recorded = RECORDED["parameters"]
     elif is_dataclass(value):
         settings = {field.name: getattr(value, field.name) for field in fields(value)}
         defaults = {field.name: field.default for field in fields(value)}
-        recorded = RECORDED_FIELDS
+        recorded = RECORDED["fields"]
     elif hasattr(value, "__dict__"):
         return vars(value)
     else:
@@ -183,7 +152,7 @@ def _read_settings(value: Any) -> Any:
     if not _is_ours(value):
         return settings
     kept = {k: v for k, v in settings.items() if k in recorded or v != defaults.get(k)}
-    for name, known in RECORDED_VALUES.items():
+    for name, known in RECORDED["values"].items():
         if isinstance(kept.get(name), str):
             kept[name] = known.get(kept[name], kept[name])
     return kept
@@ -195,7 +164,7 @@ def _is_ours(value: Any) -> bool:
 
 def _path(value: Any) -> str:
     if value.__module__.partition(".")[0] in ("muddle", "muddle_bench"):
-        for module, names in RECORDED_MODULES.items():
+        for module, names in RECORDED["modules"].items():
             if value.__qualname__ in names:
                 return f"{module}.{value.__qualname__}"
     return f"{value.__module__}.{value.__qualname__}"

@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from muddle.errors import MissingPackageError
 from muddle_bench.methods.method import Request
 
+types = pd.api.types
 GAP = "<gap>"  # the level of a gap, for a model that wants text without gaps
 NUMBERS = np.dtype("<f8")  # as R reads them
 EARTH = Path(__file__).with_name("earth.R")
@@ -58,7 +59,8 @@ class CategoricalFrame(BaseEstimator):
         columns = _read_columns(X)
         self.levels_, self.medians_ = {}, {}
         for place, column in enumerate(columns):
-            if column.name in self.categorical or not _holds_numbers(column):
+            numeric = types.is_numeric_dtype(column) or types.is_datetime64_any_dtype(column)
+            if column.name in self.categorical or not numeric:
                 # Of equally frequent levels, the first by name.
                 counts = _to_texts(column).value_counts().sort_index()
                 frequent = counts.sort_values(ascending=False, kind="stable").index
@@ -113,13 +115,8 @@ def _name(place: int) -> str:
     return f"x{place}"
 
 
-def _holds_numbers(column: Any) -> bool:
-    types = pd.api.types
-    return bool(types.is_numeric_dtype(column) or types.is_datetime64_any_dtype(column))
-
-
 def _to_numbers(column: Any) -> Any:
-    if pd.api.types.is_datetime64_any_dtype(column):
+    if types.is_datetime64_any_dtype(column):
         return (column - pd.Timestamp(0, tz=column.dt.tz)) / pd.Timedelta(days=1)
     return column.astype(np.float64)
 

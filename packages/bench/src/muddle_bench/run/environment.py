@@ -30,7 +30,9 @@ def describe_machine(device: str = "cpu") -> str:
     """Processor, cores, memory and, for device="cuda", the GPU."""
     gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     n_cores = os.cpu_count() or 1  # the machine's; joblib's count is what a worker may use
-    parts = [_processor(), f"{n_cores} core{'s' if n_cores > 1 else ''}", f"{gib:.0f} GiB"]
+    processor = _read_line("/proc/cpuinfo", "model name").partition(":")[2].strip()
+    processor = processor or platform.processor() or platform.machine()
+    parts = [processor, f"{n_cores} core{'s' if n_cores > 1 else ''}", f"{gib:.0f} GiB"]
     if device == "cuda":
         import torch
 
@@ -112,11 +114,16 @@ def _peak() -> float:
 
 
 def _read_status(name: str) -> float | None:
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:  # not Linux
-        return None
-    return next((1024.0 * int(line.split()[1]) for line in lines if line.startswith(name)), None)
+    """Bytes of memory from the status of this process; None if the system does not say."""
+    line = _read_line("/proc/self/status", name)
+    return 1024.0 * int(line.split()[1]) if line else None
+
+
+def _read_line(path: str, start: str) -> str:
+    """The first line that starts so; "" if there is none, as on systems other than Linux."""
+    with contextlib.suppress(OSError), Path(path).open() as lines:
+        return next((line for line in lines if line.startswith(start)), "")
+    return ""
 
 
 @cache
@@ -132,12 +139,3 @@ def _version(name: str) -> str:
 
 
 _distributions = cache(importlib.metadata.packages_distributions)
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(models, "") or platform.processor() or platform.machine()

@@ -179,7 +179,14 @@ def run_benchmark(
         check_int("jobs", jobs, minimum=1)
     threads = default_threads(jobs, address) if threads is None else threads
     check_int("threads", threads, minimum=1)
-    check_device(device, address)
+    check_choice("device", device, ("cpu", "cuda"))
+    if device == "cuda" and address is None:
+        import torch
+
+        if not torch.cuda.is_available():
+            raise DeviceError(
+                "device='cuda' needs a CUDA GPU, and there is none. Use device='cpu'."
+            )
     retry = list(retry)
     for state in retry:
         check_choice("retry", state, get_args(Retry))
@@ -220,17 +227,6 @@ def run_benchmark(
 def default_threads(jobs: int | None, address: str | None) -> int:
     """One thread on a cluster, whose machines are unknown; else the cores divided by jobs."""
     return 1 if address else max(1, joblib.cpu_count() // (jobs or 1))
-
-
-def check_device(device: str, address: str | None) -> None:
-    check_choice("device", device, ("cpu", "cuda"))
-    if device == "cuda" and address is None:
-        import torch
-
-        if not torch.cuda.is_available():
-            raise DeviceError(
-                "device='cuda' needs a CUDA GPU, and there is none. Use device='cpu'."
-            )
 
 
 class Sweep:

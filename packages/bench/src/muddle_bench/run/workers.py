@@ -151,11 +151,8 @@ class Child:
                 start_new_session=True,  # a group of its own, killed with all that it started
             )
         assert self._process.stdout is not None
+        self.pid = self._process.pid
         self._tail = Tail(self._process.stdout)
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     def is_alive(self) -> bool:
         return self._process.poll() is None
@@ -193,7 +190,7 @@ class Child:
         """End the process and all that was started in it."""
         # The group outlives the child if a method has left a program behind.
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+            os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
         self._line.close()
 
@@ -237,15 +234,14 @@ class Tail:
     """The last output of a process; its pipe is drained so that the process never waits."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
-        self._pipe = pipe
         self._text = b""
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._drain, daemon=True)
+        self._thread = threading.Thread(target=self._drain, args=[pipe], daemon=True)
         self._thread.start()
 
-    def _drain(self) -> None:
-        with self._pipe:
-            while chunk := os.read(self._pipe.fileno(), 1 << 16):
+    def _drain(self, pipe: IO[bytes]) -> None:
+        with pipe:
+            while chunk := os.read(pipe.fileno(), 1 << 16):
                 with self._lock:
                     self._text = (self._text + chunk)[-TAIL:]
 
@@ -384,12 +380,29 @@ def open_backend(backend: Backend, jobs: int | None, address: str | None) -> Ite
     if address is not None:
         check_address(backend, address)
     here = backend in ("loky", "threading") and jobs in (None, 1)
-    openers = {"dask": _open_dask, "ray": _open_ray, "loky": _open_loky}
     with ExitStack() as stack:
         stack.callback(stop_children)
+        if backend == "dask":
+            distributed = _import("distributed", "dask")
+            cluster: Any = address
+            if address is None:
+                options = {"n_workers": jobs or 1, "threads_per_worker": 1, "processes": True}
+                local = distributed.LocalCluster(**options, dashboard_address=None)
+                cluster = stack.enter_context(local)
+            stack.enter_context(distributed.Client(cluster))
+        elif backend == "ray":
+            ray = _import("ray", "ray")
+            _import("ray.util.joblib", "ray").register_ray()
+            if not ray.is_initialized():
+                where = {"address": address} if address else {"num_cpus": jobs or 1}
+                quiet = {"include_dashboard": False, "log_to_driver": False}
+                ray.init(**where, **quiet, logging_level="error")
+                stack.callback(ray.shutdown)
+        elif backend == "loky" and not here:
+            from joblib.externals.loky import get_reusable_executor as find_executor
+
+            stack.callback(lambda: find_executor().shutdown(wait=True, kill_workers=True))
         if not here:
-            if backend in openers:
-                stack.enter_context(openers[backend](jobs, address))
             n_jobs = -1 if jobs is None else jobs
             stack.enter_context(joblib.parallel_config(backend=backend, n_jobs=n_jobs))
         yield _run_here if here else _run_parallel
@@ -451,33 +464,6 @@ def _run_parallel(jobs: Iterable[tuple[int, Job]]) -> Iterator[JobResult]:
             yield from parallel(joblib.delayed(run_numbered)(*job) for job in wave)
 
 
-@contextmanager
-def _open_dask(jobs: int | None, address: str | None) -> Iterator[None]:
-    distributed = _import("distributed", "dask")
-    if address is not None:
-        with distributed.Client(address):
-            yield
-        return
-    options = {"n_workers": jobs or 1, "threads_per_worker": 1, "dashboard_address": None}
-    with distributed.LocalCluster(processes=True, **options) as local, distributed.Client(local):
-        yield
-
-
-@contextmanager
-def _open_ray(jobs: int | None, address: str | None) -> Iterator[None]:
-    ray = _import("ray", "ray")
-    _import("ray.util.joblib", "ray").register_ray()
-    if ray.is_initialized():
-        yield
-        return
-    options = {"address": address} if address else {"num_cpus": jobs or 1}
-    ray.init(**options, include_dashboard=False, log_to_driver=False, logging_level="error")
-    try:
-        yield
-    finally:
-        ray.shutdown()
-
-
 def _import(name: str, extra: str) -> ModuleType:
     try:
         return importlib.import_module(name)
@@ -486,13 +472,3 @@ def _import(name: str, extra: str) -> ModuleType:
         raise MissingPackageError(
             f"backend={extra!r} needs the package {missing}: pip install 'muddle[{extra}]'."
         ) from error
-
-
-@contextmanager
-def _open_loky(jobs: int | None, address: str | None) -> Iterator[None]:
-    from joblib.externals.loky import get_reusable_executor
-
-    try:
-        yield
-    finally:
-        get_reusable_executor().shutdown(wait=True, kill_workers=True)
