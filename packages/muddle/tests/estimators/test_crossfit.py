@@ -24,13 +24,11 @@ from muddle.estimators.crossfit import (
     train_side_by_side,
 )
 from muddle.training.stopping import Deadline
-from muddle_runtime.forward import Bank, NetRef, view_features
+from muddle_runtime.forward import Bank, NetRef
 
 CPU = torch.device("cpu")
 N_ROWS = 52  # folds of 11 rows: three are held out twice
 
-
-# --- folds ---------------------------------------------------------------------------------------
 
 sizes = st.integers(2, 60).flatmap(lambda n: st.tuples(st.just(n), st.integers(2, min(n, 7))))
 
@@ -60,12 +58,6 @@ def test_folds_follow_the_distribution_of_a_number(size, seed):
             assert 1 <= np.isin(neighbours, held_out).sum() <= 2  # the second makes folds equal
 
 
-def test_rare_classes_are_shared_out_evenly():
-    codes = np.repeat([0.0, 1.0], [90, 10])
-    folds = draw_folds(codes, 5, 3)
-    assert [int(codes[held_out].sum()) for held_out in folds.held_out] == [2] * 5
-
-
 def test_a_seed_draws_its_own_folds_in_random_order():
     first, again, other = (draw_folds(np.arange(200.0), 4, seed) for seed in (1, 1, 2))
     assert np.array_equal(first.held_out, again.held_out)
@@ -86,9 +78,6 @@ def test_predictions_return_to_their_rows_as_the_mean_over_nets():
         drawn = draw_folds(np.zeros(n_rows), 5, 0)
         gathered = drawn.gather(drawn.held_out[:, :, None].astype(float), n_rows)
         np.testing.assert_array_equal(gathered[:, 0], np.arange(n_rows))
-
-
-# --- members -------------------------------------------------------------------------------------
 
 
 def draw_table(n_rows=N_ROWS, n_labels=2):
@@ -177,21 +166,6 @@ def test_joined_rounds_predict_the_mean_over_all_nets(n_rows, cross_fit):
     mean = (a.out_of_fold + b.out_of_fold + c.out_of_fold) / 3
     for three in (join_rounds(joined, c), join_rounds(a, join_rounds(b, c))):
         np.testing.assert_allclose(three.out_of_fold, mean)
-
-
-def test_a_table_that_all_nets_share_is_sent_once(members):
-    matrix, labels = draw_table()
-    candidate, folds = members[0].candidate, members[0].folds
-    seen = view_features(members[0].views[0], matrix)
-    shared = make_job(candidate, [seen], labels, None, folds, range(5))
-    assert shared.data.features.shape == seen.shape
-    own = make_job(candidate, [seen] * 5, labels, np.ones(N_ROWS), folds, range(5))
-    assert own.data.features.shape == (5, *seen.shape)
-    np.testing.assert_array_equal(own.data.train_rows, folds.train)
-    np.testing.assert_array_equal(own.data.validation_rows, folds.held_out)
-
-
-# --- training side by side -----------------------------------------------------------------------
 
 
 @pytest.fixture

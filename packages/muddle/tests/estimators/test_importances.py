@@ -98,13 +98,6 @@ def test_members_count_by_their_weight(fitted):
     assert found.tolist() == deviation.tolist() == [0.0] * 4
 
 
-def test_only_the_members_with_the_highest_weights_predict(fitted, monkeypatch):
-    *_, members = fitted
-    monkeypatch.setattr(importances, "MOST_MEMBERS", 1)
-    mixed, _ = measure(fitted, members, [0.1, 0.2, 0.4, 0.3])
-    np.testing.assert_allclose(mixed, measure(fitted, members[2:3])[0])
-
-
 def test_a_seed_repeats_itself_and_fewer_rows_come_near(fitted, monkeypatch):
     *_, members = fitted
     first, again, other = (measure(fitted, members[-1:], seed=seed)[0] for seed in (0, 0, 1))

@@ -74,16 +74,6 @@ def least_coverage(coverage, n_rows, n_new, chance=1e-3):
     return binom.ppf(chance, round(n_effective), coverage) / round(n_effective)
 
 
-# --- as scikit-learn uses it ---------------------------------------------------------------------
-
-
-def test_a_pickle_predicts_the_same_bits(fitted):
-    again = pickle.loads(pickle.dumps(fitted.model))
-    assert (predict(again, fitted.X) == predict(fitted.model, fitted.X)).all()
-    assert (again.out_of_fold_ == fitted.model.out_of_fold_).all()
-    assert again.leaderboard_.equals(fitted.model.leaderboard_)
-
-
 def test_a_pickle_holds_a_few_numbers_per_row_and_no_table():
     def size(n_rows):
         model = regress(*smooth(n_rows, n_columns=40))
@@ -139,18 +129,6 @@ def test_fit_and_predict_leave_global_state_alone(fitted):
     before = state()
     predict(fitted.make(**FAST).fit(fitted.X, fitted.y), fitted.X)
     assert state() == before
-
-
-def test_a_row_is_predicted_the_same_alone_and_in_a_batch(fitted):
-    calls = [lambda X: predict(fitted.model, X)]
-    if fitted.make is MuddleRegressor:
-        calls += [fitted.model.predict_interval]
-    for call in calls:
-        alone = np.concatenate([call(fitted.X[row : row + 1]) for row in range(12)])
-        np.testing.assert_allclose(alone, call(fitted.X)[:12], rtol=0, atol=1e-6)
-
-
-# --- tables and targets --------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -211,16 +189,6 @@ def test_labels_come_back_as_they_were_given(to_labels, expected, numbers):
     np.testing.assert_allclose(model.decision_function(X), log_odds, atol=1e-9)
 
 
-def test_three_classes(classes):
-    X, y = classes
-    model = classify(X[::2], y[::2])
-    probabilities = model.predict_proba(X[1::2])
-    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, atol=1e-12)
-    assert model.score(X[1::2], y[1::2]) > 0.8
-    assert probabilities.shape == model.out_of_fold_.shape == (45, 3)
-    assert model.decision_function(X[:5]).shape == (5, 3)
-
-
 def test_several_targets_have_their_own_predictions_and_intervals(numbers):
     X, y = numbers
     both = np.column_stack([y, 100 - 50 * X[:, 2]])
@@ -235,9 +203,6 @@ def test_several_targets_have_their_own_predictions_and_intervals(numbers):
     spread = model.out_of_fold_details_.spread.mean(axis=0)
     np.testing.assert_allclose(spread, errors, rtol=0.3)  # in the units of y
     assert regress(X, y[:, None]).predict(X).shape == (80, 1)
-
-
-# --- weights -------------------------------------------------------------------------------------
 
 
 def test_rows_of_weight_zero_are_as_good_as_absent(fitted):
@@ -273,9 +238,6 @@ def test_a_heavier_class_becomes_more_probable(classes):
     for weight, share in ((None, 1 / 9), ("balanced", 0.5)):
         found = classify(X, rare, class_weight=weight).predict_proba(X)[:, 1].mean()
         assert found == pytest.approx(share, abs=0.1)
-
-
-# --- what is refused -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -338,9 +300,6 @@ def test_progress_goes_to_stderr_only(fitted, capfd):
         assert expected in err if verbose else err == ""
 
 
-# --- reports -------------------------------------------------------------------------------------
-
-
 def test_the_leaderboard_holds_the_pool_and_weights_that_sum_to_one(fitted):
     board = fitted.make(**FAST | {"preset": "default"}).fit(fitted.X, fitted.y).leaderboard_
     assert board["weight"].sum() == pytest.approx(1)
@@ -382,14 +341,10 @@ def test_an_output_is_drawn_by_its_number(numbers, pyplot):
     assert first[1] < 100 < 900 < second[0]
 
 
-# --- few rows, many columns ----------------------------------------------------------------------
-
-
 def test_twenty_rows(wider):
     X, y = smooth(120)
     model = regress(X[:20], y[:20])
     assert model.score(X[20:], y[20:]) > 0.2
-    assert np.isfinite(model.predict_interval(X, coverage=0.9)).all()
     assert coverage_of(model, X[20:], y[20:]) > least_coverage(0.9, 20, 100)
     assert classify(X[:20], y[:20] > 0).score(X[20:], y[20:] > 0) > 0.6
 
@@ -436,9 +391,6 @@ def test_classes_of_one_or_two_rows(counts, wider):
     assert model.score(X, codes) > 0.5
 
 
-# --- nothing to learn ----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("seed", [0, 1])
 def test_noise_is_predicted_by_the_mean_with_honest_intervals(seed):
     rng = np.random.default_rng(seed)
@@ -453,9 +405,6 @@ def test_noise_is_predicted_by_the_mean_with_honest_intervals(seed):
     assert roc_auc_score(rare[100:], probabilities) == pytest.approx(0.5, abs=0.12)
     assert probabilities.mean() == pytest.approx(rare[:100].mean(), abs=0.05)
     assert probabilities.std() < 0.15
-
-
-# --- rows and columns ----------------------------------------------------------------------------
 
 
 def test_repeated_rows_that_contradict_each_other_get_their_mean(wider):
@@ -512,9 +461,6 @@ def test_only_text_only_dates_and_mostly_gaps(frame, wider):
     model = regress(X[:80], y[:80])
     assert model.score(X[80:], y[80:]) > 0.0
     assert np.isfinite(model.predict(np.full((1, 3), np.nan))).all()
-
-
-# --- targets and intervals -----------------------------------------------------------------------
 
 
 def test_a_skewed_target_and_one_of_zeros_and_ones(wider):

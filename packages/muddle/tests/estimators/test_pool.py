@@ -1,7 +1,6 @@
 """Views of the matrix, and rounds of cross-fitting: which candidates go on, with which weight."""
 
 import contextlib
-import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -29,9 +28,6 @@ from muddle_runtime.forward import view_features
 CPU = torch.device("cpu")
 N_NUMBERS = 3
 VIEWS = ["plain", "bins", "waves"]
-
-
-# --- the plan ------------------------------------------------------------------------------------
 
 
 def test_presets_differ_in_candidates_steps_and_rounds():
@@ -62,9 +58,6 @@ def test_a_long_tail_adds_a_candidate_but_not_to_the_fast_preset():
     assert targets("fast") == ["plain", "plain"]
 
 
-# --- views ---------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def matrix():
     """Two numbers of many values, one of three, and two columns of zeros and ones."""
@@ -91,13 +84,11 @@ def test_every_feature_seen_is_made_of_its_source_alone(name, matrix):
 
 
 @pytest.mark.parametrize("name", VIEWS)
-def test_views_are_finite_float32_the_same_per_row_and_in_a_pickle(name, matrix):
+def test_views_are_finite_float32_and_the_same_per_row(name, matrix):
     view, seen = see(name, matrix)
     assert seen.dtype == np.float32
     assert np.isfinite(view_features(view, 1e3 * matrix)).all()
     np.testing.assert_allclose(view_features(view, matrix[7:8])[0], seen[7], rtol=1e-6)
-    again = pickle.loads(pickle.dumps(view))
-    np.testing.assert_array_equal(view_features(again, matrix), seen)
 
 
 @pytest.mark.parametrize("name", VIEWS)
@@ -151,9 +142,6 @@ def test_waves_are_the_matrix_and_drawn_curves_of_each_number(matrix):
         expected = np.cos(angles + view.phases[number]) @ view.mixtures[number]
         np.testing.assert_allclose(curves[:, number], expected, atol=1e-5)
     assert (see("waves", matrix, seed=2)[1][:, 5:] != seen[:, 5:]).any(axis=0).all()
-
-
-# --- rounds --------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")

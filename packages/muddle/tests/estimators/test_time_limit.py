@@ -50,9 +50,6 @@ class Clock(Deadline):
         return self.gone
 
 
-# --- the plan ------------------------------------------------------------------------------------
-
-
 def test_seconds_are_those_of_start_steps_and_heads():
     heads = PACE.heads(WORK)
     last = replace(WORK, config=replace(CONFIG, keep="last"))
@@ -62,13 +59,11 @@ def test_seconds_are_those_of_start_steps_and_heads():
     assert PACE.steps_within(WORK, 0.0) == 0
 
 
-@pytest.mark.parametrize("more", [{"n_nets": 10}, {"n_features": 1000}, {"n_train": 8000}], ids=str)
-@pytest.mark.parametrize("change", [{"depth": 3}, {"width": 256}, {"max_iter": 400}], ids=str)
-def test_more_work_takes_longer(more, change):
-    larger = replace(WORK, **more)
-    assert PACE.seconds(larger) > 1.2 * PACE.seconds(WORK)
-    changed = replace(larger, config=replace(CONFIG, **change))
-    assert PACE.seconds(changed) > 1.2 * PACE.seconds(larger)
+def test_more_work_takes_longer():
+    more = [{"n_nets": 10}, {"n_features": 1000}, {"n_rows": 100_000, "n_train": 80_000}]
+    changes = ({"depth": 3}, {"width": 256}, {"max_iter": 400})
+    for change in [*more, *({"config": replace(CONFIG, **change)} for change in changes)]:
+        assert PACE.seconds(replace(WORK, **change)) > 1.2 * PACE.seconds(WORK)
 
 
 @given(st.floats(-1.0, 3.0))
@@ -79,14 +74,6 @@ def test_work_is_cut_to_the_time_or_to_one_step(seconds):
     assert fitted.n_train < fitted.n_rows
     assert fitted.config.steps == 1 or PACE.seconds(fitted) <= seconds * (1 + 1e-9)
     assert (fitted == WORK) == (PACE.seconds(WORK) <= seconds)
-
-
-@given(st.floats(0.01, 3.0), st.floats(0.01, 3.0))
-def test_more_time_never_means_less_work(one, other):
-    less, more = (fit_to_time(WORK, PACE, seconds) for seconds in sorted((one, other)))
-    assert less.n_nets <= more.n_nets
-    assert less.n_rows <= more.n_rows
-    assert (less.config.keep, more.config.keep) != ("cycles", "last")
 
 
 def test_two_hundred_steps_are_enough_to_keep_all_folds():
@@ -139,10 +126,9 @@ def probe(monkeypatch):
     features, labels = torch.zeros(10, 3), torch.zeros(10, 1)
     data = TrainingData(features, labels, None, rows[None, 2:], rows[None, :2])
 
-    def measure(max_iter=200, deadline=None):
+    def measure(max_iter=200):
         job = TrainJob(replace(CONFIG, max_iter=max_iter), data, (0,), "r2")
-        pace = measure_pace(job, torch.device("cpu"), deadline or Clock(100.0, 0.0))
-        return pace, Work.of(job)
+        return measure_pace(job, torch.device("cpu"), Clock(100.0, 0.0)), Work.of(job)
 
     return measure
 
@@ -155,11 +141,6 @@ def test_pace_is_measured_by_iterations_after_the_first(probe):
     assert SlowTrainer.clock < 5  # the probe is thrown away
     pace, work = probe(max_iter=1)  # over at once
     assert 0 < pace.step * work.iteration <= 2.0
-
-
-def test_a_limit_that_is_over_after_the_first_iteration_is_an_error(probe):
-    with pytest.raises(TimeLimitError, match=r"time_limit=1.0 s was over .* Raise time_limit"):
-        probe(deadline=Clock(1.0, 2.0))
 
 
 def test_sampled_rows_follow_the_target():
@@ -178,9 +159,6 @@ def test_sampled_rows_hold_two_of_each_class_and_the_only_one_of_another():
     _, two, one = np.bincount(codes[rows].astype(int))
     assert (two >= 2, one) == (True, 1)
     assert len(rows) <= 25
-
-
-# --- fits with a limit ---------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -250,9 +228,7 @@ def test_a_slow_machine_cuts_the_first_configuration_and_leaves_others_out(machi
     for other in others:
         assert board.loc[other, ["outcome", "n_nets", "weight"]].tolist() == ["no time", 0, 0.0]
     assert text.startswith(f"time_limit={LIMIT} s: {first!r} was cut to ")
-    left_out = (
-        f"no time for {len(others)} of {1 + len(others)} configurations ({'; '.join(others)})"
-    )
+    left_out = f"no time for {len(others)} of 2 configurations ({'; '.join(others)})"
     for part in (f"of {n_steps} iterations", "2 of 5 folds", "its last snapshot", left_out):
         assert part in text
     assert np.isfinite(model.out_of_fold_).all()

@@ -329,8 +329,7 @@ def _to_plain(value: Any) -> Any:
 
 
 def _restore_parameters(kind: type[Estimator], stored: dict[str, Any]) -> dict[str, Any]:
-    unknown = set(stored) - set(kind._get_param_names())
-    if unknown:
+    if unknown := set(stored) - set(kind._get_param_names()):
         raise ValueError(f"the unknown parameter {min(unknown)!r}")
     parameters = dict(stored)
     for name, renamed in OLD_NAMES.items():

@@ -187,12 +187,11 @@ def fit_spread(
 ) -> tuple[SpreadModel, FloatArray]:
     """The sizes of errors to expect, and those of each row out of fold, (n, C).
 
-    Nets were trained to predict the target; their hidden layers also tell how hard a row is. So the
-    size of the out-of-fold errors is fitted by a second ridge on the hidden layers of a member,
-    which costs a solve and no training, and is cross-fitted by the same folds.
+    Hidden layers of nets that predict the target also tell how hard a row is. So the sizes of the
+    out-of-fold errors are fitted by a second ridge on the hidden layers of a member, which costs a
+    solve and no training, and is cross-fitted by the same folds.
 
-    rows (n,): positions of these rows among those of the member's folds. The model's member is
-    position 0 until the caller knows better.
+    rows (n,): positions of these rows among those of the member's folds.
     """
     residuals = labels - predicted
     sizes = np.abs(residuals)

@@ -1,10 +1,8 @@
-"""Cross-fitting: nets trained fold by fold, so that every row is predicted by nets that never saw
-it.
+"""Cross-fitting: nets trained fold by fold, so that nets that never saw a row predict it.
 
 Candidates are trained side by side: on CUDA in one call, on a CPU with one thread per round of a
-candidate. Nets of the pool are narrow: two threads that share one small product wait for each other
-more than they compute, while a thread per round keeps every core busy, and the result does not
-depend on the number of cores.
+candidate. Two threads that shared the small products of one net would mostly wait for each other;
+a thread per round keeps every core busy, and the result does not depend on the number of cores.
 
 Shapes: K nets of a member, N rows, F features, V features that a net sees, H hidden units, C label
 columns.
@@ -52,6 +50,7 @@ class Folds:
 
     train: Rows  # (K, n_train)
     held_out: Rows  # (K, n_held_out), in random order
+    n_rounds: int = 1  # of cross-fitting, each with equally many nets
 
     @property
     def n_nets(self) -> int:
@@ -68,10 +67,10 @@ class Folds:
 
 
 def draw_folds(strata: FloatArray, n_folds: int, seed: int) -> Folds:
-    """Folds stratified by class codes or by a numeric target.
+    """Folds that all follow the distribution of the strata: class codes or a numeric target.
 
     Rows in order of the strata, equal ones shuffled, are dealt to the folds in rounds; in each
-    round the folds come in random order. So every fold follows the distribution of the target.
+    round the folds come in random order.
     """
     rng = np.random.default_rng(seed)
     n_rows = len(strata)
@@ -91,10 +90,9 @@ def draw_folds(strata: FloatArray, n_folds: int, seed: int) -> Folds:
 
 def join_folds(parts: Sequence[Folds]) -> Folds:
     """The nets of several rounds of cross-fitting."""
-    return Folds(
-        np.concatenate([part.train for part in parts]),
-        np.concatenate([part.held_out for part in parts]),
-    )
+    train, held_out = zip(*((part.train, part.held_out) for part in parts), strict=True)
+    n_rounds = sum(part.n_rounds for part in parts)
+    return Folds(np.concatenate(train), np.concatenate(held_out), n_rounds)
 
 
 # --- members -------------------------------------------------------------------------------------
@@ -188,20 +186,10 @@ def make_members(
         nets = nets[kept[nets].argsort()]
         outputs = result.validation_output[nets].numpy()
         labels = outputs if normal is None else normal.undo(outputs)
-        members.append(
-            Member(
-                candidate=candidate,
-                iteration=iteration,
-                views=views,
-                normal=normal,
-                nets=result.nets.keep(nets.tolist()),
-                head=result.head[nets],
-                held_out_head=result.held_out_head[nets],
-                penalty=result.penalty[nets],
-                folds=folds,
-                out_of_fold=folds.gather(labels, n_rows),
-            )
-        )
+        own = result.nets.keep(nets.tolist())
+        heads = result.head[nets], result.held_out_head[nets], result.penalty[nets]
+        predicted = folds.gather(labels, n_rows)
+        members.append(Member(candidate, iteration, views, normal, own, *heads, folds, predicted))
     return members
 
 

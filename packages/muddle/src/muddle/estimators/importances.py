@@ -49,20 +49,23 @@ def measure_importances(
     n_repeats = max(1, min(N_REPEATS, MOST_PREDICTIONS // (len(order) * max(1, len(used)))))
     unknown = np.full(len(columns), np.nan), np.full(len(columns), np.nan)
 
-    def prepare(rows: Positions) -> tuple["_Predictor", float]:
-        predictor = _Predictor(members, matrix, rows, device)
-        return predictor, _mean_square(predictor.predict() - labels[rows], weights, rows)
+    def prepare(rows: Positions) -> tuple[list[MemberNets], float]:
+        nets = [
+            (member, share, _list_nets(member, matrix[rows], rows, device))
+            for member, share in members
+        ]
+        return nets, _mean_square(_predict(nets, len(rows)) - labels[rows], weights, rows)
 
     began = time.perf_counter()
     rows = np.sort(order)
-    predictor, base = prepare(rows)
+    nets, base = prepare(rows)
     n_in_time = seconds / max(1e-9, time.perf_counter() - began)  # evaluations like this one
     if n_in_time < n_repeats * len(used):
         n_repeats = 1
         rows = np.sort(order[: int(len(rows) * min(1.0, n_in_time / len(used)))])
         if len(rows) < min(LEAST_ROWS, len(matrix)):
             return unknown
-        predictor, base = prepare(rows)
+        nets, base = prepare(rows)
 
     mean = np.average(labels, axis=0, weights=weights)
     variance = float(np.average((labels - mean) ** 2, axis=0, weights=weights).mean())
@@ -72,7 +75,7 @@ def measure_importances(
         for column in used:
             if repeat == 0 and time.perf_counter() - began > 2 * seconds:  # slower than planned
                 return unknown
-            predicted = predictor.predict(columns[column], shuffle)
+            predicted = _predict(nets, len(rows), columns[column], shuffle)
             error = _mean_square(predicted - labels[rows], weights, rows)
             rises[repeat, column] = (error - base) / variance
     return rises.mean(axis=0), rises.std(axis=0)
@@ -112,44 +115,33 @@ class _Net:
         return (layer @ self.head).cpu().numpy().astype(np.float64)
 
 
-class _Predictor:
-    """Out-of-fold predictions of some rows by members with these shares."""
-
-    @torch.inference_mode()
-    def __init__(
-        self,
-        members: Sequence[tuple[Member, float]],
-        matrix: FloatArray,
-        rows: Positions,
-        device: torch.device,
-    ) -> None:
-        self._n_rows = len(rows)
-        self._members = [
-            (member, share, _list_nets(member, matrix[rows], rows, device))
-            for member, share in members
-        ]
-
-    @torch.inference_mode()
-    def predict(self, features: Positions = NOTHING, shuffle: Positions = NOTHING) -> FloatArray:
-        """Predicted labels (n, C), with these features shuffled."""
-        predicted: FloatArray = np.zeros((self._n_rows, 1))
-        for member, share, nets in self._members:
-            changed = np.flatnonzero(np.isin(member.views[0].sources, features))
-            total = np.zeros((self._n_rows, member.head.shape[2]))
-            count = np.zeros((self._n_rows, 1))
-            for net in nets:
-                total[net.held_out] += member.to_labels(net.predict(changed, shuffle))
-                count[net.held_out] += 1
-            predicted = predicted + share * total / count
-        return predicted
+MemberNets = tuple[Member, float, list[_Net]]  # a member, its share, its nets
 
 
+@torch.inference_mode()
+def _predict(
+    members: Sequence[MemberNets],
+    n_rows: int,
+    features: Positions = NOTHING,
+    shuffle: Positions = NOTHING,
+) -> FloatArray:
+    """Labels (n, C) predicted out of fold, with these features shuffled."""
+    predicted: FloatArray = np.zeros((n_rows, 1))
+    for member, share, nets in members:
+        changed = np.flatnonzero(np.isin(member.views[0].sources, features))
+        total, count = np.zeros((n_rows, member.head.shape[2])), np.zeros((n_rows, 1))
+        for net in nets:
+            total[net.held_out] += member.to_labels(net.predict(changed, shuffle))
+            count[net.held_out] += 1
+        predicted = predicted + share * total / count
+    return predicted
+
+
+@torch.inference_mode()
 def _list_nets(
     member: Member, matrix: FloatArray, rows: Positions, device: torch.device
 ) -> list[_Net]:
-    def take(
-        net: int,
-    ) -> StackedMLP:  # no copy on the CPU: first layers of wide tables are large
+    def take(net: int) -> StackedMLP:  # no copy on the CPU: first layers of wide tables are large
         return member.nets.map(lambda tensor: tensor[net].to(device, torch.float32))
 
     nets = []

@@ -20,14 +20,7 @@ from muddle.core.device import Precision, resolve_device
 from muddle.core.loss import LossName
 from muddle.core.network import Activation
 from muddle.core.penalty import PenaltyGrid
-from muddle.estimators.base import (
-    MAX_SEED,
-    Estimator,
-    restore_frame,
-    store_frame,
-    to_numpy_nets,
-    watch,
-)
+from muddle.estimators.base import MAX_SEED, Estimator, store_frame, to_numpy_nets, watch
 from muddle.estimators.calibrate import fit_temperature
 from muddle.estimators.problems import (
     ClassProblem,
@@ -323,19 +316,14 @@ class Ensemble(MLR):
         """
         model = self._fitted()
         chosen = _resolve_nets(nets, model.n_nets)
-        training = model.training
-        records = restore_frame(training.frames["nets"]).iloc[chosen].reset_index(drop=True)
-        history = restore_frame(training.frames["history"])
-        parts = [history.loc[net] for net in chosen]
-        frames = {
-            "nets": store_frame(records.rename_axis("net")),
-            "history": store_frame(_join_histories(parts)),
-        }
+        training, history = model.training, self.history_
+        records = self._frame("nets").iloc[chosen].reset_index(drop=True).rename_axis("net")
+        histories = store_frame(_join_histories([history.loc[net] for net in chosen]))
+        frames = {"nets": store_frame(records), "history": histories}
         values = training.values | {"n_iter": int(records["n_iterations"].max())}
+        training = replace(training, frames=frames, values=values)
         part = type(self)(**self.get_params(deep=False))
-        part.model_ = replace(
-            model.subset(chosen), training=replace(training, frames=frames, values=values)
-        )
+        part.model_ = replace(model.subset(chosen), training=training)
         return part
 
 
@@ -467,9 +455,8 @@ class MLRRegressor(RegressionMLR, SingleNet):
     init_gain : float, default=1.0
         Factor on the Glorot-uniform start. The released code uses √2.
     loss : {"root_mean_square", "mean_square"}, default="mean_square"
-        The loss as the paper defines it (root mean square), or as the authors' code computes it
-        (mean square of half the residual). "mean_square" is safer on noisy data,
-        "root_mean_square" better on clean data.
+        The root mean square of the paper, better on clean data, or the mean square of half the
+        residual of the authors' code, safer on noisy data.
     n_permutations : int, default=16
         Permuted copies of the labels that the net must not fit. 0 turns the term off.
     structured_noise : float, default=1.0
@@ -490,14 +477,12 @@ class MLRRegressor(RegressionMLR, SingleNet):
     validation_fraction : float, default=0.2
         Share of rows that choose the best iteration, stratified by the target.
     head : {"all", "train", "batch"}, default="all"
-        Rows the predicting output layer is solved on: all rows (the validation rows too, once the
-        iteration is chosen), training rows, or, as in the released code, the batch of the best
-        iteration with its dithered labels. With more training rows than `batch_size`, iterations
-        are scored with the head of their batch; "train" solves it on every training row each
-        time, which takes longer.
+        Rows that the predicting output layer is solved on: all rows, training rows, or, as in the
+        released code, the batch of the best iteration with its dithered labels. With more training
+        rows than `batch_size`, iterations are scored with the head of their batch; "train" solves
+        it on every training row each time, which takes longer.
     precision : {"float32", "reduced"}, default="float32"
-        "reduced" computes the products of hidden layers, and nothing else, in a shorter format
-        where the device is faster at it.
+        "reduced": only the products of hidden layers, in a format that the device is faster at.
     max_loss : float or None, default=None
         Stop when the fit term exceeds this. None: stop only when it is not finite.
     time_limit : float or None, default=None
@@ -806,9 +791,10 @@ def _describe_troubles(
     """What training had to work around, each thing once. top_k: if nets are chosen by it."""
     n_asked = sum(len(job.seeds) for job in jobs)
     n_nets = sum(result.n_nets for result in results)
-    n_recoveries = torch.cat([result.n_recoveries for result in results])
-    diverged = torch.cat([result.diverged for result in results])
-    n_iterations = torch.cat([result.n_iterations for result in results])
+    n_recoveries, diverged, n_iterations = (
+        torch.cat([getattr(result, name) for result in results]).numpy()
+        for name in ("n_recoveries", "diverged", "n_iterations")
+    )
     texts = []
     if n_nets < n_asked:
         text = f"{n_asked - n_nets} of {n_asked} nets had no finite loss and were left out"
@@ -823,14 +809,14 @@ def _describe_troubles(
         )
     if n_recoveries.any():
         texts.append(
-            f"the ridge penalty was raised {int(n_recoveries.sum())} time(s) in "
-            f"{int((n_recoveries > 0).sum())} of {n_nets} net(s), because a Gram matrix was "
-            "not positive definite. Start from a larger penalty to avoid this."
+            f"the ridge penalty was raised {n_recoveries.sum()} time(s) in "
+            f"{(n_recoveries > 0).sum()} of {n_nets} net(s), because a Gram matrix was not "
+            "positive definite. Start from a larger penalty to avoid this."
         )
     if diverged.any():
-        first, last = np.unique(n_iterations[diverged].numpy())[[0, -1]].tolist()
+        first, last = n_iterations[diverged].min(), n_iterations[diverged].max()
         texts.append(
-            f"{int(diverged.sum())} of {n_nets} net(s) stopped after "
+            f"{diverged.sum()} of {n_nets} net(s) stopped after "
             f"{first if first == last else f'{first} to {last}'} iteration(s) because the loss was "
             "not finite or exceeded max_loss; the best earlier iteration is kept. Try a lower "
             "learning_rate."

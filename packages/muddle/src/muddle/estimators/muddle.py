@@ -93,7 +93,7 @@ class Flagship(Estimator):
         """The clock of a fit; bad parameters raise here, before any work."""
         if self.time_limit is not None:
             check_number("time_limit", self.time_limit, above=0.0)
-        make_plan(self._task, self.preset, 100)
+        self._configs()
         return Deadline(self.time_limit)
 
     def _fit(
@@ -101,10 +101,8 @@ class Flagship(Estimator):
     ) -> Self:
         """From a checked problem to a fitted model."""
         device = resolve_device(self.device)
-        given = self.preprocessor
-        if given is None:
-            given = TablePreprocessor(scaling="robust+clip")
-        preprocessor, matrix = fit_features(given, problem)
+        given, default = self.preprocessor, TablePreprocessor(scaling="robust+clip")
+        preprocessor, matrix = fit_features(default if given is None else given, problem)
         table = preprocessor.plan_
         rows = np.arange(len(matrix))
         training = TrainingSet(
@@ -114,17 +112,18 @@ class Flagship(Estimator):
         pool = self._fit_pool(training, device, deadline, seeds)
         # Half of the time that is left is for intervals or calibration.
         seed, seconds = int(seeds.randint(MAX_SEED)), deadline.left() / 2
+        features = _list_features(table)
         with torch_threads(1):  # products are many, and too small to be shared
-            features = _list_features(table)
             importances, deviations = measure_importances(pool, features, device, seed, seconds)
         self._warn_about(pool, importances)
         out_of_fold, details, parts = self._complete(problem, pool, device)
         places = np.flatnonzero(pool.weights).tolist()
         if not places and "spread" in parts:  # all weight is with the mean of the labels
             places = [0]
-        frames = {"leaderboard": pool.rank(lambda said: self._score(said, pool.training))}
-        summary, elapsed = problem.summarise(table), deadline.elapsed()
-        record = self._describe_training(preprocessor, summary, elapsed, frames)
+        board = pool.rank(lambda predicted: self._score(predicted, pool.training))
+        record = self._describe_training(
+            preprocessor, problem.summarise(table), deadline.elapsed(), {"leaderboard": board}
+        )
         self.model_ = FittedModel(
             estimator=type(self).__name__,
             table=table,
@@ -361,11 +360,11 @@ class MuddleRegressor(RegressorMixin, Flagship):
 
     def _score(self, predicted: FloatArray, training: TrainingSet) -> float:
         """R²"""
-
-        def mean_square(values: FloatArray) -> float:
-            return float(np.average((values**2).mean(axis=1), weights=training.weights))
-
-        return 1.0 - mean_square(predicted - training.labels) / mean_square(training.labels)
+        error, variance = (
+            float(np.average((values**2).mean(axis=1), weights=training.weights))
+            for values in (predicted - training.labels, training.labels)
+        )
+        return 1.0 - error / variance
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -334,10 +334,7 @@ class Pool:
         return mixed
 
     def rank(self, score: Callable[[FloatArray], float]) -> pd.DataFrame:
-        """The leaderboard: one row per member, the best first, then candidates without any.
-
-        score: of out-of-fold labels (N, C).
-        """
+        """The leaderboard: one row per member, the best first, then candidates without any."""
         weights = iter(self.weights.tolist())
         rows: list[tuple[Any, ...]] = []
         for trial in self.trials:
@@ -385,9 +382,7 @@ def fit_pool(
     effort: Effort | None = None,
 ) -> Pool:
     """Train the plan's candidates, weigh them, and give those with high weights more rounds.
-
-    effort: the part of the first candidate that there is time for; None: no time limit.
-    """
+    effort: the part of the first candidate that there is time for; None: no time limit."""
     trials = {c.name: Trial(c, [], 0.0, 0, "no time") for c in plan.candidates}
     running = list(plan.candidates)
     n_folds, pace, cuts = min(N_FOLDS, len(training.labels)), None, []
@@ -401,10 +396,8 @@ def fit_pool(
     for n_rounds, label in ((1, "first round"), (plan.n_rounds - 1, "further rounds")):
         if n_rounds == 0 or not running:  # all weight may be with the mean of the labels
             break
-        drawn = [
-            draw_folds(training.strata, n_folds, int(seeds.randint(MAX_SEED)))
-            for _ in range(n_rounds)
-        ]
+        drawn_seeds = [int(seeds.randint(MAX_SEED)) for _ in range(n_rounds)]
+        drawn = [draw_folds(training.strata, n_folds, seed) for seed in drawn_seeds]
         found = rounds.train(running, drawn, label)
         n_late = sum(trial.outcome == "no time" for trial in found)
         if n_late and label == "further rounds":
@@ -446,32 +439,25 @@ class _Rounds:
         self, candidates: Sequence[Candidate], drawn: Sequence[Folds], label: str
     ) -> list[Trial]:
         """Train each candidate on the folds of these rounds."""
-        folds, n_rounds = join_folds(drawn), len(drawn)
+        folds = join_folds(drawn)
         n_net_iterations = sum(folds.n_nets * (c.config.steps + 1) for c in candidates)
         with self.watch(n_net_iterations, label) as reporter:
             if self.pace is not None:
                 first = candidates[0] if label == "first round" else None  # trained in any case
                 return [
-                    self._train_in_time(self.pace, c, folds, n_rounds, reporter, must=c is first)
+                    self._train_in_time(self.pace, c, folds, reporter, must=c is first)
                     for c in candidates
                 ]
             built = [build_job(self.training, c, folds, self.seeds) for c in candidates]
             jobs, options = [job for _, job in built], (self.device, self.deadline, reporter)
-            trained = train_side_by_side(jobs, n_rounds, *options)
+            trained = train_side_by_side(jobs, folds.n_rounds, *options)
             return [
-                self._make_trial(candidate, views, groups, folds, n_rounds)
+                self._make_trial(candidate, views, groups, folds)
                 for candidate, (views, _), groups in zip(candidates, built, trained, strict=True)
             ]
 
     def _train_in_time(
-        self,
-        pace: Pace,
-        candidate: Candidate,
-        folds: Folds,
-        n_rounds: int,
-        reporter: Reporter | None,
-        *,
-        must: bool,
+        self, pace: Pace, candidate: Candidate, folds: Folds, reporter: Reporter | None, must: bool
     ) -> Trial:
         """Train a candidate as planned, or not at all."""
         late = Trial(candidate, [], 0.0, 0, "no time")
@@ -487,7 +473,7 @@ class _Rounds:
             groups = train_jobs([job], device=self.device, deadline=deadline, reporter=reporter)
         except DivergenceError:  # other candidates may not diverge
             groups = []
-        return self._make_trial(candidate, views, groups, folds, n_rounds)
+        return self._make_trial(candidate, views, groups, folds)
 
     def _make_trial(
         self,
@@ -495,7 +481,6 @@ class _Rounds:
         views: tuple[View, ...],
         groups: Sequence[TrainResult],
         folds: Folds,
-        n_rounds: int,
     ) -> Trial:
         """groups: results of nets that were trained apart; none if the candidate diverged."""
         if not groups:
@@ -504,4 +489,5 @@ class _Rounds:
         labels, normal = self.training.choose_labels(candidate)
         members = make_members(candidate, views, normal, folds, result, len(labels))
         seconds = sum(float(group.history.seconds[:, :1].nansum()) for group in groups)
-        return Trial(candidate, members, seconds, n_rounds, "trained" if members else "diverged")
+        outcome: Outcome = "trained" if members else "diverged"
+        return Trial(candidate, members, seconds, folds.n_rounds, outcome)

@@ -3,7 +3,6 @@
 Shapes: N rows, F features, C label columns.
 """
 
-from abc import ABCMeta, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -39,36 +38,17 @@ BEYOND = 0.1
 
 
 @dataclass(frozen=True)
-class Problem(metaclass=ABCMeta):
-    """Rows of weight 0 are left out before anything is drawn or fitted, so that they are as good
-    as absent."""
+class TrainingRows:
+    """Rows of weight 0 are left out before anything is drawn or fitted, as if they were absent."""
 
     table: Table
     target: NDArray[Any]  # as given
     labels: FloatArray  # (N, C)
     weights: FloatArray | None  # (N,) positive, mean 1; None: all the same
 
-    target_type: ClassVar[TargetType]
-
-    @abstractmethod
-    def split(self, fraction: float, seed: int) -> tuple[Rows, Rows]:
-        """Training and validation rows of the net with this seed."""
-
-    @abstractmethod
-    def describe_target(self) -> NumberTarget | ClassTarget:
-        """The way from labels back to targets."""
-
-    @abstractmethod
-    def summarise_target(self) -> dict[str, Any]:
-        """The targets without the rows."""
-
-    def summarise(self, plan: TablePlan) -> dict[str, Any]:
-        """The training rows, for a model that has left them behind."""
-        return {**summarise_table(self.table, plan), "target": self.summarise_target()}
-
 
 @dataclass(frozen=True)
-class NumberProblem(Problem):
+class NumberProblem(TrainingRows):
     """Numbers to predict; the labels are standardised."""
 
     scale: Scale
@@ -77,9 +57,11 @@ class NumberProblem(Problem):
     target_type: ClassVar[TargetType] = "continuous"
 
     def split(self, fraction: float, seed: int) -> tuple[Rows, Rows]:
+        """Training and validation rows of the net with this seed."""
         return split_by_number(self.labels.mean(axis=1), fraction, seed)
 
     def describe_target(self) -> NumberTarget:
+        """The way from labels back to targets."""
         return NumberTarget(self.scale, self.one_output)
 
     def bounds(self) -> FloatArray:
@@ -87,12 +69,13 @@ class NumberProblem(Problem):
         low, high = self.labels.min(axis=0), self.labels.max(axis=0)
         return np.stack([low - BEYOND * (high - low), high + BEYOND * (high - low)])
 
-    def summarise_target(self) -> dict[str, Any]:
-        return summarise_targets(self.target)
+    def summarise(self, plan: TablePlan) -> dict[str, Any]:
+        """The training rows, for a model that has left them behind."""
+        return {**summarise_table(self.table, plan), "target": summarise_targets(self.target)}
 
 
 @dataclass(frozen=True)
-class ClassProblem(Problem):
+class ClassProblem(TrainingRows):
     """Classes to predict; one label column per class, of two classes only for the second."""
 
     classes: NDArray[Any]
@@ -107,8 +90,12 @@ class ClassProblem(Problem):
     def describe_target(self) -> ClassTarget:
         return ClassTarget(self.classes, self.zero_one)
 
-    def summarise_target(self) -> dict[str, Any]:
-        return summarise_classes(self.codes, len(self.classes))
+    def summarise(self, plan: TablePlan) -> dict[str, Any]:
+        summary = summarise_classes(self.codes, len(self.classes))
+        return {**summarise_table(self.table, plan), "target": summary}
+
+
+Problem = NumberProblem | ClassProblem
 
 
 def read_numbers(

@@ -16,13 +16,11 @@ from muddle.training.stopping import Deadline
 from muddle.training.trainer import Trainer
 from muddle_runtime.columns import FloatArray
 
-# Share of the limit that is kept for the steps after training: weights, calibration, intervals,
-# importances.
+# Share of the limit for the steps after training: weights, calibration, intervals, importances.
 RESERVE = 0.25
 # A later candidate is started only if it needs no more than this share of the time left.
 LATER_SHARE = 0.8
-# Folds and snapshots are given up if a fit with them has fewer than this share of its steps, and
-# fewer than ENOUGH_STEPS.
+# Folds and snapshots stay if a fit with them has this share of its steps, or ENOUGH_STEPS.
 ENOUGH, ENOUGH_STEPS = 0.5, 200
 FEWEST_FOLDS = 2
 # … then batches become smaller, and rows are left out down to this number.
@@ -165,12 +163,10 @@ def _list_cheaper(work: Work) -> Iterator[Work]:
 
 def describe_cuts(planned: Work, work: Work) -> str:
     """The difference between the two in words; empty if there is none."""
-    pairs = {
-        "iterations": (work.config.steps, planned.config.steps),
-        "rows": (work.n_rows, planned.n_rows),
-        "folds": (work.n_nets, planned.n_nets),
-    }
-    cuts = [f"{now:,} of {then:,} {name}" for name, (now, then) in pairs.items() if now < then]
+    names = ("iterations", "rows", "folds")
+    sizes = ((each.config.steps, each.n_rows, each.n_nets) for each in (work, planned))
+    pairs = zip(names, *sizes, strict=True)
+    cuts = [f"{now:,} of {then:,} {name}" for name, now, then in pairs if now < then]
     if work.config.batch_size < min(planned.config.batch_size, planned.n_train):
         cuts += [f"batches of {work.config.batch_size:,} rows"]
     if work.config.keep != planned.config.keep:
