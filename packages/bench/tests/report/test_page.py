@@ -52,13 +52,6 @@ def test_leader_board_shows_the_ranking(page, table, metric):
         assert "PMA" not in page.tables[name][0]
 
 
-def test_a_table_from_before_the_calibration_error_has_a_report_without_it(make_table, write):
-    table = make_table(tasks=["classification"], methods=SMALL, n_datasets=2, n_splits=2)
-    old = write(table.drop(columns="ece"))
-    assert "leaderboard_brier" in old.tables
-    assert not {"leaderboard_ece", "datasets_ece"} & set(old.tables)
-
-
 def test_leader_board_rounds_to_three_digits_and_names_shared_fits_and_methods_left_out(
     page, table
 ):
