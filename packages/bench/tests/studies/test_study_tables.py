@@ -213,7 +213,7 @@ def penalties(study_table):
     [
         (lambda t: t.drop(columns="score_se"), r"must have the columns .*lacks score_se\."),
         (lambda t: t.rename(columns={"score": "scores"}), r"lacks score\. Did you mean 'scores'\?"),
-        (lambda t: t.assign(score="high"), "score must hold finite numbers .* got 'high' in record 1"),
+        (lambda t: t.assign(score="high"), "score must hold .* got 'high' in record 1"),
         (lambda t: t.assign(study="width"), "have ridge_init in the column study, got 'width'"),
         (lambda t: t.assign(task="ranking"), "classification or regression in the column task"),
         (lambda t: t.assign(is_default="maybe"), "no or yes in the column is_default"),
