@@ -197,19 +197,3 @@ def test_gaps_carry_no_weight_in_an_interval():
     assert (low[0], high[0]) == (0.5, 0.5)
     assert np.isnan(low[1])
     assert np.isnan(high[1])
-
-
-def test_intervals_contain_the_mean_and_are_the_same_for_the_same_seed(make):
-    rng = np.random.default_rng(0)
-    table = make(rng.random((4, 5)).tolist())
-    first, again = (rank_methods(table, "r2", seed=0) for _ in range(2))
-    pd.testing.assert_frame_equal(first, again)
-    few = [rank_methods(table, "r2", n_resamples=9, seed=seed)["mean_low"] for seed in (0, 1)]
-    assert not few[0].equals(few[1])
-    for name in ("mean", "rank", "pma", "win_rate"):
-        assert (first[f"{name}_low"] <= first[name]).all()
-        assert (first[name] <= first[f"{name}_high"]).all()
-        assert (first[f"{name}_low"] < first[f"{name}_high"]).all()
-    families = rank_families(table, "r2").set_index("family")
-    for name in ("mean", "rank", "pma", "win_rate"):
-        assert families[name].between(families[f"{name}_low"], families[f"{name}_high"]).all()

@@ -12,7 +12,7 @@ from muddle.errors import DataFormatError, MissingPackageError
 from muddle.page.html import HERE
 from muddle_bench import ranking
 from muddle_bench.report import write_report
-from muddle_bench.report.benchmark_page import list_findings
+from muddle_bench.report.benchmark_page import describe_ranking
 from muddle_bench.report.boards import mark_best
 
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -50,13 +50,6 @@ def test_leader_board_shows_the_ranking(page, table, metric):
             np.testing.assert_allclose(page.values(name, head), ranked[column], rtol=1e-5)
     else:
         assert "PMA" not in page.tables[name][0]
-
-
-def test_a_table_from_before_the_calibration_error_has_a_report_without_it(make_table, write):
-    table = make_table(tasks=["classification"], methods=SMALL, n_datasets=2, n_splits=2)
-    old = write(table.drop(columns="ece"))
-    assert "leaderboard_brier" in old.tables
-    assert not {"leaderboard_ece", "datasets_ece"} & set(old.tables)
 
 
 def test_leader_board_rounds_to_three_digits_and_names_shared_fits_and_methods_left_out(
@@ -154,7 +147,7 @@ def test_summary_says_who_is_first_and_whether_it_is_significant(page, table):
         assert f"{second} second" in said
         assert verdict in said
         assert f"wins against catboost on {rate:.0f}\N{NO-BREAK SPACE}% of 30 pairs" in said
-    assert not any("  " in text for text in list_findings(table).values())
+    assert "  " not in " ".join(describe_ranking(table, "r2"))
 
 
 def test_a_clear_winner_is_called_significant(make_table, write):

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from muddle_bench.run import workers as children
+from muddle_bench.run import workers
 from muddle_bench.studies.points import Point, Variant
 from muddle_bench.studies.study_tables import NUMBERS, TEXTS
 
@@ -70,7 +70,7 @@ def point_on():
 def no_child_left():
     """Stop the worker processes of a module after its tests."""
     yield
-    children.stop_children()
+    workers.stop_children()
 
 
 @pytest.fixture(scope="session")

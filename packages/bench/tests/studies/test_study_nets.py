@@ -220,6 +220,12 @@ def test_splits_of_one_shape_are_one_call_of_the_trainer(make_jobs, monkeypatch)
     assert calls == [[6]]
     assert [result.kept for result in results] == [[0, 1]] * 3
 
+    def diverge_together(jobs, **options):
+        return diverge(jobs) if len(jobs[0].seeds) > 2 else train(jobs, **options)
+
+    monkeypatch.setattr(study_nets, "train_jobs", diverge_together)
+    assert [result.n_nets for result in study_nets.train_all(make_jobs(), "cpu")] == [2, 2, 2]
+
 
 def test_splits_of_other_shapes_or_with_a_head_on_all_rows_are_trained_apart(make_jobs, numbers):
     X = numbers[0].copy()
@@ -232,9 +238,6 @@ def test_splits_of_other_shapes_or_with_a_head_on_all_rows_are_trained_apart(mak
     beside = study_nets.train_together(jobs, "cpu")[1]
     torch.testing.assert_close(beside.score, alone.score)
     assert study_nets.group_places(make_jobs(head="all")) == [[0], [1], [2]]
-
-
-def test_nets_come_back_to_their_split_where_some_are_lost(make_jobs):
     joined = study_nets.join_jobs(make_jobs())
     (result,) = study_nets.train_together([joined], "cpu")
     lost = replace(result, kept=[0, 1, 2, 4, 5, 6])  # net 3 is lost
@@ -242,16 +245,6 @@ def test_nets_come_back_to_their_split_where_some_are_lost(make_jobs):
     assert [part.kept for part in parts] == [[0, 1, 2], [1], [0, 1]]
     torch.testing.assert_close(parts[1].head, result.head[3:4])
     torch.testing.assert_close(parts[2].history.loss, result.history.loss[:, 4:6])
-
-
-def test_splits_that_diverge_together_are_trained_one_by_one(make_jobs, monkeypatch):
-    train = study_nets.train_jobs
-
-    def diverge_together(jobs, **options):
-        return diverge(jobs) if len(jobs[0].seeds) > 2 else train(jobs, **options)
-
-    monkeypatch.setattr(study_nets, "train_jobs", diverge_together)
-    assert [result.n_nets for result in study_nets.train_all(make_jobs(), "cpu")] == [2, 2, 2]
 
 
 def test_points_that_share_a_split_share_its_encoding_and_not_their_settings(numbers):

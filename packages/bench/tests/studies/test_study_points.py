@@ -27,14 +27,8 @@ from muddle_bench.studies.study_nets import make_config
 from muddle_bench.studies.study_tables import POOLED, published_rows
 
 PRINTED_NAMES = {"structured_dithering": "structured_noise", "dither": "label_noise"}
-PARAMETERS = {
-    "structured_noise": "structured_noise",
-    "permutations": "n_permutations",
-    "label_noise": "dither",
-    "width": "width",
-    "batch_size": "batch_size",
-    "ridge_init": "penalty",
-}
+PARAMETERS = {"permutations": "n_permutations", "label_noise": "dither", "ridge_init": "penalty"}
+PARAMETERS |= {name: name for name in ("structured_noise", "width", "batch_size")}
 
 
 def read(folder, name):
@@ -55,24 +49,26 @@ def printed_rows(folder):
         yield "depth", row["dataset_id"], row["depth"], row["r2_mean"]
 
 
-def test_every_printed_row_is_known_with_its_score(published_folder):
+def test_every_printed_row_is_known_with_its_numbers_and_its_default(published_folder):
     printed = list(printed_rows(published_folder))
     assert len(printed) == 5 + 128 + 64
     known = {key: row["score"] for key, row in published_rows().items()}
     assert {tuple(key): float(score) for *key, score in printed} == known
-
-
-def test_other_printed_numbers_are_those_of_the_paper(published_folder):
-    known = published_rows()
+    rows = published_rows()
     for row in read(published_folder, "ablation"):
-        assert known["ablation", POOLED, row["step"]]["bag"] == float(row["bagging_r2"])
-    keys = [tuple(key) for *key, _ in printed_rows(published_folder)][5:133]
+        assert rows["ablation", POOLED, row["step"]]["bag"] == float(row["bagging_r2"])
+    defaults = {
+        (point.study, point.dataset, point.value): point.is_default
+        for name in DEPENDENCES
+        for point in STUDIES[name].points
+    }
+    keys = [tuple(key) for *key, _ in printed[5:133]]
     for key, source in zip(keys, read(published_folder, "dependence"), strict=True):
-        row = known[key]
-        assert row["score_val"] == float(source["r2_val"])
-        assert row["best_iteration"] == float(source["best_iter"])
+        assert rows[key]["score_val"] == float(source["r2_val"])
+        assert rows[key]["best_iteration"] == float(source["best_iter"])
         if source["study"] != "ridge_init":
-            assert row["ridge_init"] == float(source["ridge_init"])
+            assert rows[key]["ridge_init"] == float(source["ridge_init"])
+        assert defaults[key] == (source["is_default"] == "yes")
 
 
 def test_every_published_row_has_exactly_one_point():
@@ -85,26 +81,10 @@ def test_every_published_row_has_exactly_one_point():
     for study, dataset, value in published_rows():
         for one in THREE if dataset == POOLED else [dataset]:
             assert points[study, one, value] == 1, (study, one, value)
-
-
-def test_studies_of_the_paper_have_no_point_beside_its_rows():
     published = set(published_rows())
     for name in DEPENDENCES:
         for point in STUDIES[name].points:
             assert (name, point.dataset, point.value) in published
-
-
-def test_printed_defaults_are_defaults(published_folder):
-    points = {
-        (point.study, point.dataset, point.value): point.is_default
-        for name in DEPENDENCES
-        for point in STUDIES[name].points
-    }
-    printed = list(printed_rows(published_folder))[5:133]
-    for (study, dataset, value, _), row in zip(
-        printed, read(published_folder, "dependence"), strict=True
-    ):
-        assert points[study, dataset, value] == (row["is_default"] == "yes")
 
 
 @pytest.mark.parametrize(("study", "parameter"), PARAMETERS.items())
@@ -145,22 +125,20 @@ def test_points_have_the_released_preset(task):
         assert model.config == replace(preset, ties=ties)
 
 
-@pytest.mark.parametrize("name", [name for name in all_variants() if name != "study-batch-size-1"])
-def test_every_variant_has_settings_that_nets_accept(name):
-    variant = all_variants()[name]
-    config = make_config("regression", variant.depth or 2, **dict(variant.changes))
-    for key, value in variant.changes:
-        assert getattr(config, key) == OLD_NAMES.get(key, {}).get(value, value)
+def test_every_variant_has_settings_that_nets_accept():
+    for variant in all_variants().values():
+        config = make_config("regression", variant.depth or 2, **dict(variant.changes))
+        for key, value in variant.changes:
+            assert getattr(config, key) == OLD_NAMES.get(key, {}).get(value, value)
 
 
-def test_studies_share_the_points_that_are_the_same():
+def test_studies_share_points_that_are_the_same_and_names_are_of_one_variant():
     permuted = find_study("permutations").points[0]
     assert permuted.variant == STEPS["+ Ridge + Struct. Dithering"] == vary(n_permutations=0)
     assert STEPS["MLR"] == vary(structured_noise=1, width=1024) == Variant()
-
-
-def test_names_are_new_among_the_methods_of_the_benchmark():
     by_name([*METHODS.values(), *study_methods.METHODS])
+    variants = {point.variant for study in STUDIES.values() for point in study.points}
+    assert len(variants) == len(all_variants())
 
 
 def test_an_unknown_study_or_data_set_is_an_error_with_a_suggestion():

@@ -58,21 +58,12 @@ def test_a_row_holds_means_over_splits_and_their_standard_errors():
     assert (row["ridge_init"], row["seconds"]) == ("200", "3")
     assert (row["n_splits"], row["n_nets"], row["is_default"]) == ("2", "20", "yes")
     assert (row["hardware"], row["commit"], row["warning"]) == ("a machine", "abc1234", "")
-
-
-def test_a_row_says_what_was_not_multiplied_in_float32():
     records = [make_record(0), make_record(1, precision="reduced")]
     assert row_of("width", "1024", records)["hardware"] == (
         "a machine; a machine, reduced precision"
     )
-
-
-def test_published_numbers_stand_beside_ours_with_the_difference():
-    row = row_of("width", "1024", [make_record()])
-    assert (row["score_published"], row["difference"]) == ("0.344", "0.056")
-    assert (row["score_val_published"], row["best_iteration_published"]) == ("0.484", "113.61")
-    assert (row["ridge_init_published"], row["bag_published"]) == ("222.455", "")
-    assert row["score_se"] == ""
+    records = [make_record(variant=STEPS["FFNN"], first_penalty=None)]
+    assert row_of("ablation", "FFNN", records)["ridge_init"] == ""
 
 
 @pytest.mark.parametrize(
@@ -90,10 +81,15 @@ def test_published_digits_are_kept():
     assert row["ridge_init_published"] == "10000.001"
 
 
-def test_a_point_without_a_record_keeps_its_published_numbers():
+def test_published_numbers_stand_beside_ours_if_there_are_any():
     row = row_of("width", "64", [make_record()])
     assert (row["n_splits"], row["score"], row["difference"]) == ("0", "", "")
     assert row["score_published"] == "0.276"
+    row = row_of("width", "1024", [make_record()])
+    assert (row["score_published"], row["difference"]) == ("0.344", "0.056")
+    assert (row["score_val_published"], row["best_iteration_published"]) == ("0.484", "113.61")
+    assert (row["ridge_init_published"], row["bag_published"]) == ("222.455", "")
+    assert row["score_se"] == ""
 
 
 def test_the_ablation_has_means_over_data_sets_beside_the_published_ones():
@@ -111,9 +107,6 @@ def test_the_ablation_has_means_over_data_sets_beside_the_published_ones():
     assert (row["difference"], row["bag_difference"]) == ("0.129", "0.167")
     assert (row["n_splits"], row["n_nets"]) == ("2", "60")
     assert row_of("ablation", "MLR", records, THREE[1])["score_published"] == ""
-
-
-def test_a_mean_over_data_sets_wants_all_of_them():
     row = row_of("ablation", "MLR", [make_record()], POOLED)
     assert (row["score"], row["n_splits"], row["difference"]) == ("", "0", "")
 
@@ -131,16 +124,8 @@ def test_troubles_of_nets_become_a_warning():
         "nets; 1 split failed: ValueError: batch_size must be at least 2"
     )
     assert row["n_splits"] == "2"
-
-
-def test_records_of_two_configurations_are_told():
     records = [make_record(0), make_record(1, fingerprint="g")]
     assert "records of 2 configurations" in row_of("width", "1024", records)["warning"]
-
-
-def test_a_plain_net_has_no_penalty():
-    records = [make_record(variant=STEPS["FFNN"], first_penalty=None)]
-    assert row_of("ablation", "FFNN", records)["ridge_init"] == ""
 
 
 def test_a_commit_is_told_only_where_records_do_not_know_theirs():
@@ -157,6 +142,13 @@ def test_a_table_is_written_for_each_study_that_has_a_record(tmp_path):
     assert [path.name for path in written.paths] == ["width.csv"]
     assert written.n_missing == {"width": 14}
     assert tuple(pd.read_csv(written.paths[0])) == COLUMNS
+    store = Store(tmp_path / "failed")
+    variant = vary(batch_size=1)
+    store.save(make_record(variant=variant, status="failed", reason="it must be at least 2"))
+    (path,) = write_tables(store, tmp_path).paths
+    row = read_study(tmp_path, path.stem).set_index(["dataset", "value"]).loc[THREE[0], "1"]
+    assert row["warning"] == "1 split failed: it must be at least 2"
+    assert row["score_published"] == -0.122
 
 
 def test_tables_can_be_read_by_figures_and_report(tmp_path):
@@ -167,16 +159,6 @@ def test_tables_can_be_read_by_figures_and_report(tmp_path):
     assert set(table["dataset"]) == {*THREE, POOLED}
     assert "bag_difference" in table
     assert read_study(tmp_path, "ridge_init")["score"].notna().sum() == 1
-
-
-def test_a_point_that_failed_everywhere_is_a_row_with_the_reason(tmp_path):
-    store = Store(tmp_path / "runs")
-    variant = vary(batch_size=1)
-    store.save(make_record(variant=variant, status="failed", reason="it must be at least 2"))
-    (path,) = write_tables(store, tmp_path).paths
-    row = read_study(tmp_path, path.stem).set_index(["dataset", "value"]).loc[THREE[0], "1"]
-    assert row["warning"] == "1 split failed: it must be at least 2"
-    assert row["score_published"] == -0.122
 
 
 def test_a_record_without_details_of_a_study_is_an_error():
@@ -231,7 +213,7 @@ def penalties(study_table):
     [
         (lambda t: t.drop(columns="score_se"), r"must have the columns .*lacks score_se\."),
         (lambda t: t.rename(columns={"score": "scores"}), r"lacks score\. Did you mean 'scores'\?"),
-        (lambda t: t.assign(score="high"), "score must hold finite numbers or nothing, got 'high' in record 1"),
+        (lambda t: t.assign(score="high"), "score must hold .* got 'high' in record 1"),
         (lambda t: t.assign(study="width"), "have ridge_init in the column study, got 'width'"),
         (lambda t: t.assign(task="ranking"), "classification or regression in the column task"),
         (lambda t: t.assign(is_default="maybe"), "no or yes in the column is_default"),
@@ -246,14 +228,7 @@ def test_damaged_tables_are_refused(penalties, tmp_path, change, message):
     assert str(caught.value).startswith("ridge_init.csv")
 
 
-def test_an_empty_table_is_one_that_is_not_there(penalties, tmp_path):
-    (tmp_path / "width.csv").write_text("")
-    penalties.iloc[:0].to_csv(tmp_path / "depth.csv", index=False)
-    for name in ("width", "depth", "permutations"):
-        assert read_study(tmp_path, name) is None
-
-
-def test_files_that_are_not_tables_are_refused(tmp_path):
+def test_files_that_are_not_tables_are_refused_and_empty_ones_are_none(tmp_path, penalties):
     (tmp_path / "width.csv").write_bytes(b"\xff\xfe\x00binary")
     with pytest.raises(DataFormatError, match=r"width\.csv must be a CSV file in UTF-8"):
         read_study(tmp_path, "width")
@@ -262,3 +237,7 @@ def test_files_that_are_not_tables_are_refused(tmp_path):
     )
     with pytest.raises(DataFormatError, match="must have its iterations in order"):
         read_record(tmp_path)
+    (tmp_path / "width.csv").write_text("")
+    penalties.iloc[:0].to_csv(tmp_path / "depth.csv", index=False)
+    for name in ("width", "depth", "permutations"):
+        assert read_study(tmp_path, name) is None

@@ -5,27 +5,14 @@ import math
 import pandas as pd
 import pytest
 
+from muddle_bench.studies import study_texts
 from muddle_bench.studies.points import STUDIES
-from muddle_bench.studies.study_texts import (
-    compare_default,
-    describe_conditions,
-    describe_default,
-    describe_means,
-    describe_off_scale,
-    describe_order,
-    describe_published,
-    describe_record,
-    describe_seconds,
-    describe_study,
-    describe_warnings,
-    format_value,
-)
 
 
 def test_a_difference_is_clear_beyond_two_standard_errors_of_both(study_table):
     # sqrt(0.01² + 0.01²) = 0.01414: 0.028 is within two of them, 0.029 is not.
     rows = [("a", "1*", 0.5), ("a", "2", 0.528), ("a", "3", 0.529), ("a", "4", 0.471)]
-    compared = compare_default(study_table(rows))
+    compared = study_texts.compare_default(study_table(rows))
     assert compared["clear"].tolist() == [False, True, True]
     assert compared["difference"].tolist() == pytest.approx([0.028, 0.029, -0.029])
 
@@ -62,7 +49,7 @@ def test_a_difference_is_clear_beyond_two_standard_errors_of_both(study_table):
 def test_the_default_beside_another_value(study_table, scores, texts):
     rows = [(dataset, value, score) for dataset, pair in zip("abcd", scores, strict=False)
             for value, score in zip(("1*", "2"), pair, strict=True)]  # fmt: skip
-    found = describe_default(study_table(rows))
+    found = study_texts.describe_default(study_table(rows))
     for text in texts:
         assert text in found
     assert ("candidate" in found) == any("candidate" in text for text in texts)
@@ -70,21 +57,27 @@ def test_the_default_beside_another_value(study_table, scores, texts):
 
 def test_one_split_is_not_evidence(study_table):
     rows = [("a", "1*", 0.5), ("a", "2", 0.9)]
-    text = describe_default(study_table(rows, score_se=math.nan))
+    text = study_texts.describe_default(study_table(rows, score_se=math.nan))
     assert text.endswith(
         "With one split there are no standard errors, so this is not evidence yet."
     )
-    assert describe_default(study_table(rows[1:])).startswith("The default was not measured")
+    assert study_texts.describe_default(study_table(rows[1:])).startswith(
+        "The default was not measured"
+    )
 
 
 def test_means_count_the_default_as_one_value_and_leave_out_what_one_data_set_lacks(study_table):
     table = study_table([("a", "16", 0.2), ("a", "64", 0.9), ("a", "103*", 0.4), ("b", "16", 0.4),
                          ("b", "546*", 0.8)])  # fmt: skip
-    (text,) = describe_means(table)
+    (text,) = study_texts.describe_means(table)
     assert "over 2 data sets" in text
     assert text.endswith("16: 0.300; default: 0.600. The highest is default.")
-    (text,) = describe_means(table.replace({"value": {"103": "n", "546": "n"}}))
+    (text,) = study_texts.describe_means(table.replace({"value": {"103": "n", "546": "n"}}))
     assert "default n: 0.600" in text
+    rows = [("a", "FFNN", 0.1), ("a", "MLR*", 0.3), ("mean", "FFNN", 0.9), ("mean", "MLR*", 0.3)]
+    texts = study_texts.describe_study(study_table(rows), STUDIES["ablation"])
+    assert texts[0] == STUDIES["ablation"].about
+    assert texts[1].startswith("The default has the best score on 1 of 1 data set;")
 
 
 def test_order_of_steps_against_the_published_one(study_table):
@@ -94,58 +87,50 @@ def test_order_of_steps_against_the_published_one(study_table):
         ("mean", "MLR*", 0.31, 0.4),
     ]
     table = study_table(rows, bag=[0.1, 0.2, 0.3], bag_published=[0.0, 0.1, 0.2])
-    assert describe_order(table) == [
+    assert study_texts.describe_order(table) == [
         "Single nets, mean over data sets: the order of the steps is not the published one: MLR "
         "minus + Ridge is −0.010, within two standard errors, published +0.100.",
         "Bags, mean over data sets: the order of the steps is the published one.",
     ]
 
 
-def test_means_over_data_sets_are_no_data_set(study_table):
-    rows = [("a", "FFNN", 0.1), ("a", "MLR*", 0.3), ("mean", "FFNN", 0.9), ("mean", "MLR*", 0.3)]
-    texts = describe_study(study_table(rows), STUDIES["ablation"])
-    assert texts[0] == STUDIES["ablation"].about
-    assert texts[1].startswith("The default has the best score on 1 of 1 data set;")
-
-
 def test_published_numbers_and_their_largest_difference(study_table):
     rows = [("a", "1*", 0.5, 0.51), ("a", "2", 0.6, 0.8), ("b", "1*", 0.7)]
-    assert describe_published(study_table(rows)) == (
+    assert study_texts.describe_published(study_table(rows)) == (
         "2 of 3 rows have a published value. The median absolute difference is 0.105, the largest "
         "difference −0.200 (a at 2: 0.600, published 0.800)."
     )
-    assert describe_published(study_table(rows[2:])) == "The paper has no numbers of this study."
-
-
-def test_seconds_of_different_machines_are_not_compared(study_table):
+    assert (
+        study_texts.describe_published(study_table(rows[2:]))
+        == "The paper has no numbers of this study."
+    )
     rows = [("a", "1*", 0.5), ("a", "2", 0.6)]
-    assert describe_seconds(study_table(rows, seconds=[2.0, 54.3])) == (
+    assert study_texts.describe_seconds(study_table(rows, seconds=[2.0, 54.3])) == (
         "A split takes between 2.0 s (a at 1) and 54 s (a at 2), in the median 2.0 s with the "
         "default."
     )
-    assert describe_seconds(study_table(rows, seconds=[2.0, 54.3], hardware=["x", "y"])) == ""
+    assert (
+        study_texts.describe_seconds(study_table(rows, seconds=[2.0, 54.3], hardware=["x", "y"]))
+        == ""
+    )
 
 
-def test_conditions_and_what_is_missing(study_table):
+def test_conditions_gaps_marks_at_the_edge_and_warnings(study_table):
     rows = [("a", "1*", 0.5), ("a", "2", math.nan)]
     table = study_table(rows, n_splits=[10, 0], n_nets=[100, 0], hardware=["a CPU", ""])
-    assert describe_conditions(table) == (
+    assert study_texts.describe_conditions(table) == (
         "10 splits with 100 nets in all for each point, on a CPU, commit abc1234. No score yet: "
         "1 of 2 rows."
     )
-
-
-def test_marks_at_the_edge_have_their_numbers_in_words(study_table):
     table = study_table([("a", "1*", 0.5, -0.7), ("a", "2", -33.05)])
-    assert describe_off_scale(table, -0.5) == (
+    assert study_texts.describe_off_scale(table, -0.5) == (
         "Below −0.5, drawn at the edge: a at 1: published −0.700; a at 2: here −33.050."
     )
-    assert describe_off_scale(table[:1].assign(score_published=0.1), -0.5) == ""
-
-
-def test_many_warnings_are_cut(study_table):
+    assert study_texts.describe_off_scale(table[:1].assign(score_published=0.1), -0.5) == ""
     rows = [("a", str(value), 0.5) for value in range(10)]
-    texts = describe_warnings(study_table(rows, warning=["", *["diverged: 1 of 100 nets"] * 9]))
+    texts = study_texts.describe_warnings(
+        study_table(rows, warning=["", *["diverged: 1 of 100 nets"] * 9])
+    )
     assert texts[0] == "a at 1: diverged: 1 of 100 nets"
     assert len(texts) == 9
     assert texts[-1] == "1 more, in the table"
@@ -154,16 +139,16 @@ def test_many_warnings_are_cut(study_table):
 def test_the_training_record_in_words():
     history = pd.DataFrame({"iteration": [0, 1, 2], "validation_score": [-0.1, 0.5, 0.4],
                             "penalty": [216.2, 100.0, 50.0]})  # fmt: skip
-    assert describe_record(history)[1] == (
+    assert study_texts.describe_record(history)[1] == (
         "The best validation score is 0.500 at iteration 1 of 2; the score starts at −0.100 and "
         "ends at 0.400. The penalty starts at 216.2, is 100 at the best iteration and ends at 50."
     )
-    empty = describe_record(history.assign(validation_score=math.nan))
+    empty = study_texts.describe_record(history.assign(validation_score=math.nan))
     assert empty[1] == "No iteration has a validation score."
 
 
 def test_values_read_well():
     values = ("0.001", "0.1", "10", "1000", "100000", "4096", "0", "n")
-    assert [format_value(value) for value in values] == [
+    assert [study_texts.format_value(value) for value in values] == [
         "10⁻³", "0.1", "10", "10³", "10⁵", "4096", "0", "n",
     ]  # fmt: skip

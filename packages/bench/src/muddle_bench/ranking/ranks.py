@@ -4,7 +4,7 @@ score, wins, and bootstrap intervals of their means."""
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -70,7 +70,7 @@ def score_pairs(
     that lacks more than `max_missing` of the pairs is left out; then pairs that a remaining method
     lacks are left out.
     """
-    check_choice("missing", missing, ("baseline", "leave out"))
+    check_choice("missing", missing, get_args(Missing))
     check_number("max_missing", max_missing, minimum=0)
     found = find_metric(metric)
     part = select_task(table, found.task)

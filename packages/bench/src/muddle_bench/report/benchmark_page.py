@@ -86,7 +86,10 @@ def write_report(
         symbols=symbols,
         families=families,
         facts=list_facts(records),
-        findings=list_findings(records),
+        findings={
+            task.capitalize(): " ".join(describe_ranking(records, MAIN_METRICS[task]))
+            for task in list_tasks(records)
+        },
         gaps=list_gaps(records),
         sections=sections,
         conditions=conditions,
@@ -145,16 +148,14 @@ def list_tasks(table: pd.DataFrame) -> list[Task]:
 def list_facts(table: pd.DataFrame) -> list[Fact]:
     datasets = table.drop_duplicates("dataset")["task"].value_counts()
     by_task = ", ".join(f"{datasets[task]} {task}" for task in list_tasks(table))
-    n_families, n_splits = table["family"].nunique(), table["split"].nunique()
+    families = html.count(table["family"].nunique(), "family", "families")
     counts = count_statuses(table)
     done, total = counts["ok"], sum(counts.values())
     recipe = table["recipe"].iloc[0]
     return [
         Fact("Data sets", f"{datasets.sum()}", by_task),
-        Fact(
-            "Methods", f"{table['method'].nunique()}", html.count(n_families, "family", "families")
-        ),
-        Fact("Splits", f"{n_splits}", "80:20, the same rows for every method"),
+        Fact("Methods", f"{table['method'].nunique()}", families),
+        Fact("Splits", f"{table['split'].nunique()}", "80:20, the same rows for every method"),
         Fact("Cells finished", f"{done:,}", "all" if done == total else f"of {total:,}"),
         Fact("Recipe", recipe, RECIPES.get(recipe, "")),
         Fact("Recorded", *describe_dates(table["finished"])),
@@ -172,15 +173,8 @@ def describe_dates(finished: pd.Series) -> tuple[str, str]:
     return f"{last:%Y-%m-%d}", f"since {first:%Y-%m-%d}"
 
 
-def list_findings(table: pd.DataFrame) -> dict[str, str]:
-    """One statement per task, from the numbers."""
-    return {
-        task.capitalize(): " ".join(describe_ranking(table, MAIN_METRICS[task]))
-        for task in list_tasks(table)
-    }
-
-
 def describe_ranking(table: pd.DataFrame, metric: str) -> Iterator[str]:
+    """The first two methods, whether they differ, and our duel with a peer, in sentences."""
     try:
         board = ranking.rank_methods(table, metric)
     except ValueError as error:

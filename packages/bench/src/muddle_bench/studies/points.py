@@ -166,15 +166,12 @@ DEPTHS = {str(depth): Variant(depth=depth) for depth in (1, 2, 3, 4)}
 
 
 def _cross(
-    study: str,
-    datasets: Iterable[str],
-    variants: dict[str, Variant],
-    default: str,
-    task: Task = "regression",
+    study: str, datasets: Iterable[str], variants: dict[str, Variant], default: str
 ) -> list[Point]:
+    tasks: dict[str, Task] = dict.fromkeys(CLASSES, "classification")
     return [
-        Point(study, dataset, task, value, value == default, variant)
-        for dataset in datasets
+        Point(study, name, tasks.get(name, "regression"), value, value == default, variant)
+        for name in datasets
         for value, variant in variants.items()
     ]
 
@@ -190,10 +187,8 @@ _REGRESSION = [e.id for e in built_in().values() if e.task == "regression" and e
 
 POINTS = {
     "ablation": _cross("ablation", THREE, STEPS, "MLR"),
-    "ablation_more": [
-        *_cross("ablation_more", THREE, MORE, "MLR"),
-        *_cross("ablation_more", CLASSES, STEPS, "MLR", "classification"),
-    ],
+    "ablation_more": _cross("ablation_more", THREE, MORE, "MLR")
+    + _cross("ablation_more", CLASSES, STEPS, "MLR"),
     "structured_noise": _cross("structured_noise", THREE, SIGMAS, "1"),
     "permutations": _cross("permutations", THREE, PERMUTATIONS, "16"),
     "ridge_init": _cross("ridge_init", THREE, PENALTIES, HEURISTIC),

@@ -132,6 +132,10 @@ class KnownSplits:
         return replace(found, job=replace(found.job, config=config))
 
 
+def fail(record: Record, error: Exception) -> Record:
+    return execution.finish(record, "failed", execution.explain_error(error))
+
+
 def run_together(jobs: Sequence[Job], known: KnownSplits) -> list[Record]:
     """The record of each job, in order. Each has an equal share of the seconds of training."""
     from muddle.core.device import torch_threads
@@ -153,9 +157,7 @@ def run_together(jobs: Sequence[Job], known: KnownSplits) -> list[Record]:
             model = method.make(execution.make_request(job, problem))
             prepared = known.prepare_nets(job.split, model, problem.train, problem.y_train)
         except Exception as error:
-            records[place] = execution.finish(
-                records[place], "failed", execution.explain_error(error)
-            )
+            records[place] = fail(records[place], error)
             continue
         versions = describe_versions(packages_of(model, method.packages))
         records[place] = replace(records[place], versions=versions)
@@ -175,17 +177,14 @@ def run_together(jobs: Sequence[Job], known: KnownSplits) -> list[Record]:
                 fit_together(models, encoded)
             except Exception as error:
                 for place in places:
-                    records[place] = execution.finish(
-                        records[place], "failed", execution.explain_error(error)
-                    )
+                    records[place] = fail(records[place], error)
                 continue
             seconds = (tick() - start) / n_now
-            peaks = meter.read()
+            measured = meter, meter.read()
             for place, problem, model in zip(places, problems, models, strict=True):
                 fitted = replace(records[place], fit_seconds=round(seconds, 6))
-                records[place] = execution.predict_and_score(
-                    method, model, problem, fitted, meter, peaks, debug=False
-                )
+                done = execution.predict_and_score(method, model, problem, fitted, *measured, False)
+                records[place] = done
     return records
 
 

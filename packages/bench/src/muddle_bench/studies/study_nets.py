@@ -11,7 +11,7 @@ Shapes: K nets, N rows, C classes.
 import warnings
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Self
@@ -71,6 +71,7 @@ class Prepared:
         return FLOAT * count_weights(self.job) * len(self.job.seeds)
 
 
+@dataclass(eq=False)
 class StudyNets:
     """Nets of one configuration, each with its own seed and validation rows; their mean predicts.
 
@@ -79,13 +80,11 @@ class StudyNets:
     of their classes.
     """
 
-    def __init__(
-        self, config: TrainConfig, *, n_nets: int, random_state: int = 0, device: str = "cpu"
-    ) -> None:
-        self.config = config
-        self.n_nets = n_nets
-        self.random_state = random_state
-        self.device = device
+    config: TrainConfig
+    _: KW_ONLY
+    n_nets: int
+    random_state: int = 0
+    device: str = "cpu"
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         names = ("config", "n_nets", "random_state", "device")
@@ -98,9 +97,8 @@ class StudyNets:
         if self.config.task == "regression":
             problem = problems.read_numbers(X, y, None, owner)
         else:
-            problem = problems.read_classes(
-                X, y, None, owner, class_weight=None, criterion="logistic"
-            )
+            options: Any = {"class_weight": None, "criterion": "logistic"}
+            problem = problems.read_classes(X, y, None, owner, **options)
         with warnings.catch_warnings():
             # Of columns that are constant in the training rows of a split.
             warnings.simplefilter("ignore", UserWarning)
@@ -126,9 +124,7 @@ class StudyNets:
             self.constant_ = np.bincount(problem.codes) / len(problem.codes)
             # The divisor of each net's scores, from its validation rows.
             rows = prepared.job.data.validation_rows
-            trained = (
-                [] if result is None else zip(result.validation_output, result.kept, strict=True)
-            )
+            trained = zip(result.validation_output, result.kept, strict=True) if result else ()
             self.temperature_ = [
                 fit_temperature(output.numpy(), problem.codes[rows[net].numpy()], None)
                 for output, net in trained
