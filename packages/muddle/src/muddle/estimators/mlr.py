@@ -444,6 +444,8 @@ class MLRRegressor(RegressionMLR, SingleNet):
     target is standardised too. One fifth of the rows is set aside to choose the best iteration.
     Several targets (y of shape (n, outputs)) are fitted by one net.
 
+    A fitted estimator has `model_`, the fitted model as numpy arrays, and the properties below.
+
     Parameters
     ----------
     depth : int, default=2
@@ -497,8 +499,6 @@ class MLRRegressor(RegressionMLR, SingleNet):
     verbose : bool, default=False
         Show progress (needs tqdm).
 
-    Attributes: `model_`, the fitted model as numpy arrays, and the properties below.
-
     Examples
     --------
     >>> from sklearn.datasets import load_diabetes
@@ -518,6 +518,8 @@ class MLRClassifier(ClassificationMLR, SingleNet):
     loss, one class against the rest. Probabilities are the softmax (sigmoid for two classes) of
     the scores divided by a temperature, which is fitted on the validation rows.
 
+    Attributes as in :class:`MLRRegressor`, and `classes_` and `temperature_`.
+
     Parameters
     ----------
     depth, width, activation, init_gain, loss, n_permutations, structured_noise, penalty, \
@@ -535,8 +537,6 @@ time_limit, preprocessor, device, random_state, verbose
         squared error against ±1 labels, or, as in the released code, the first.
     class_weight : dict, "balanced" or None, default=None
         Weight of each class, multiplied with sample_weight. "balanced": inverse class frequency.
-
-    Attributes as in :class:`MLRRegressor`, and `classes_` and `temperature_`.
 
     Examples
     --------
@@ -562,6 +562,8 @@ class BagMLRRegressor(RegressionMLR, Bag):
     predicts. A net is the same as it would be alone: the first is that of :class:`MLRRegressor`
     with the same `random_state`.
 
+    A fitted estimator has `model_`, the fitted model as numpy arrays, and the properties below.
+
     Parameters
     ----------
     depth : int, default=2
@@ -581,8 +583,6 @@ class BagMLRRegressor(RegressionMLR, Bag):
 learning_rate, max_iter, patience, batch_size, validation_fraction, head, precision, max_loss, \
 time_limit, preprocessor, device, random_state, verbose
         As in :class:`MLRRegressor`; `time_limit` is for all nets together.
-
-    Attributes: `model_`, the fitted model as numpy arrays, and the properties below.
 
     Examples
     --------
@@ -606,6 +606,8 @@ class BagMLRClassifier(ClassificationMLR, Bag):
     The mean of the nets' probabilities predicts; each net has its own temperature. Otherwise as
     :class:`BagMLRRegressor`.
 
+    Attributes as in :class:`BagMLRRegressor`, and `classes_` and `temperature_`.
+
     Parameters
     ----------
     depth, n_nets, select, top_k, n_jobs, time_limit
@@ -614,8 +616,6 @@ class BagMLRClassifier(ClassificationMLR, Bag):
 penalty, learning_rate, max_iter, patience, batch_size, validation_fraction, head, precision, \
 ties, max_loss, class_weight, preprocessor, device, random_state, verbose
         As in :class:`MLRClassifier`.
-
-    Attributes as in :class:`BagMLRRegressor`, and `classes_` and `temperature_`.
 
     Examples
     --------
