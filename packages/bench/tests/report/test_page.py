@@ -279,7 +279,9 @@ def test_methods_and_data_sets_that_nobody_knows_are_reported(make_table, write)
     assert "Own" in page.text
 
 
-def test_a_method_that_never_finished_is_on_the_page(small, write):
+def test_methods_that_never_finished_and_tables_that_cannot_be_ranked_have_a_page(
+    small, write, make_table
+):
     gone = small["method"] == "catboost"
     small.loc[gone, ["status", "reason"]] = ["skipped", "needs catboost"]
     small.loc[gone, ["r2", "rmse", "mae"]] = np.nan
@@ -287,9 +289,6 @@ def test_a_method_that_never_finished_is_on_the_page(small, write):
     assert "catboost" in page.column("coverage_regression", "Method")
     assert page.column("reasons_regression", "Reason") == ["needs catboost"]
     assert "catboost" not in page.column("leaderboard_r2", "Method")
-
-
-def test_a_table_that_cannot_be_ranked_still_says_why(make_table, write):
     table = make_table(tasks=["regression"], methods=SMALL[:2], n_datasets=2, n_splits=2)
     holes = [0, 1, 6, 7]  # each method has one of the two data sets
     table.loc[holes, ["status", "reason"]] = ["skipped", "not here"]

@@ -133,6 +133,8 @@ def test_a_commit_is_told_only_where_records_do_not_know_theirs():
     assert row_of("width", "1024", [known, unknown], commit="given")["commit"] == "abc1234"
     assert row_of("width", "64", [known, unknown], commit="given")["commit"] == "given"
     assert row_of("width", "256", [known, unknown], commit="given")["commit"] == ""
+    with pytest.raises(DataFormatError, match="must have the details of a study, got ''"):
+        row_of("width", "1024", [replace(make_record(), details="")])
 
 
 def test_a_table_is_written_for_each_study_that_has_a_record(tmp_path):
@@ -159,11 +161,6 @@ def test_tables_can_be_read_by_figures_and_report(tmp_path):
     assert set(table["dataset"]) == {*THREE, POOLED}
     assert "bag_difference" in table
     assert read_study(tmp_path, "ridge_init")["score"].notna().sum() == 1
-
-
-def test_a_record_without_details_of_a_study_is_an_error():
-    with pytest.raises(DataFormatError, match="must have the details of a study, got ''"):
-        row_of("width", "1024", [replace(make_record(), details="")])
 
 
 # Tables in results/studies
