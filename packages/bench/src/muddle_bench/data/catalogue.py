@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from muddle.errors import DataFormatError
-from muddle.tables.read import Task
 from muddle_bench.errors import UnknownDatasetError
+from muddle_runtime.fitted import Task
 from muddle_runtime.parameters import suggest
 
 Transform = Literal["none", "log", "log1p"]

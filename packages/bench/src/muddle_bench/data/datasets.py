@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from muddle.errors import DataFormatError, MissingPackageError
 from muddle.tables.read import (
-    Task,
     check_column,
     check_source,
     guess_task,
@@ -31,6 +30,7 @@ from muddle_bench.data.catalogue import (
 from muddle_bench.data.download import find_data_home, locate, require
 from muddle_bench.data.published import build_published, check_without, transform_target
 from muddle_bench.data.text_files import read_fields, read_first_line
+from muddle_runtime.fitted import Task
 from muddle_runtime.parameters import check_choice, suggest
 
 Recipe = Literal["clean", "published"]

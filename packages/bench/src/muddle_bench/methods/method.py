@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 if TYPE_CHECKING:  # it imports pandas, and the list of methods must not wait for it
-    from muddle.tables.read import Task
+    from muddle_runtime.fitted import Task
 
 Input = Literal["matrix", "table"]
 BOTH: "tuple[Task, ...]" = ("regression", "classification")

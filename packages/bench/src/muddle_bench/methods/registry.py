@@ -19,7 +19,7 @@ from muddle_bench.methods.peers import PEERS
 from muddle_runtime.parameters import suggest
 
 if TYPE_CHECKING:
-    from muddle.tables.read import Task
+    from muddle_runtime.fitted import Task
 
 
 def by_name(methods: Iterable[Method]) -> dict[str, Method]:

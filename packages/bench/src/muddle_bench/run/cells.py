@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
-from muddle.tables.read import Task
 from muddle_bench.data.catalogue import Entry, built_in, find_entries
 from muddle_bench.data.datasets import Recipe, load_dataset
 from muddle_bench.data.download import find_data_home
 from muddle_bench.methods.registry import find_method, known_methods, name_plugins, select_methods
 from muddle_bench.run.records import Cell
+from muddle_runtime.fitted import Task
 from muddle_runtime.parameters import check_choice, check_int
 
 

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import IO, Any, Literal, get_args
 
 from muddle.errors import DataFormatError, MissingDataError
-from muddle.tables.read import Task
 from muddle_bench.data.datasets import Recipe
 from muddle_runtime import whole_file
+from muddle_runtime.fitted import Task
 from muddle_runtime.parameters import suggest
 from muddle_runtime.whole_file import PARTIAL
 

@@ -13,7 +13,6 @@ from typing import Literal, get_args
 import joblib
 
 from muddle.errors import DeviceError, WorkerError
-from muddle.tables.read import Task
 from muddle_bench.methods.registry import known_methods, name_plugins
 from muddle_bench.run.cells import Job, Settings, group_cells
 from muddle_bench.run.execution import run_job
@@ -31,6 +30,7 @@ from muddle_bench.run.workers import (
     select_cells,
     stop_children,
 )
+from muddle_runtime.fitted import Task
 from muddle_runtime.parameters import check_choice, check_int, check_number
 
 State = Literal["missing", "ok", "failed", "timeout", "skipped", "stale"]

@@ -32,7 +32,6 @@ from urllib.parse import urlsplit
 import joblib
 
 from muddle.errors import MissingPackageError
-from muddle.tables.read import Task
 from muddle_bench.errors import ClusterError
 from muddle_bench.methods.method import fingerprint
 from muddle_bench.methods.registry import find_method, known_methods, missing_package
@@ -40,6 +39,7 @@ from muddle_bench.run.cells import Job
 from muddle_bench.run.environment import THREAD_VARIABLES
 from muddle_bench.run.execution import blank_record, finish, run_job
 from muddle_bench.run.records import Record, Store
+from muddle_runtime.fitted import Task
 from muddle_runtime.parameters import check_choice
 
 LOOK_EVERY = 0.5  # seconds between two looks at a silent process
