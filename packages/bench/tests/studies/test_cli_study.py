@@ -57,7 +57,7 @@ def test_a_wrong_argument_ends_with_one_line_that_helps(arguments, said):
 def test_splits_must_be_numbers():
     result = call("study", "all", "--splits", "ten")
     assert result.exit_code == 2
-    assert "a count (10" in result.stderr
+    assert "how many" in result.stderr
 
 
 def test_a_folder_must_fit_the_command(tmp_path):
