@@ -1,14 +1,15 @@
-"""Generated tables: a finite prediction of the right shape, or one of our own errors."""
+"""Generated tables: predictions are finite and of the right shape, or the error is our own."""
 
 import re
 import warnings
+from typing import get_args
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muddle import MLRClassifier, MLRRegressor
+from muddle.core.loss import LossName
 from muddle.errors import MuddleError
 
 OUR_ERRORS = [
@@ -46,8 +47,7 @@ def fit_and_predict(model, call, X, y, weights):
         try:
             predicted = getattr(model.fit(X, y, weights), call)(X)
         except (ValueError, MuddleError) as error:
-            known = any(re.search(pattern, str(error)) for pattern in OUR_ERRORS)
-            if not known:
+            if not any(re.search(pattern, str(error)) for pattern in OUR_ERRORS):
                 raise
             return None
     assert np.isfinite(predicted).all()
@@ -55,9 +55,9 @@ def fit_and_predict(model, call, X, y, weights):
     return predicted
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(tables(), st.booleans(), st.integers(1, 3), st.sampled_from(["all", "train", "batch"]))
-def test_regressor_predicts_finite_numbers_or_says_why_not(table, weighted, n_outputs, head):
+def test_a_regressor_predicts_finite_numbers_or_names_the_problem(table, weighted, n_outputs, head):
     X, rng = table
     y = rng.normal(size=(len(X), n_outputs)) * 10.0 ** rng.integers(-8, 8)
     weights = rng.integers(0, 3, size=len(X)).astype(float) if weighted else None
@@ -65,9 +65,9 @@ def test_regressor_predicts_finite_numbers_or_says_why_not(table, weighted, n_ou
     assert predicted is None or predicted.shape == y.shape
 
 
-@settings(max_examples=60, deadline=None)
-@given(tables(), st.booleans(), st.integers(1, 6), st.sampled_from(["root_mean_square", "mean_square"]))
-def test_classifier_gives_probabilities_or_says_why_not(table, weighted, n_classes, loss):
+@settings(max_examples=40, deadline=None)
+@given(tables(), st.booleans(), st.integers(1, 6), st.sampled_from(get_args(LossName)))
+def test_a_classifier_predicts_probabilities_or_names_the_problem(table, weighted, n_classes, loss):
     X, rng = table
     y = np.array(list("abcdef"))[rng.integers(n_classes, size=len(X))]
     weights = rng.integers(0, 3, size=len(X)).astype(float) if weighted else None
@@ -76,10 +76,3 @@ def test_classifier_gives_probabilities_or_says_why_not(table, weighted, n_class
     if predicted is not None:
         np.testing.assert_allclose(predicted.sum(axis=1), 1)
         assert predicted.shape == (len(X), len(model.classes_))
-
-
-@pytest.mark.parametrize("rows", [4, 5, 7])
-def test_a_handful_of_rows_is_enough(rows):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(rows, 3))
-    assert np.isfinite(MLRRegressor(**QUICK).fit(X, X[:, 0]).predict(X)).all()

@@ -9,7 +9,9 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
@@ -76,8 +78,14 @@ class Estimator(BaseEstimator):
         >>> model.save("diabetes.muddle").name
         'diabetes.muddle'
         """
-        check_is_fitted(self)
-        return write_model(self.model_, path, dtype=dtype)
+        model = self._fitted()
+        if type(self).__name__ != self._kind():
+            raise TypeError(
+                f"save takes an estimator of muddle itself, got a {type(self).__name__}, which is "
+                "derived from one: its class could not be found again. Pickle it instead."
+            )
+        training = replace(model.training, parameters=store_parameters(self))
+        return write_model(replace(model, training=training), path, dtype=dtype)
 
     def to_onnx(self, path: str | PathLike[str], *, interval: float | None = None) -> Path:
         """Write the fitted model, its preprocessing included, as an ONNX graph (needs onnx).
@@ -103,8 +111,7 @@ class Estimator(BaseEstimator):
         """
         from muddle.export.onnx import export_model
 
-        check_is_fitted(self)
-        return export_model(self.model_, path, interval=interval)
+        return export_model(self._fitted(), path, interval=interval)
 
     def report(
         self, path: str | PathLike[str], X: Any = None, y: Any = None, *, title: str | None = None
@@ -165,19 +172,23 @@ class Estimator(BaseEstimator):
         return self._fitted().training.seconds
 
     def _fitted(self) -> FittedModel:
-        """The fitted model, or the error that scikit-learn expects of an unfitted one."""
-        if not self.__sklearn_is_fitted__():
-            raise AttributeError(f"this {type(self).__name__} is not fitted yet.")
+        """The fitted model, or NotFittedError, which is an AttributeError too."""
+        check_is_fitted(self)
         return self.model_
+
+    def _kind(self) -> str:
+        """The class of muddle that fits: the estimator's own, or the one it is derived from."""
+        owners = (kind for kind in type(self).__mro__ if kind.__module__.startswith("muddle."))
+        return next(owners).__name__
 
     def _predictor(self, X: Any) -> FittedModel:
         """The fitted model; on the GPU if there is one and the table is large."""
-        check_is_fitted(self)
+        model = self._fitted()
         n_rows = len(X) if hasattr(X, "__len__") else getattr(X, "shape", (0,))[0]
         # A model fitted on a GPU predicts the same numbers on a machine without one.
         if n_rows < MANY_ROWS or self.device == "cpu" or not torch.cuda.is_available():
-            return self.model_
-        return self.model_.using(torch_library(resolve_device(self.device)))
+            return model
+        return model.using(torch_library(resolve_device(self.device)))
 
     def _describe_training(
         self,
@@ -188,7 +199,6 @@ class Estimator(BaseEstimator):
         values: dict[str, Any] | None = None,
     ) -> Training:
         """The part of the model that people read."""
-        packages = {name: version(name) for name in ("numpy", "scikit-learn", "torch")}
         return Training(
             parameters=store_parameters(self),
             preprocessor=store_preprocessor(preprocessor),
@@ -196,7 +206,7 @@ class Estimator(BaseEstimator):
             frames={name: store_frame(frame) for name, frame in frames.items()},
             table=table,
             seconds=seconds,
-            versions={"muddle": runtime_version, "python": platform.python_version(), **packages},
+            versions=dict(_versions()),
             created=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         )
 
@@ -214,6 +224,13 @@ class Estimator(BaseEstimator):
         tags.input_tags.categorical = True
         tags.target_tags.multi_output = isinstance(self, RegressorMixin)
         return tags
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """Of this package, Python and the packages that fits depend on; it takes milliseconds."""
+    packages = {name: version(name) for name in ("numpy", "scikit-learn", "torch")}
+    return {"muddle": runtime_version, "python": platform.python_version(), **packages}
 
 
 def torch_library(device: torch.device) -> Library:

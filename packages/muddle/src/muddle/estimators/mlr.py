@@ -15,7 +15,6 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
 from muddle.core.device import Precision, resolve_device
 from muddle.core.loss import LossName, Task
@@ -173,7 +172,7 @@ class MLR(Estimator, NetParameters):
         members = [Member(own, r.head.numpy()) for own, r in zip(nets, trained, strict=True)]
         scores = records["validation_score"].to_numpy(np.float64)
         self.model_ = FittedModel(
-            estimator=type(self).__name__,
+            estimator=self._kind(),
             table=preprocessor.plan_,
             target=problem.describe_target(),
             members=tuple(members),
@@ -263,6 +262,15 @@ class Ensemble(MLR):
     top_k: int = 5
     n_jobs: int | None = None
 
+    def _fitted(self) -> FittedModel:
+        """With `select` and `top_k` as they are now, as they may be set after the fit."""
+        model = super()._fitted()
+        selection = _selection(model)
+        if (selection.select, selection.top_k) != (self.select, self.top_k):
+            selection = replace(selection, select=self.select, top_k=self.top_k)
+            self.model_ = replace(model, selection=selection)
+        return self.model_
+
     @property
     def validation_scores_(self) -> FloatArray:
         """Score of each net on its own validation rows."""
@@ -271,7 +279,7 @@ class Ensemble(MLR):
     @property
     def estimator_weights_(self) -> FloatArray:
         """Weight of each net in the mean, by `select`."""
-        picked = _selection(self._fitted()).choose(self.select, None)
+        picked = _selection(self._fitted()).choose()
         weights = np.zeros(self.model_.n_nets)
         weights[picked] = 1 / len(picked)
         return weights
@@ -306,16 +314,15 @@ class Ensemble(MLR):
         nets : list of int, slice or boolean mask
             Positions as in `leaderboard_`.
         """
-        check_is_fitted(self)
-        chosen = _resolve_nets(nets, self.model_.n_nets)
-        training, history = self.model_.training, self.history_
+        model, history = self._fitted(), self.history_
+        chosen = _resolve_nets(nets, model.n_nets)
         records = self._frame("nets").iloc[chosen].reset_index(drop=True).rename_axis("net")
         histories = store_frame(_join_histories([history.loc[net] for net in chosen]))
         frames = {"nets": store_frame(records), "history": histories}
-        values = training.values | {"n_iter": int(records["n_iterations"].max())}
-        training = replace(training, frames=frames, values=values)
+        values = model.training.values | {"n_iter": int(records["n_iterations"].max())}
+        training = replace(model.training, frames=frames, values=values)
         part = type(self)(**self.get_params(deep=False))
-        part.model_ = replace(self.model_.subset(chosen), training=training)
+        part.model_ = replace(model.subset(chosen), training=training)
         return part
 
 
@@ -489,7 +496,13 @@ class MLRRegressor(RegressionMLR, SingleNet):
     verbose : bool, default=False
         Show progress (needs tqdm).
 
-    Attributes: `model_`, the fitted model as numpy arrays, and the properties below.
+    Attributes
+    ----------
+    model_ : muddle_runtime.FittedModel
+        The fitted model as numpy arrays.
+    preprocessor_, penalty_, best_iteration_, n_iter_, validation_score_, history_, n_recoveries_, \
+table_summary_, fit_seconds_, n_features_in_, feature_names_in_
+        Properties that read it, described below.
 
     Examples
     --------
@@ -528,7 +541,11 @@ time_limit, preprocessor, device, random_state, verbose
     class_weight : dict, "balanced" or None, default=None
         Weight of each class, multiplied with sample_weight. "balanced": inverse class frequency.
 
-    Attributes as in :class:`MLRRegressor`, and `classes_` and `temperature_`.
+    Attributes
+    ----------
+    classes_, temperature_, preprocessor_, penalty_, best_iteration_, n_iter_, validation_score_, \
+history_, n_recoveries_, table_summary_, fit_seconds_, n_features_in_, feature_names_in_
+        Properties, described below.
 
     Examples
     --------
@@ -574,7 +591,13 @@ learning_rate, max_iter, patience, batch_size, validation_fraction, head, precis
 time_limit, preprocessor, device, random_state, verbose
         As in :class:`MLRRegressor`; `time_limit` is for all nets together.
 
-    Attributes: `model_`, the fitted model as numpy arrays, and the properties below.
+    Attributes
+    ----------
+    model_ : muddle_runtime.FittedModel
+        The fitted model as numpy arrays.
+    validation_scores_, estimator_weights_, leaderboard_, history_, n_iter_, preprocessor_, \
+table_summary_, fit_seconds_, n_features_in_, feature_names_in_
+        Properties that read it, described below.
 
     Examples
     --------
@@ -607,7 +630,11 @@ penalty, learning_rate, max_iter, patience, batch_size, validation_fraction, hea
 ties, max_loss, class_weight, preprocessor, device, random_state, verbose
         As in :class:`MLRClassifier`.
 
-    Attributes as in :class:`BagMLRRegressor`, and `classes_` and `temperature_`.
+    Attributes
+    ----------
+    classes_, temperature_, validation_scores_, estimator_weights_, leaderboard_, history_, \
+n_iter_, preprocessor_, table_summary_, fit_seconds_, n_features_in_, feature_names_in_
+        Properties, described below.
 
     Examples
     --------
@@ -641,7 +668,11 @@ structured_noise, dither, penalty, learning_rate, max_iter, patience, batch_size
 validation_fraction, head, precision, max_loss, preprocessor, device, random_state, verbose
         As in :class:`BagMLRRegressor`; nets of all depths are compared with each other.
 
-    Attributes as in :class:`BagMLRRegressor`; nets are counted depth by depth.
+    Attributes
+    ----------
+    validation_scores_, estimator_weights_, leaderboard_, history_, n_iter_, preprocessor_, \
+table_summary_, fit_seconds_, n_features_in_, feature_names_in_
+        Properties, described below; nets are counted depth by depth.
 
     Examples
     --------
@@ -671,7 +702,11 @@ penalty, learning_rate, max_iter, patience, batch_size, validation_fraction, hea
 ties, max_loss, class_weight, preprocessor, device, random_state, verbose
         As in :class:`MLRClassifier`.
 
-    Attributes as in :class:`BagMLRClassifier`; nets are counted depth by depth.
+    Attributes
+    ----------
+    classes_, temperature_, validation_scores_, estimator_weights_, leaderboard_, history_, \
+n_iter_, preprocessor_, table_summary_, fit_seconds_, n_features_in_, feature_names_in_
+        Properties, described below; nets are counted depth by depth.
 
     Examples
     --------
