@@ -228,7 +228,7 @@ class Estimator(BaseEstimator):
 
 @cache
 def _versions() -> dict[str, str]:
-    """Of muddle, Python and the packages that fits depend on; looking them up takes a while."""
+    """Of this package, Python and the packages that fits depend on; it takes milliseconds."""
     packages = {name: version(name) for name in ("numpy", "scikit-learn", "torch")}
     return {"muddle": runtime_version, "python": platform.python_version(), **packages}
 

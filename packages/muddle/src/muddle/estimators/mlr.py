@@ -314,14 +314,13 @@ class Ensemble(MLR):
         nets : list of int, slice or boolean mask
             Positions as in `leaderboard_`.
         """
-        model = self._fitted()
+        model, history = self._fitted(), self.history_
         chosen = _resolve_nets(nets, model.n_nets)
-        training, history = model.training, self.history_
         records = self._frame("nets").iloc[chosen].reset_index(drop=True).rename_axis("net")
         histories = store_frame(_join_histories([history.loc[net] for net in chosen]))
         frames = {"nets": store_frame(records), "history": histories}
-        values = training.values | {"n_iter": int(records["n_iterations"].max())}
-        training = replace(training, frames=frames, values=values)
+        values = model.training.values | {"n_iter": int(records["n_iterations"].max())}
+        training = replace(model.training, frames=frames, values=values)
         part = type(self)(**self.get_params(deep=False))
         part.model_ = replace(model.subset(chosen), training=training)
         return part
@@ -444,8 +443,6 @@ class MLRRegressor(RegressionMLR, SingleNet):
     target is standardised too. One fifth of the rows is set aside to choose the best iteration.
     Several targets (y of shape (n, outputs)) are fitted by one net.
 
-    A fitted estimator has `model_`, the fitted model as numpy arrays, and the properties below.
-
     Parameters
     ----------
     depth : int, default=2
@@ -499,6 +496,14 @@ class MLRRegressor(RegressionMLR, SingleNet):
     verbose : bool, default=False
         Show progress (needs tqdm).
 
+    Attributes
+    ----------
+    model_ : muddle_runtime.FittedModel
+        The fitted model as numpy arrays.
+    preprocessor_, penalty_, best_iteration_, n_iter_, validation_score_, history_, n_recoveries_, \
+table_summary_, fit_seconds_, n_features_in_, feature_names_in_
+        Properties that read it, described below.
+
     Examples
     --------
     >>> from sklearn.datasets import load_diabetes
@@ -518,8 +523,6 @@ class MLRClassifier(ClassificationMLR, SingleNet):
     loss, one class against the rest. Probabilities are the softmax (sigmoid for two classes) of
     the scores divided by a temperature, which is fitted on the validation rows.
 
-    Attributes as in :class:`MLRRegressor`, and `classes_` and `temperature_`.
-
     Parameters
     ----------
     depth, width, activation, init_gain, loss, n_permutations, structured_noise, penalty, \
@@ -537,6 +540,12 @@ time_limit, preprocessor, device, random_state, verbose
         squared error against ±1 labels, or, as in the released code, the first.
     class_weight : dict, "balanced" or None, default=None
         Weight of each class, multiplied with sample_weight. "balanced": inverse class frequency.
+
+    Attributes
+    ----------
+    classes_, temperature_, preprocessor_, penalty_, best_iteration_, n_iter_, validation_score_, \
+history_, n_recoveries_, table_summary_, fit_seconds_, n_features_in_, feature_names_in_
+        Properties, described below.
 
     Examples
     --------
@@ -562,8 +571,6 @@ class BagMLRRegressor(RegressionMLR, Bag):
     predicts. A net is the same as it would be alone: the first is that of :class:`MLRRegressor`
     with the same `random_state`.
 
-    A fitted estimator has `model_`, the fitted model as numpy arrays, and the properties below.
-
     Parameters
     ----------
     depth : int, default=2
@@ -583,6 +590,14 @@ class BagMLRRegressor(RegressionMLR, Bag):
 learning_rate, max_iter, patience, batch_size, validation_fraction, head, precision, max_loss, \
 time_limit, preprocessor, device, random_state, verbose
         As in :class:`MLRRegressor`; `time_limit` is for all nets together.
+
+    Attributes
+    ----------
+    model_ : muddle_runtime.FittedModel
+        The fitted model as numpy arrays.
+    validation_scores_, estimator_weights_, leaderboard_, history_, n_iter_, preprocessor_, \
+table_summary_, fit_seconds_, n_features_in_, feature_names_in_
+        Properties that read it, described below.
 
     Examples
     --------
@@ -606,8 +621,6 @@ class BagMLRClassifier(ClassificationMLR, Bag):
     The mean of the nets' probabilities predicts; each net has its own temperature. Otherwise as
     :class:`BagMLRRegressor`.
 
-    Attributes as in :class:`BagMLRRegressor`, and `classes_` and `temperature_`.
-
     Parameters
     ----------
     depth, n_nets, select, top_k, n_jobs, time_limit
@@ -616,6 +629,12 @@ class BagMLRClassifier(ClassificationMLR, Bag):
 penalty, learning_rate, max_iter, patience, batch_size, validation_fraction, head, precision, \
 ties, max_loss, class_weight, preprocessor, device, random_state, verbose
         As in :class:`MLRClassifier`.
+
+    Attributes
+    ----------
+    classes_, temperature_, validation_scores_, estimator_weights_, leaderboard_, history_, \
+n_iter_, preprocessor_, table_summary_, fit_seconds_, n_features_in_, feature_names_in_
+        Properties, described below.
 
     Examples
     --------
@@ -636,8 +655,6 @@ class EnsMLRRegressor(RegressionMLR, DepthEnsemble):
 
     `n_nets` nets of each depth are trained as one batch per depth. select="all" is the paper's
     Ens-MLR, "best" its Best-MLR, "top" its Top5-MLR; one fitted model predicts as any of them.
-    Attributes as in :class:`BagMLRRegressor`; nets are counted depth by depth.
-
     Parameters
     ----------
     depths : tuple of int, default=(1, 2)
@@ -649,6 +666,12 @@ class EnsMLRRegressor(RegressionMLR, DepthEnsemble):
 structured_noise, dither, penalty, learning_rate, max_iter, patience, batch_size, \
 validation_fraction, head, precision, max_loss, preprocessor, device, random_state, verbose
         As in :class:`BagMLRRegressor`; nets of all depths are compared with each other.
+
+    Attributes
+    ----------
+    validation_scores_, estimator_weights_, leaderboard_, history_, n_iter_, preprocessor_, \
+table_summary_, fit_seconds_, n_features_in_, feature_names_in_
+        Properties, described below; nets are counted depth by depth.
 
     Examples
     --------
@@ -678,6 +701,12 @@ class EnsMLRClassifier(ClassificationMLR, DepthEnsemble):
 penalty, learning_rate, max_iter, patience, batch_size, validation_fraction, head, precision, \
 ties, max_loss, class_weight, preprocessor, device, random_state, verbose
         As in :class:`MLRClassifier`.
+
+    Attributes
+    ----------
+    classes_, temperature_, validation_scores_, estimator_weights_, leaderboard_, history_, \
+n_iter_, preprocessor_, table_summary_, fit_seconds_, n_features_in_, feature_names_in_
+        Properties, described below; nets are counted depth by depth.
 
     Examples
     --------

@@ -125,7 +125,7 @@ class Flagship(Estimator):
             preprocessor, problem.summarise(table), deadline.elapsed(), {"leaderboard": board}
         )
         self.model_ = FittedModel(
-            estimator=type(self).__name__,
+            estimator=self._kind(),
             table=table,
             members=tuple(
                 to_fitted_member(pool.members[place], float(pool.weights[place]))
