@@ -655,6 +655,7 @@ class EnsMLRRegressor(RegressionMLR, DepthEnsemble):
 
     `n_nets` nets of each depth are trained as one batch per depth. select="all" is the paper's
     Ens-MLR, "best" its Best-MLR, "top" its Top5-MLR; one fitted model predicts as any of them.
+
     Parameters
     ----------
     depths : tuple of int, default=(1, 2)
@@ -690,8 +691,7 @@ table_summary_, fit_seconds_, n_features_in_, feature_names_in_
 class EnsMLRClassifier(ClassificationMLR, DepthEnsemble):
     """MLR nets of several depths for classification: Ens-MLR, Best-MLR and Top5-MLR in one.
 
-    As :class:`EnsMLRRegressor`, with the mean of the nets' probabilities. Attributes as in
-    :class:`BagMLRClassifier`; nets are counted depth by depth.
+    As :class:`EnsMLRRegressor`, with the mean of the nets' probabilities.
 
     Parameters
     ----------
