@@ -1,4 +1,4 @@
-"""Latency of a single row, and rows per second of a batch: numpy, torch and ONNX beside CatBoost.
+"""Latency of one row, and rows per second of a batch: estimator, runtime and ONNX beside CatBoost.
 
     OMP_NUM_THREADS=1 python benchmarks/latency.py --out results/latency_cpu.csv
     python benchmarks/latency.py --quick
@@ -31,6 +31,7 @@ from sklearn.preprocessing import StandardScaler
 from speed import name_hardware, read_commit
 
 import muddle
+import muddle_runtime
 
 BASELINE = "CatBoost"
 N_FEATURES = 10
@@ -118,15 +119,14 @@ def fit_ours(table: str, X: Any, y: Any, effort: Effort) -> dict[str, Any]:
 
 
 def list_ours(models: dict[str, Any], table: str, folder: Path) -> list[Contestant]:
-    """Every model by numpy, by torch and, where it can be exported, by onnxruntime."""
+    """Every model as an estimator, by the runtime and, for numbers, by onnxruntime."""
     forms = ("array", "list", "frame") if table == "numbers" else ("frame", "record")
     contestants = []
     for name, model in models.items():
         path = model.save(folder / f"{name}.muddle")
-        light = muddle.load(path, runtime="numpy")
-        contestants.append(Contestant(name, "numpy", light.predict, forms))
-        no_records = tuple(form for form in forms if form != "record")
-        contestants.append(Contestant(name, "torch", model.predict, no_records))
+        light = muddle_runtime.load_model(path)
+        contestants.append(Contestant(name, "runtime", light.predict, forms))
+        contestants.append(Contestant(name, "estimator", model.predict, forms))
         if table == "numbers" and has_packages("onnx", "onnxruntime"):
             contestants.append(Contestant(name, "onnx", open_onnx(model, folder), ("array",)))
     return contestants
