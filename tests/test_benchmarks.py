@@ -263,7 +263,7 @@ def test_latency_is_measured_beside_catboost(tmp_path):
     latency.main(["--quick", "--commit", "none", "--out", str(tmp_path / "latency.csv")])
     table = pd.read_csv(tmp_path / "latency.csv")
     single = table[(table.rows == 1) & (table.table == "numbers")]
-    ours = single[(single.runtime == "numpy") & (single.input == "array")]
+    ours = single[(single.runtime == "runtime") & (single.input == "array")]
     assert ours.model.tolist() == ["MLRRegressor", "EnsMLRRegressor", "MuddleRegressor"]
     assert (table.ratio[table.model == "CatBoost"] == 1).all()
     assert (table.p99_us.dropna() >= table.median_us[table.p99_us.notna()]).all()
