@@ -33,7 +33,7 @@ test: check ## checks and the fast tests
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto
 
 test-slow: $(READY) ## the tests that take minutes
-	$(BIN)/pytest -m slow
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto -m slow
 
 bench: $(READY) ## speed of ensembles, of one net and of the preprocessing, each against a baseline
 	$(BIN)/python benchmarks/speed.py --rows 82 436
