@@ -185,9 +185,6 @@ def test_divergence_and_raised_penalties_are_one_warning_each(make, options, n_n
         assert model.n_recoveries_ > 0
 
 
-# --- ensembles
-
-
 @pytest.fixture(scope="module")
 def bag():
     """Three nets; tests must not change it."""

@@ -53,9 +53,6 @@ def fitted(request):
     )
 
 
-# --- an ensemble is its nets
-
-
 @pytest.mark.parametrize(
     ("make_bag", "make_one"), [(BagMLRRegressor, MLRRegressor), (BagMLRClassifier, MLRClassifier)]
 )
@@ -89,9 +86,6 @@ def test_an_ensemble_is_one_bag_after_another(numbers):
     assert [len(m.representation.weights) for m in together.model_.members] == [1, 3, 4]
 
 
-# --- which nets predict
-
-
 @pytest.mark.parametrize(("select", "top_k"), [("all", 5), ("best", 5), ("top", 1), ("top", 3)])
 def test_the_nets_with_the_highest_validation_scores_predict_their_mean(fitted, select, top_k):
     model, X = fitted.model, fitted.X
@@ -121,9 +115,6 @@ def test_select_is_the_same_in_the_constructor_in_predict_and_set_later(fitted, 
     assert (later.leaderboard_["weight"] == weights).all()
     close(np.tensordot(weights, later.predict_nets(X), axes=1), expected, atol=1e-6)
     assert fitted.model.model_.selection.select == "all"
-
-
-# --- subsets
 
 
 @pytest.mark.parametrize(
@@ -162,9 +153,6 @@ def test_a_subset_is_small_and_may_be_divided_again(numbers):
     assert (pickle.loads(stored).predict(X) == part.predict(X)).all()
     top = model.set_params(select="top").subset([0, 1])  # fewer than top_k: all of them predict
     close(top.predict(X), top.predict_nets(X).mean(axis=0), atol=1e-6)
-
-
-# --- fitted attributes, shapes, weights
 
 
 def test_fitted_attributes(fitted):
@@ -221,9 +209,6 @@ def test_the_time_limit_holds_and_every_depth_has_nets(numbers):
     model = EnsMLRRegressor(**QUICK | {"max_iter": 10**6}, n_nets=2, time_limit=1.0).fit(X, y)
     assert model.leaderboard_["depth"].tolist() == [1, 1, 2, 2]
     assert model.leaderboard_["n_iterations"].between(1, 10**6 - 1).all()
-
-
-# --- presets and the squared criterion
 
 
 @pytest.mark.parametrize("make", [BagMLRRegressor, BagMLRClassifier])

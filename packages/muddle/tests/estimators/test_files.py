@@ -111,9 +111,6 @@ def assert_same_predictions(one, other, X):
         np.testing.assert_array_equal(other.predict(X, quantiles=levels), expected)
 
 
-# --- saved and loaded
-
-
 def test_a_loaded_model_predicts_and_tells_the_same(fitted, tmp_path):
     again = round_trip(fitted, tmp_path)
     assert type(again) is type(fitted)
@@ -232,9 +229,6 @@ def test_half_precision_moves_predictions_little_and_only_once(tmp_path):
     np.testing.assert_allclose(again.predict_proba(TABLE), model.predict_proba(TABLE), atol=0.02)
     twice = round_trip(again, tmp_path, dtype="float16")
     np.testing.assert_array_equal(twice.predict_proba(TABLE), again.predict_proba(TABLE))
-
-
-# --- refused, or read although it is old
 
 
 def test_an_unfitted_estimator_cannot_be_saved(tmp_path):

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from scipy.stats import binom
 from sklearn.base import is_classifier
 from sklearn.exceptions import NotFittedError
@@ -114,6 +115,19 @@ def test_the_same_seed_gives_the_same_bits_also_in_a_second_fit(fitted):
     assert (model.feature_importances_ == fitted.model.feature_importances_).all()
     other = fitted.make(**FAST | {"random_state": 4}).fit(X, y)
     assert not np.array_equal(predict(other, X), predict(model, X))
+
+
+def test_fit_and_predict_leave_global_state_alone(fitted):
+    def state():
+        _, drawn, position, *_ = np.random.get_state()
+        torch_state = (torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled())
+        precision = torch.get_float32_matmul_precision()
+        seeds = torch.get_rng_state().tolist(), drawn.tolist(), position
+        return *torch_state, precision, seeds, np.geterr()
+
+    before = state()
+    predict(fitted.make(**FAST).fit(fitted.X, fitted.y), fitted.X)
+    assert state() == before
 
 
 @pytest.fixture(scope="module")
@@ -314,6 +328,15 @@ def test_too_few_rows_for_a_coverage_make_infinite_bounds_and_a_warning():
     assert np.isfinite(model.predict_interval(X, coverage=0.9)).all()  # 9 rows are enough
 
 
+def test_five_hundred_features_on_sixty_rows():
+    X = np.random.default_rng(0).normal(size=(160, 500))
+    y = X[:, :40].sum(axis=1)
+    model = regress(X[:60], y[:60])
+    assert model.score(X[60:], y[60:]) > -0.15
+    assert model.feature_importances_.shape == (500,)
+    assert coverage_of(model, X[60:], y[60:]) > least_coverage(0.9, 60, 100)
+
+
 @pytest.mark.parametrize("counts", [(40, 1), (30, 20, 2, 1), (2,) * 12])
 def test_classes_of_one_or_two_rows(counts, wider):
     codes = np.repeat(np.arange(len(counts)), counts)
@@ -353,6 +376,16 @@ def test_an_id_that_leaks_the_target_is_used_and_does_no_harm_beyond_its_range(w
     for far in (table, 1000 * table):
         predicted = model.predict(far)
         assert low - reach <= predicted.min() <= predicted.max() <= high + reach
+
+
+@pytest.mark.parametrize("huge", [1e6, 1e30])
+def test_one_huge_outlier_in_a_column(huge, wider):
+    X, y = smooth(150)
+    X[3, 0] = huge
+    X[:, 2] *= 1e-140
+    model = regress(X[:100], y[:100])
+    assert model.score(X[100:], y[100:]) > 0.7
+    assert np.isfinite(model.predict([[-huge, 0.0, 0.0]])).all()
 
 
 def test_a_skewed_target(wider):
