@@ -144,6 +144,13 @@ def test_bad_parameters_are_refused_before_the_data_is_read(make, options, error
         fit(None, None, make, **options)
 
 
+def test_old_names_of_loss_and_penalty_work_with_a_warning():
+    expected = fit(X, Y, loss="root_mean_square", penalty="grid11").predict(X)
+    with pytest.warns(FutureWarning, match="is now called") as caught:
+        assert (fit(X, Y, loss="paper", penalty="released").predict(X) == expected).all()
+    assert {str(warning.message).split("=")[0] for warning in caught} == {"loss", "penalty"}
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
 def test_a_machine_without_cuda_predicts_but_does_not_train_on_it():
     with pytest.raises(DeviceError, match="finds no CUDA device"):
