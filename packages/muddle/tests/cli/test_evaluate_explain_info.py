@@ -60,10 +60,7 @@ def test_target_may_have_another_name_and_gaps(shell):
     assert found["scores"] == shell.json("evaluate", "price.muddle", "homes.csv")["scores"]
     assert "5 of 95 rows left out: they have no 'paid'." in found["notes"]
     said = shell.fails("evaluate", "price.muddle", "other.csv")
-    assert said == (
-        "other.csv must have a column of targets ('price' in the training table). Name it with "
-        "--target."
-    )
+    assert said.endswith("('price' in the training table). Name it with --target.")
     said = shell.fails("evaluate", "price.muddle", "other.csv", "--target", "payed")
     assert "Did you mean 'paid'?" in said
 

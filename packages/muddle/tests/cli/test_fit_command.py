@@ -1,17 +1,15 @@
 """muddle fit: reading, notes, output."""
 
 import contextlib
-import io
 import json
 
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
 
 import muddle
 from muddle.cli import fitting
-from muddle.cli.output import Notes, format_size
+from muddle.cli.output import Notes
 from muddle.tables.read import TextOptions
 from muddle.training.jobs import Silent
 
@@ -183,7 +181,6 @@ def test_findings_about_the_table_are_notes(shell):
     [
         ("{:.0f} €".format, "is text, though every field is a number with a unit, such as '0 €'."),
         ("{:02.0f}.12.2024".format, "is text, though every field looks like a date"),
-        ("{:.0f} Jan 2024".format, "is text, though every field looks like a date"),
         (lambda i: "-" if i == 3 else str(i), "is text because of '-' in 1 row(s). If it means"),
         ("{:.0f}".format, None),
     ],
@@ -195,13 +192,6 @@ def test_texts_that_look_like_numbers_or_dates_are_noted(shell, values, said):
     _, notes = read(shell, "t.csv")
     assert (said is None) == (notes == [])
     assert said is None or f"column 'z' {said}" in notes[0]
-
-
-def test_durations_are_not_taken_for_text(shell):
-    pytest.importorskip("pyarrow")
-    took = pd.to_timedelta(np.arange(30), unit="h")
-    pd.DataFrame({"took": took, "price": np.arange(30.0)}).to_parquet(shell.folder / "t.parquet")
-    assert read(shell, "t.parquet")[1] == []
 
 
 def test_a_guess_of_the_decimal_sign_can_be_refused(shell):
@@ -221,11 +211,6 @@ def test_file_without_a_header_names_columns_by_position(shell):
     assert "pass --no-header" in read(shell, "t.csv", "2.5")[1][0]
 
 
-def test_sizes_are_in_suitable_units():
-    sizes = [format_size(n) for n in (999, 1000, 3_210_000, 5 * 10**12)]
-    assert sizes == ["999 bytes", "1.0 kB", "3.2 MB", "5000 GB"]
-
-
 def test_lines_tell_the_progress_of_a_fit_and_the_time_left(capsys, monkeypatch):
     now = iter([0.0, 4.0, 20.0])
     monkeypatch.setattr(fitting.time, "monotonic", lambda: next(now))
@@ -233,17 +218,6 @@ def test_lines_tell_the_progress_of_a_fit_and_the_time_left(capsys, monkeypatch)
         reporter.advance(10, 0.5, 0.1)
         reporter.advance(40, 0.4, 0.2)
     assert capsys.readouterr().err == "first round: 50 %, about 20 s left\n"
-
-
-def test_bar_counts_what_the_fit_reports(monkeypatch):
-    stream = io.StringIO()
-    console = Console(file=stream, force_terminal=True, width=100)
-    monkeypatch.setattr(fitting, "make_console", lambda **_: console)
-    with fitting.show_bar(100, "first round") as reporter:
-        reporter.advance(100, 0.5, 0.1)
-        reporter.say("two groups")
-    for part in ("first round", "100%", "two groups"):
-        assert part in stream.getvalue()
 
 
 def test_fit_reports_to_the_command_and_not_to_tqdm(shell, monkeypatch):

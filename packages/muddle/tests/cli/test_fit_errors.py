@@ -34,12 +34,10 @@ def test_wrong_target_name_suggests_the_one_that_was_meant(shell):
     ("options", "said"),
     [
         (["--drop", "zz"], "--drop must be a column of t.csv, got 'zz'."),
-        (["--weight", "zz"], "--weight must be a column of t.csv, got 'zz'."),
         (["--drop", "x", "--drop", "z"], "t.csv must have a feature: a column besides the target"),
         (["--drop", "y"], "--drop must name another column than --target, got 'y'."),
         (["--drop", "x", "--categorical", "x"], "--categorical must name a feature, got 'x'"),
         (["--separator", ",,"], "--separator must be one character"),
-        (["--separator", '"'], "--separator must be one character"),
         (["--decimal", "x"], "--decimal must be '.' or ',', got 'x'."),
     ],
 )
@@ -55,7 +53,6 @@ def test_bad_options(shell, options, said):
         ("x,z,y\n1,2,\n3,4,NA\n", "t.csv must have targets, but column 'y' is empty."),
         ("x,y\n1,2.5\n2,3.5\n", "t.csv must have at least 4 rows with a target, got 2."),
         ("x,y\n" + "1,5\n2,5\n" * 9, "the target must have at least two values, got 5 in ever"),
-        ("x,y\n" + "1,a\n2,a\n" * 9, "the target must have at least two values, got 'a' in ev"),
     ],
 )
 def test_bad_tables(shell, content, said):
@@ -69,7 +66,6 @@ def test_bad_tables(shell, content, said):
         ("1,2,inf", ["--task", "regression"], "--missing inf if it means a missing value"),
         ("-1,2,1.5", ["--weight", "x"], "--weight must be a column of numbers that are not neg"),
         (",2,1.5", ["--weight", "x"], "without gaps, got '' in line 5 of t.csv"),
-        ("heavy,2,1.5", ["--weight", "x"], "without gaps, got 'heavy' in line 5 of t.csv"),
         ("inf,2,1.5", [], "column 'x'"),
     ],
 )
@@ -107,7 +103,6 @@ def test_missing_pyarrow_is_named(shell, monkeypatch):
     ("options", "said"),
     [
         (["-o", "nowhere/m.muddle"], "must exist, got nowhere"),
-        (["-o", "m.muddle", "--report", "nowhere/m.html"], "must exist, got nowhere"),
         (["-o", "new.csv"], "new.csv, which is the name of a table. Name it new.muddle."),
         (["-o", "table"], "the output must not be a file that is read, got table."),
         (["-o", "m.muddle", "--report", "table"], "must not be a file that is read, got table."),

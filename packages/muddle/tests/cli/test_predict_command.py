@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 import muddle
-from muddle.cli import predicting
 
 
 def predict(shell, *options, model="price.muddle", data="new.csv", stdin=None):
@@ -62,33 +61,12 @@ def test_chunks_give_the_output_of_the_whole(shell, same, chunk_rows):
 
 
 def test_columns_have_one_type_in_all_chunks(shell, same):
-    """A chunk in which all codes look like numbers is not read as numbers."""
     letters = ["a1", "17", "b2", "018"]
     rows = [f"{letters[i % 4]},{i * i % 23},{i % 4 + i / 100}" for i in range(24)]
     shell.write("\n".join(["code,z,y", *rows]), "t.csv")
     shell.ok("fit", "t.csv", "--target", "y", "--preset", "fast", "-o", "m.muddle", "--quiet")
     where = {"model": "m.muddle", "data": "t.csv"}
     same(where, {**where, "options": ("--chunk-rows", 1)}, rtol=1e-5)
-
-
-def test_a_chunk_is_read_after_the_one_before_it_was_predicted(shell, monkeypatch):
-    """So no more than one is in memory."""
-    happened = []
-    original = predicting.each_prepared
-
-    def each_prepared(*arguments):
-        for chunk, rows in original(*arguments):
-            happened.append(f"read {len(rows)}")
-            yield chunk, rows
-
-    def predict_rows(file, rows, outputs):
-        happened.append(f"predicted {len(rows)}")
-        return pd.DataFrame({"prediction": np.zeros(len(rows))})
-
-    monkeypatch.setattr(predicting, "each_prepared", each_prepared)
-    monkeypatch.setattr(predicting, "predict_rows", predict_rows)
-    predict(shell, "--chunk-rows", 40, "-o", "p.csv")
-    assert happened == [f"{verb} {n}" for n in (40, 40, 10) for verb in ("read", "predicted")]
 
 
 @pytest.fixture
@@ -109,7 +87,6 @@ def start(shell):
 
 
 def test_standard_output_has_rows_before_the_input_ends_and_without_torch(shell, start):
-    """A pipe that stays open gets its predictions as chunks are full."""
     with start("-", 60, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         lines = (shell.folder / "new.csv").read_text().splitlines(keepends=True)
         process.stdin.write("".join(lines[:1] + lines[1:81] * 5))
@@ -122,7 +99,6 @@ def test_standard_output_has_rows_before_the_input_ends_and_without_torch(shell,
 
 
 def test_a_reader_that_closes_the_pipe_ends_it_quietly(start):
-    """As in `muddle predict ... | head -1`."""
     with start("new.csv", 50, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
         assert process.stderr.read() == ""

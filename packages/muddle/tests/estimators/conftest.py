@@ -68,7 +68,6 @@ def cross_fit():
         seen = [view_features(view, matrix) for view in views]
         learnt = labels if normal is None else normal.apply(labels)
         job = make_job(candidate, seen, learnt, weights, folds, range(seed, seed + 5))
-        job = options.get("change", lambda job: job)(job)
         (result,) = train_jobs([job], device=torch.device("cpu"), deadline=Deadline(None))
         return make_members(candidate, tuple(views), normal, folds, result, len(matrix))
 

@@ -45,57 +45,30 @@ def put(array, place, value):
 BROKEN = put(X, (3, 1), np.inf)
 TABLES = {
     "inf": (BROKEN, Y, r"finite numbers.*got inf in row 3; look at column 'x1'"),
-    "inf in a frame": (
-        pd.DataFrame(put(BROKEN, (0, 3), -np.inf), columns=FRAME.columns),
-        Y,
-        "look at columns 'height', 'dose'. Mark such values as",
-    ),
-    "many broken columns": (
-        put(np.full((10, 30), np.inf), 0, 1.0),
-        np.arange(10.0),
-        "'x4' and 25 more",
-    ),
+    "many": (put(np.full((10, 30), np.inf), 0, 1.0), np.arange(10.0), "'x4' and 25 more"),
     "too large": (put(X, 0, 1e200), Y, r"up to 1e\+150 in size, got 1e\+200 in row 0"),
     "only gaps": (np.full((80, 2), np.nan), Y, "none can be used: 'x0' is empty; 'x1' is empty"),
     "only constants": (np.ones((80, 3)), Y, r"a column that varies, got 3 column.*constant"),
-    "gap in the target": (X, put(Y, 0, np.nan), "y contains NaN"),
     "text as target": (X, np.full(80, "x"), "could not convert string to float"),
-    "no target": (X, None, "MLRRegressor requires y to be passed"),
-    "fewer targets": (X, Y[:-1], "inconsistent numbers of samples"),
-    "one axis": (X[:, 0], Y, "Expected 2D array, got 1D array"),
-    "three axes": (X[:, :, None], Y, "dim 3"),
     "one row": (X[:1], Y[:1], r"1 sample.*minimum of 4 is required"),
-    "no row": (X[:0], Y[:0], "0 sample"),
     "constant target": (X, np.full(80, 2.0), "y must vary, got the same value 2 in every row"),
-    "constant output": (
-        X,
-        np.column_stack([Y, np.ones(80)]),
-        "in every row in output column '1'",
-    ),
-    "two columns of one name": (
-        FRAME.set_axis(["a", "b", "b", "c"], axis=1),
-        Y,
-        "one column per name, got 2 columns named 'b'",
-    ),
+    "constant output": (X, np.column_stack([Y, np.ones(80)]), "in every row in output column '1'"),
+    "two of one name": (FRAME.set_axis(list("abbc"), axis=1), Y, "got 2 columns named 'b'"),
     "free text": (
         FRAME.assign(review=[f"the quick brown fox jumps over lazy dog number {i}" for i in ROWS]),
         Y,
         r"'review' must hold levels, got free text.*drop=\['rev",
     ),
 }
-WEIGHTS = {
-    "zeros": (np.zeros(80), "got only zeros: all rows would be left out"),
-    "negative": (put(np.ones(80), 5, -2.0), "must not be negative, got -2 in row 5"),
-    "too few rows": (ROWS < 3, r"3 row.* have a weight above 0, at least 4 are needed"),
-    "too short": (np.ones(3), "sample_weight.shape"),
-    "gaps": (np.full(80, np.nan), "NaN"),
-}
-CLASSES = {
-    "one class": (np.full(80, "ash"), {}, "at least 2 classes, got 1 class: 'ash'"),
-    "one class of weight": (LABELS, {"sample_weight": LABELS == "ash"}, "at least 2 classes"),
-    "numbers": (Y, {}, "Unknown label type: continuous"),
-    "one row per class": (ROWS, {}, "each of the 80 classes has a single row"),
-    "class_weight": (LABELS, {"class_weight": "balance"}, "class_weight"),
+LIGHT = {"sample_weight": LABELS == "ash"}
+LABELLED = {
+    "zeros": (MLRRegressor, Y, {"sample_weight": np.zeros(80)}, "got only zeros: all rows would"),
+    "negative": (MLRRegressor, Y, {"sample_weight": put(np.ones(80), 5, -2.0)}, "got -2 in row 5"),
+    "too few rows": (MLRRegressor, Y, {"sample_weight": ROWS < 3}, r"3 row.* at least 4 are"),
+    "one class": (MLRClassifier, np.full(80, "ash"), {}, "at least 2 classes, got 1 class: 'ash'"),
+    "one class of weight": (MLRClassifier, LABELS, LIGHT, "at least 2 classes"),
+    "one row per class": (MLRClassifier, ROWS, {}, "each of the 80 classes has a single row"),
+    "class_weight": (MLRClassifier, LABELS, {"class_weight": "balance"}, "class_weight"),
 }
 
 
@@ -106,19 +79,12 @@ def test_a_bad_table_or_target_is_refused(name):
         fit(table, target)
 
 
-@pytest.mark.parametrize("name", WEIGHTS)
-def test_bad_weights_are_refused(name):
-    weights, message = WEIGHTS[name]
-    with pytest.raises(ValueError, match=message):
-        fit(X, Y, sample_weight=weights)
-
-
 @pytest.mark.filterwarnings("ignore:The number of unique classes")
-@pytest.mark.parametrize("name", CLASSES)
-def test_bad_classes_are_refused(name):
-    target, options, message = CLASSES[name]
+@pytest.mark.parametrize("name", LABELLED)
+def test_bad_weights_and_classes_are_refused(name):
+    make, target, options, message = LABELLED[name]
     with pytest.raises(ValueError, match=message):
-        fit(X, target, MLRClassifier, **options)
+        fit(X, target, make, **options)
 
 
 def test_bad_new_rows_are_refused():
@@ -162,20 +128,12 @@ BAD_PARAMETERS = [
     (BagMLRRegressor, {"select": "tpo"}, ValueError, "Did you mean 'top'?"),
     (BagMLRRegressor, {"n_nets": 2.5}, TypeError, "n_nets must be a whole number"),
     (BagMLRRegressor, {"top_k": 0}, ValueError, "top_k must be at least 1, got top_k=0"),
-    (
-        BagMLRRegressor,
-        {"select": "top", "n_nets": 4},
-        ValueError,
-        "got top_k=5 and 4 net(s). Lower top_k, raise n_nets",
-    ),
     (EnsMLRClassifier, {"select": "top", "n_nets": 2}, ValueError, "got top_k=5 and 4 net(s)"),
     (EnsMLRRegressor, {"depths": ()}, ValueError, "at least one depth, got depths=()"),
     (EnsMLRRegressor, {"depths": (1, 1)}, ValueError, "distinct, got depths=(1, 1)"),
-    (EnsMLRRegressor, {"depths": (1, 2.0)}, TypeError, "depths must be a whole number"),
     (EnsMLRRegressor, {"depths": (0, 1)}, ValueError, "depths must be at least 1"),
     (EnsMLRRegressor, {"depths": 2}, TypeError, "such as (1, 2), got depths=2"),
     (BagMLRRegressor, {"n_jobs": 0}, ValueError, "n_jobs must not be 0. Use None or 1"),
-    (BagMLRRegressor, {"n_jobs": "all"}, TypeError, "n_jobs must be a whole number"),
     (BagMLRClassifier, {"criterion": "square"}, ValueError, "Did you mean 'squared'?"),
 ]
 
@@ -187,12 +145,10 @@ def test_bad_parameters_are_refused_before_the_data_is_read(make, options, error
 
 
 def test_old_names_of_loss_and_penalty_work_with_a_warning():
-    expected = fit(X, Y, loss="root_mean_square").predict(X)
-    with pytest.warns(FutureWarning, match="loss='paper' is now called loss='root_mean_square'"):
-        assert (fit(X, Y, loss="paper").predict(X) == expected).all()
-    expected = fit(X, Y, penalty="grid11").predict(X)
-    with pytest.warns(FutureWarning, match="penalty='released' is now called penalty='grid11'"):
-        assert (fit(X, Y, penalty="released").predict(X) == expected).all()
+    expected = fit(X, Y, loss="root_mean_square", penalty="grid11").predict(X)
+    with pytest.warns(FutureWarning, match="is now called") as caught:
+        assert (fit(X, Y, loss="paper", penalty="released").predict(X) == expected).all()
+    assert {str(warning.message).split("=")[0] for warning in caught} == {"loss", "penalty"}
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
@@ -220,8 +176,7 @@ def test_a_failed_fit_leaves_the_model_as_it_was(make, options):
 
 
 @pytest.mark.parametrize(
-    ("make", "options", "n_nets"),
-    [(MLRRegressor, {}, 1), (EnsMLRRegressor, {"n_nets": 2}, 4)],
+    ("make", "options", "n_nets"), [(MLRRegressor, {}, 1), (EnsMLRRegressor, {"n_nets": 2}, 4)]
 )
 def test_divergence_and_raised_penalties_are_one_warning_each(make, options, n_nets):
     with pytest.warns(UserWarning, match=f"{n_nets} of {n_nets} net.*stopped after") as caught:
@@ -237,40 +192,27 @@ def test_divergence_and_raised_penalties_are_one_warning_each(make, options, n_n
         assert model.n_recoveries_ > 0
 
 
-# --- ensembles
-
-
 @pytest.fixture(scope="module")
 def bag():
     """Three nets; tests must not change it."""
     return fit(X, Y, BagMLRRegressor, n_nets=3)
 
 
-def test_top_k_counts_only_with_select_top(bag):
-    assert bag.top_k == 5
+def test_top_k_goes_with_select_top_and_the_nets_there_are(bag):
     assert bag.predict(X, select="best").shape == (80,)
-    with pytest.raises(ValueError, match=r"got top_k=5 and 3 net\(s\)"):
-        bag.predict(X, select="top")
     with pytest.raises(ValueError, match=r"got top_k=4 and 3 net\(s\)"):
         bag.predict_std(X, select="top", top_k=4)
     with pytest.raises(ValueError, match="goes with select='top', got top_k=1 and select='all'"):
         bag.predict(X, top_k=1)
-    with pytest.raises(ValueError, match="Did you mean 'best'"):
-        bag.predict(X, select="bets")
 
 
 @pytest.mark.parametrize(
     ("nets", "error", "message"),
     [
         ([], ValueError, "at least one net"),
-        (slice(9, 12), ValueError, "at least one net"),
         ([0, 3], IndexError, "between 0 and 2, got 3: the model has 3 net(s)"),
-        ([-4], IndexError, "between 0 and 2, got -4"),
-        ([1, 1], ValueError, "each net once"),
         ([0, -3], ValueError, "each net once"),
         ([True, False], ValueError, "one value for each of the 3 net(s), got shape (2,)"),
-        ([False] * 3, ValueError, "at least one net"),
-        ([0.5], TypeError, "indices, a slice or a boolean mask"),
         (["a"], TypeError, "indices, a slice or a boolean mask"),
     ],
 )

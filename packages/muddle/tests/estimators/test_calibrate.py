@@ -40,14 +40,6 @@ def test_probabilities_by_hand():
     np.testing.assert_allclose(calibration.apply(three), [[1 / 8, 3 / 8, 0.5]])
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_the_temperature_that_made_the_labels_is_found(n_classes):
-    rng = np.random.default_rng(0)
-    scores = rng.normal(size=(20_000, 1 if n_classes == 2 else n_classes))
-    codes = draw_codes(rng, to_probabilities(scores, 0.3))
-    assert fit_temperature(scores, codes, None) == pytest.approx(0.3, rel=0.05)
-
-
 def test_a_few_separated_rows_do_not_give_certainty():
     scores, codes = np.array([[-1.0]] * 5 + [[1.0]] * 5), np.repeat([0, 1], 5)
     expected = pytest.approx(1 - 1 / 22, abs=1e-3)  # (10 + 1/2) of 11
@@ -78,16 +70,6 @@ def test_scores_that_do_not_vary_give_smoothed_frequencies(n_classes):
     counts = np.bincount(codes) + 1 / n_classes  # one more row, shared among the classes
     probabilities = fit_calibration(scores, codes, None).apply(scores)
     np.testing.assert_allclose(probabilities, [counts / counts.sum()] * len(codes), atol=1e-5)
-
-
-@pytest.mark.parametrize("n_classes", [2, 4])
-def test_probabilities_are_never_zero_or_one_and_sum_to_one(n_classes):
-    scores = np.array([[-1e6], [-3.0], [0.0], [1e6]])
-    if n_classes > 2:
-        scores = scores * np.array([[1.0, -1.0, 0.5, 0.0]])
-    probabilities = Calibration(np.full(n_classes, 50.0), np.zeros(n_classes)).apply(scores)
-    assert ((probabilities > 0) & (probabilities < 1)).all()
-    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
 
 
 @pytest.mark.parametrize("n_rows", [20, 300])
@@ -191,22 +173,6 @@ def test_coverage_is_that_of_finite_sample_theory(n_rows, coverage):
     exact = math.ceil((n_rows + 1) * coverage) / (n_rows + 1)
     tolerance = 3.5 * math.sqrt(exact * (1 - exact) / n_draws)
     np.testing.assert_allclose(hits / n_draws, exact, atol=tolerance)
-
-
-def test_exponents_are_near_zero_for_a_constant_spread_and_near_one_for_an_exact_one():
-    rng = np.random.default_rng(0)
-
-    def mean_exponent(n_rows, exact):
-        raw = np.exp(0.5 * rng.normal(size=(30, n_rows)))
-        errors = (raw if exact else 1) * rng.normal(size=raw.shape)
-        pairs = zip(raw, errors, strict=True)
-        return np.mean([shrink_spread(*pair, None).exponent for pair in pairs])
-
-    few, more, many = (mean_exponent(n_rows, True) for n_rows in (20, 200, 5000))
-    assert 0.2 < few < more - 0.1 < many - 0.1
-    assert many > 0.95
-    for n_rows, largest in ((20, 0.15), (200, 0.1), (5000, 0.03)):
-        assert mean_exponent(n_rows, False) < largest
 
 
 def test_spread_by_hand():
@@ -365,11 +331,3 @@ def test_a_long_tail_on_either_side_is_made_normal_and_restored(sign, sigma):
 )
 def test_other_targets_stay_as_they_are(labels):
     assert fit_normal_scores(labels) is None
-
-
-def test_one_skewed_output_is_enough_and_each_has_its_own_power():
-    other = standardise(np.random.default_rng(1).normal(size=300))
-    labels = np.column_stack([other, draw_skewed()])
-    made = fit_normal_scores(labels).apply(labels)
-    assert np.abs(made[:, 0] - labels[:, 0]).max() < 0.5
-    assert abs(skewness(made)[1]) < 0.5

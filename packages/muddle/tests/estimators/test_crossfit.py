@@ -1,6 +1,5 @@
 """Out of fold means out of fold: nets and heads that never saw the row. Threads change no bit."""
 
-import threading
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -62,11 +61,8 @@ def test_a_seed_draws_its_own_folds_in_random_order():
     first, again, other = (draw_folds(np.arange(200.0), 4, seed) for seed in (1, 1, 2))
     assert np.array_equal(first.held_out, again.held_out)
     assert not np.array_equal(first.held_out, other.held_out)
-    for held_out in first.held_out:
-        # Were folds dealt in one order, the first would always hold out the smallest of four.
-        assert set(held_out % 4) == {0, 1, 2, 3}
-        assert np.abs(np.diff(held_out)).mean() > 20
-    assert (np.diff(first.train) > 0).all()
+    # Were folds dealt in one order, the first would always hold out the smallest of four.
+    assert all(set(held_out % 4) == {0, 1, 2, 3} for held_out in first.held_out)
 
 
 def test_predictions_return_to_their_rows_as_the_mean_over_nets():
@@ -121,15 +117,6 @@ def test_the_out_of_fold_prediction_of_a_row_does_not_depend_on_its_label(row, c
         assert same == held_out_by[net]
     # The heads that predict new rows were solved with it.
     assert (after.head != before.head).flatten(1).any(1).all()
-
-
-def test_without_one_of_its_nets_there_is_no_member(cross_fit):
-    def spoil(job):  # one net has a feature beyond all bounds, in its own table
-        features = job.data.features.clone()
-        features[3] *= 1e25
-        return replace(job, data=replace(job.data, features=features))
-
-    assert cross_fit(*draw_table(), view="waves", change=spoil) == []
 
 
 def test_transformed_labels_are_transformed_back_net_by_net(cross_fit, held_out_outputs):
@@ -187,21 +174,6 @@ def jobs(tiny_config):
     return draw
 
 
-@pytest.fixture
-def calls(monkeypatch):
-    """Calls of train_jobs: seeds, thread, threads of torch, share of the memory."""
-    seen = []
-    train_jobs = crossfit.train_jobs
-
-    def look(jobs, **options):
-        share = options["memory_share"]
-        seen.append((jobs[0].seeds, threading.get_ident(), torch.get_num_threads(), share))
-        return train_jobs(jobs, **options)
-
-    monkeypatch.setattr(crossfit, "train_jobs", look)
-    return seen
-
-
 def train(jobs, n_rounds=1, reporter=None, device=CPU):
     """The results of each job's rounds; none if a round was lost."""
     return train_side_by_side(jobs, n_rounds, device, Deadline(None), reporter)
@@ -217,20 +189,10 @@ def test_threads_do_not_change_a_bit(jobs):
     assert not torch.equal(found[0][0], found[0][1])
 
 
-def test_each_candidate_has_a_thread_that_computes_alone(jobs, calls):
-    with torch_threads(2):
-        train(jobs())
-        assert torch.get_num_threads() == 2
-    assert {(n_threads, share) for _, _, n_threads, share in calls} == {(1, 0.5)}
-    assert threading.get_ident() not in {thread for _, thread, _, _ in calls}
-
-
-def test_rounds_are_trained_apart_and_come_in_order(jobs, calls):
+def test_rounds_are_trained_apart_and_come_in_order(jobs):
     whole = train(jobs())
-    calls.clear()
     with torch_threads(2):
         halves = train(jobs(), n_rounds=2)
-    assert sorted(seeds for seeds, *_ in calls) == [(i, i + 1) for i in range(0, 12, 2)]
     for (one,), rounds in zip(whole, halves, strict=True):
         for first, half in zip((0, 2), rounds, strict=True):
             order = [place for place, net in enumerate(one.kept) if net in (first, first + 1)]
@@ -263,14 +225,6 @@ def test_a_round_that_is_lost_loses_its_candidate_and_on_a_device_all(jobs, monk
         assert [len(rounds) for rounds in train(jobs(), n_rounds=2)] == [0, 2, 2]
     monkeypatch.setattr(crossfit, "train_jobs", fail_with(DivergenceError("none")))
     assert train(jobs(), device=torch.device("cuda")) == [[]] * 3
-
-
-def test_other_errors_are_raised_and_settings_restored(jobs, monkeypatch):
-    monkeypatch.setattr(crossfit, "train_jobs", fail_with(RuntimeError("broken")))
-    with torch_threads(2):
-        with pytest.raises(RuntimeError, match="broken"):
-            train(jobs())
-        assert torch.get_num_threads() == 2
 
 
 def test_reports_of_all_threads_arrive(jobs):

@@ -9,9 +9,7 @@ import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
-from sklearn.datasets import load_diabetes
 from sklearn.metrics import r2_score
-from sklearn.model_selection import train_test_split
 
 from muddle import (
     BagMLRClassifier,
@@ -21,8 +19,6 @@ from muddle import (
     MLRClassifier,
     MLRRegressor,
 )
-from muddle_runtime.fitted import Selection
-from muddle_runtime.forward import Bank
 
 QUICK = {"width": 16, "max_iter": 8, "learning_rate": 3e-2, "random_state": 0}
 FOUR = [BagMLRRegressor, BagMLRClassifier, EnsMLRRegressor, EnsMLRClassifier]
@@ -55,9 +51,6 @@ def fitted(request):
     return SimpleNamespace(
         make=make, X=pd.DataFrame(X).add_prefix("c"), y=y, call=call, model=model, n_depths=n_depths
     )
-
-
-# --- an ensemble is its nets
 
 
 @pytest.mark.parametrize(
@@ -93,9 +86,6 @@ def test_an_ensemble_is_one_bag_after_another(numbers):
     assert [len(m.representation.weights) for m in together.model_.members] == [1, 3, 4]
 
 
-# --- which nets predict
-
-
 @pytest.mark.parametrize(("select", "top_k"), [("all", 5), ("best", 5), ("top", 1), ("top", 3)])
 def test_the_nets_with_the_highest_validation_scores_predict_their_mean(fitted, select, top_k):
     model, X = fitted.model, fitted.X
@@ -127,42 +117,13 @@ def test_select_is_the_same_in_the_constructor_in_predict_and_set_later(fitted, 
     assert fitted.model.model_.selection.select == "all"
 
 
-def test_the_first_of_equal_scores_are_chosen():
-    scores = np.tile([0.5, 0.9], 100)
-    selection = Selection(scores, "all", 3, 200)
-    assert selection.choose("top", 3) == [1, 3, 5]
-    assert selection.choose("best") == [1]
-    assert selection.choose() == list(range(200))
-
-
-def test_only_the_selected_nets_are_computed(fitted, monkeypatch):
-    model = pickle.loads(pickle.dumps(fitted.model))
-    computed = []
-    init = Bank.__init__
-
-    def spy(bank, refs, *args, **options):
-        computed.append(len(refs))
-        init(bank, refs, *args, **options)
-
-    monkeypatch.setattr(Bank, "__init__", spy)
-    for select in ("best", "top", "all"):
-        model.predict(fitted.X, select=select)
-    assert computed == [1, 3, 6]
-
-
-# --- subsets
-
-
 @pytest.mark.parametrize(
     ("nets", "positions"),
     [
-        ([0, 3, 5], [0, 3, 5]),
         ([5, 0], [0, 5]),
         ([-1], [5]),
         (slice(1, 5), [1, 2, 3, 4]),
-        (slice(None, None, 2), [0, 2, 4]),
         (np.array([True, False, False, False, True, True]), [0, 4, 5]),
-        (np.array([1, 2]), [1, 2]),
     ],
     ids=str,
 )
@@ -194,9 +155,6 @@ def test_a_subset_is_small_and_may_be_divided_again(numbers):
     close(top.predict(X), top.predict_nets(X).mean(axis=0), atol=1e-6)
 
 
-# --- fitted attributes, shapes, weights
-
-
 def test_fitted_attributes(fitted):
     model = fitted.model
     members = [member.representation.n_nets for member in model.model_.members]
@@ -213,8 +171,6 @@ def test_fitted_attributes(fitted):
         assert best.validation_score == pytest.approx(row.validation_score)
         assert best.penalty == pytest.approx(row.penalty)
     assert model.validation_metric_ == ("r2" if is_regression(fitted.make) else "auc")
-    assert model.feature_names_in_.tolist() == ["c0", "c1", "c2", "c3"]
-    assert model.n_features_in_ == 4
     if not is_regression(fitted.make):
         assert model.temperature_.shape == (6,)
         assert model.classes_.tolist() == ["ash", "birch", "cedar"]
@@ -245,16 +201,7 @@ def test_shapes_of_several_outputs(numbers):
     assert model.predict_nets(X).shape == (4, 80, 2)
     assert r2_score(two, model.predict(X)) > 0.5
     column = BagMLRRegressor(**QUICK, n_nets=2).fit(X, y[:, None])
-    assert column.predict(X).shape == (80, 1)
-    assert column.predict_nets(X).shape == (2, 80, 1)
-
-
-def test_an_ensemble_is_better_than_its_nets_on_real_data():
-    X, y = load_diabetes(return_X_y=True)
-    X, X_test, y, y_test = train_test_split(X, y, random_state=0)
-    model = EnsMLRRegressor(width=64, n_nets=4, max_iter=60, random_state=0).fit(X, y)
-    alone = [r2_score(y_test, predicted) for predicted in model.predict_nets(X_test)]
-    assert model.score(X_test, y_test) > np.mean(alone) + 0.005
+    assert column.predict_nets(X).shape == (2, *column.predict(X).shape) == (2, 80, 1)
 
 
 def test_the_time_limit_holds_and_every_depth_has_nets(numbers):
@@ -264,23 +211,17 @@ def test_the_time_limit_holds_and_every_depth_has_nets(numbers):
     assert model.leaderboard_["n_iterations"].between(1, 10**6 - 1).all()
 
 
-# --- presets and the squared criterion
-
-
 @pytest.mark.parametrize("make", [BagMLRRegressor, BagMLRClassifier])
 @pytest.mark.parametrize("settings", ["paper", "released"])
 def test_presets_of_bags_have_the_settings_of_the_single_net(make, settings):
-    for depth in (1, 2, 3, 4):
-        model = make.preset(f"bag-mlr-{depth}", settings, random_state=1)
-        single = MLRRegressor if is_regression(make) else MLRClassifier
-        expected = single.preset(f"mlr-{depth}", settings).get_params()
-        if settings == "released":  # as regression, in both tasks
-            expected |= {"dither": 0.03, "max_loss": 1.0}
-            if not is_regression(make):
-                expected["criterion"] = "squared"
-        chosen = model.get_params()
-        assert {key: chosen[key] for key in expected} == expected | {"random_state": 1}
-        assert (model.n_nets, model.select) == (10, "all")
+    model = make.preset("bag-mlr-3", settings, random_state=1)
+    single = MLRRegressor if is_regression(make) else MLRClassifier
+    expected = single.preset("mlr-3", settings).get_params() | {"random_state": 1}
+    if settings == "released":  # as regression, in both tasks
+        expected |= {"dither": 0.03, "max_loss": 1.0}
+        expected |= {} if is_regression(make) else {"criterion": "squared"}
+    assert model.get_params().items() >= expected.items()
+    assert (model.n_nets, model.select) == (10, "all")
 
 
 @pytest.mark.parametrize("make", [EnsMLRRegressor, EnsMLRClassifier])
@@ -306,8 +247,6 @@ def test_presets_take_other_parameters_and_know_their_names():
     assert model.criterion == "logistic"
     with pytest.raises(ValueError, match="Did you mean 'bag-mlr-2'"):
         BagMLRRegressor.preset("bag-mlr2")
-    with pytest.raises(ValueError, match="Did you mean 'best-mlr'"):
-        EnsMLRRegressor.preset("bst-mlr")
     with pytest.raises(ValueError, match="Did you mean 'released'"):
         EnsMLRClassifier.preset("ens-mlr", "releasd")
 

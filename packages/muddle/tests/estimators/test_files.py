@@ -61,17 +61,12 @@ PRICE = np.exp(1.2 * TABLE["size"].to_numpy() + 0.1 * np.random.default_rng(1).n
 LABELS = np.array(["cheap", "fair", "dear"])[np.digitize(PRICE, [0.7, 1.5])]
 
 
-def draw_new_rows():
-    """Rows with gaps and levels that fit has not seen, the columns in another order."""
-    rows = TABLE.iloc[:6].copy()
-    rows.loc[0, "size"] = np.nan
-    rows.loc[1, "kind"] = "castle"
-    rows.loc[2, "city"] = None
-    rows.loc[3, "sold"] = pd.NaT
-    return rows[rows.columns[::-1]]
-
-
-NEW_ROWS = draw_new_rows()
+# Gaps and levels that fit has not seen, the columns in another order.
+NEW_ROWS = TABLE.iloc[:6, ::-1].copy()
+NEW_ROWS.loc[0, "size"] = np.nan
+NEW_ROWS.loc[1, "kind"] = "castle"
+NEW_ROWS.loc[2, "city"] = None
+NEW_ROWS.loc[3, "sold"] = pd.NaT
 
 
 @pytest.fixture(scope="module")
@@ -116,9 +111,6 @@ def assert_same_predictions(one, other, X):
         np.testing.assert_array_equal(other.predict(X, quantiles=levels), expected)
 
 
-# --- saved and loaded
-
-
 def test_a_loaded_model_predicts_and_tells_the_same(fitted, tmp_path):
     again = round_trip(fitted, tmp_path)
     assert type(again) is type(fitted)
@@ -154,20 +146,9 @@ def test_a_loaded_model_is_cloned_refitted_pickled_and_saved_again(fitted, tmp_p
     np.testing.assert_array_equal(refitted.predict(TABLE), fitted.predict(TABLE))
 
 
-@pytest.mark.parametrize(
-    "labels",
-    [
-        ["no", "yes"],
-        [3, 7, 11],
-        [False, True],
-        [-1.0, 2.0],
-        np.array(["a", "bc", "def"], dtype=object),
-        np.array([250, 255], dtype=np.uint8),
-    ],
-    ids=["texts", "ints", "bools", "floats", "objects", "bytes"],
-)
-def test_classes_keep_their_type(labels, tmp_path):
-    labels = np.asarray(labels)
+@pytest.mark.parametrize("kind", [bool, np.uint8, float, object])
+def test_classes_keep_their_type(kind, tmp_path):
+    labels = np.array(["a", "bc", "def"] if kind is object else [0, 1], dtype=kind)
     codes = np.searchsorted(np.quantile(PRICE, np.linspace(0, 1, len(labels) + 1)[1:-1]), PRICE)
     model = muddle.MLRClassifier(**SMALL).fit(TABLE[["size"]], labels[codes])
     again = round_trip(model, tmp_path)
@@ -224,14 +205,6 @@ def test_parameters_are_kept_as_far_as_json_can(tmp_path):
     assert round_trip(ensemble, tmp_path).depths == (2, 1)
 
 
-def test_notes_of_the_command_line_stay_with_the_model(net, tmp_path):
-    assert round_trip(net, tmp_path).model_.training.origin is None
-    origin = {"target": "price", "rows": 60}
-    noted = clone(net)
-    noted.model_ = replace(net.model_, training=replace(net.model_.training, origin=origin))
-    assert round_trip(noted, tmp_path).model_.training.origin == origin
-
-
 def test_the_device_of_a_loaded_model(net, tmp_path, monkeypatch):
     moved = pickle.loads(pickle.dumps(net)).set_params(device="cuda:3")
     path = moved.save(tmp_path / "model.muddle")
@@ -258,14 +231,6 @@ def test_half_precision_moves_predictions_little_and_only_once(tmp_path):
     np.testing.assert_array_equal(twice.predict_proba(TABLE), again.predict_proba(TABLE))
 
 
-def test_the_old_name_of_load_model_works_with_a_warning():
-    with pytest.warns(FutureWarning, match=r"muddle\.load is now muddle\.load_model"):
-        assert muddle.load is muddle.load_model
-
-
-# --- refused, or read although it is old
-
-
 def test_an_unfitted_estimator_cannot_be_saved(tmp_path):
     for estimator in REGRESSORS + CLASSIFIERS:
         with pytest.raises(NotFittedError):
@@ -281,17 +246,8 @@ def test_a_derived_class_cannot_be_saved(tmp_path):
         model.save(tmp_path / "model.muddle")
 
 
-@pytest.mark.parametrize(
-    "labels",
-    [
-        np.array([datetime.date(2020, 1, 1), datetime.date(2021, 1, 1)], dtype=object),
-        np.array([(1, 2), (3, 4), None], dtype=object)[:2],
-        np.array(["2020", "2021"], dtype="M8[Y]"),
-        np.array([b"no", b"yes"]),
-    ],
-    ids=["dates", "tuples", "datetime64", "bytes"],
-)
-def test_labels_that_json_cannot_hold_are_refused(labels, tmp_path):
+def test_labels_that_json_cannot_hold_are_refused(tmp_path):
+    labels = np.array([datetime.date(2020, 1, 1), datetime.date(2021, 1, 1)], dtype=object)
     model = muddle.MLRClassifier(**SMALL).fit(TABLE[["size"]], PRICE > 1)
     model.model_ = replace(model.model_, target=replace(model.model_.target, classes=labels))
     with pytest.raises(TypeError, match="classes must be text, whole numbers, numbers or booleans"):
@@ -308,24 +264,17 @@ def forge(model, path, **parameters):
     return path
 
 
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"widht": 3}, "the unknown parameter 'widht'"),
-        ({"preprocessor": 3}, "parameters of MLRRegressor must be those of its constructor"),
-    ],
-)
-def test_parameters_that_the_estimator_does_not_have_are_refused(
-    net, parameters, message, tmp_path
-):
-    with pytest.raises(ModelFileError, match=message):
-        muddle.load_model(forge(net, tmp_path / "model.muddle", **parameters))
+def test_parameters_that_the_estimator_does_not_have_are_refused(net, tmp_path):
+    with pytest.raises(ModelFileError, match="the unknown parameter 'widht'"):
+        muddle.load_model(forge(net, tmp_path / "model.muddle", widht=3))
 
 
-def test_old_parameters_in_a_file_are_read_silently(net, tmp_path):
+def test_old_parameters_in_a_file_are_read_silently_and_the_old_name_of_load_warns(net, tmp_path):
     stored = {"drop": ["x"], "encoding": "piecewise", "n_bins": 4}  # two that were retired
     old = {"loss": "paper", "penalty": "released", "preprocessor": stored}
     again = muddle.load_model(forge(net, tmp_path / "model.muddle", **old))
     assert (again.loss, again.penalty) == ("root_mean_square", "grid11")
+    with pytest.warns(FutureWarning, match=r"muddle\.load is now muddle\.load_model"):
+        assert muddle.load is muddle.load_model
     assert again.preprocessor.drop == ("x",)
     np.testing.assert_array_equal(again.predict(TABLE[["size"]]), net.predict(TABLE[["size"]]))

@@ -85,19 +85,6 @@ def test_features_of_a_column_are_shuffled_together_and_judged_out_of_fold(
     np.testing.assert_allclose(deviation, 0.0, atol=1e-12)
 
 
-def test_members_count_by_their_weight(fitted):
-    *_, members = fitted
-    first, last = (measure(fitted, [members[i]])[0] for i in (0, -1))
-    both = [members[0], members[-1]]
-    np.testing.assert_allclose(measure(fitted, both, [0.0, 1.0])[0], last)
-    mixed = measure(fitted, both, [0.5, 0.5])[0]
-    assert min(first[0], last[0]) < mixed[0] < max(first[0], last[0])
-    mostly = measure(fitted, both, [0.1, 0.9])[0]
-    assert abs(mostly[0] - last[0]) < abs(mixed[0] - last[0]) / 2
-    found, deviation = measure(fitted, members[:1], [0.0])
-    assert found.tolist() == deviation.tolist() == [0.0] * 4
-
-
 def test_a_seed_repeats_itself_and_fewer_rows_come_near(fitted, monkeypatch):
     *_, members = fitted
     first, again, other = (measure(fitted, members[-1:], seed=seed)[0] for seed in (0, 0, 1))
@@ -105,3 +92,5 @@ def test_a_seed_repeats_itself_and_fewer_rows_come_near(fitted, monkeypatch):
     assert (first[[0, 3]] != other[[0, 3]]).all()
     monkeypatch.setattr(importances, "MOST_ROWS", 100)
     np.testing.assert_allclose(measure(fitted, members[-1:])[0], first, atol=0.4)
+    found, deviation = measure(fitted, members[:1], [0.0])
+    assert found.tolist() == deviation.tolist() == [0.0] * 4

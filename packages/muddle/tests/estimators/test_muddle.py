@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import muddle
-from muddle import MuddleClassifier, MuddleRegressor, TablePreprocessor
+from muddle import MuddleClassifier, MuddleRegressor
 from muddle.estimators import pool
 
 FAST = {"preset": "fast", "random_state": 0, "device": "cpu"}
@@ -68,8 +68,7 @@ def coverage_of(model, X, y, coverage=0.9):
 
 
 def least_coverage(coverage, n_rows, n_new, chance=1e-3):
-    """New rows are covered less than this only by this chance. The interval itself depends on the
-    n_rows it was fitted on, about as much as if they were that many more new rows."""
+    """New rows are covered less than this only by this chance; n_rows made the interval."""
     n_effective = 1 / (1 / n_rows + 1 / n_new)
     return binom.ppf(chance, round(n_effective), coverage) / round(n_effective)
 
@@ -169,11 +168,9 @@ def test_a_table_of_text_dates_and_gaps(make, frame):
     ("to_labels", "expected"),
     [
         (lambda code: np.array(["no", "yes"])[code], ["no", "yes"]),
-        (lambda code: code == 1, [False, True]),
-        (lambda code: 3 * code - 7, [-7, -4]),
         (lambda code: pd.Series(np.array(["a", "b"])[code], dtype="category"), ["a", "b"]),
     ],
-    ids=["text", "booleans", "integers", "categories"],
+    ids=["text", "categories"],
 )
 def test_labels_come_back_as_they_were_given(to_labels, expected, numbers):
     X, y = numbers
@@ -267,15 +264,6 @@ def test_coverage_and_quantiles_are_shares(fitted):
             fitted.model.predict(fitted.X, quantiles=[0.5, coverage])
 
 
-def test_a_preprocessor_of_the_users_is_used_and_left_alone(numbers):
-    X, y = numbers
-    given = TablePreprocessor(scaling="standard")
-    model = regress(X, y, preprocessor=given)
-    assert not hasattr(given, "plan_")
-    assert model.preprocessor_.scaling == "standard"
-    assert not np.array_equal(model.predict(X), regress(X, y).predict(X))
-
-
 def test_configurations_that_diverge_are_warned_about(numbers, monkeypatch):
     broken = replace(pool.BASE, max_loss=1e-9)
 
@@ -290,16 +278,6 @@ def test_configurations_that_diverge_are_warned_about(numbers, monkeypatch):
     assert "diverged" in set(model.leaderboard_["outcome"])
 
 
-@pytest.mark.parametrize("fitted", [MuddleRegressor], indirect=True)
-def test_progress_goes_to_stderr_only(fitted, capfd):
-    pytest.importorskip("tqdm")
-    for verbose, expected in ((True, "MuddleRegressor: first round"), (False, "")):
-        regress(fitted.X, fitted.y, verbose=verbose)
-        out, err = capfd.readouterr()
-        assert out == ""
-        assert expected in err if verbose else err == ""
-
-
 def test_the_leaderboard_holds_the_pool_and_weights_that_sum_to_one(fitted):
     board = fitted.make(**FAST | {"preset": "default"}).fit(fitted.X, fitted.y).leaderboard_
     assert board["weight"].sum() == pytest.approx(1)
@@ -311,42 +289,22 @@ def test_the_leaderboard_holds_the_pool_and_weights_that_sum_to_one(fitted):
     assert set(board["configuration"]) == planned
 
 
-@pytest.fixture
-def pyplot():
-    matplotlib = pytest.importorskip("matplotlib")
-    matplotlib.use("agg")
-    from matplotlib import pyplot
-
-    yield pyplot
-    pyplot.close("all")
-
-
-def test_every_kind_of_plot_is_drawn_where_it_is_wanted(fitted, pyplot):
+def test_every_kind_of_plot_is_drawn_where_it_is_wanted(fitted):
+    pytest.importorskip("matplotlib").use("agg")
+    pyplot = pytest.importorskip("matplotlib.pyplot")
     first = "predictions" if fitted.make is MuddleRegressor else "reliability"
     for kind in (first, "learning", "importances"):
         _, axes = pyplot.subplots(1, 2)
         assert fitted.model.plot(kind, ax=axes[1]) is axes[1]
         assert axes[1].has_data()
         assert not axes[0].has_data()
-    assert fitted.model.plot().has_data()
+    if fitted.make is MuddleRegressor:
+        both = regress(fitted.X, np.column_stack([fitted.y, 1000 + fitted.y]))
+        first, second = (both.plot(output=i, coverage=0.5).get_xlim() for i in (0, 1))
+        assert first[1] < 100 < 900 < second[0]
+    pyplot.close("all")
     with pytest.raises(ValueError, match="kind must be one of"):
         fitted.model.plot("learn")
-
-
-def test_an_output_is_drawn_by_its_number(numbers, pyplot):
-    X, y = numbers
-    model = regress(X, np.column_stack([y, 1000 + y]))
-    first = model.plot(output=0).get_xlim()
-    second = model.plot(output=1, coverage=0.5).get_xlim()
-    assert first[1] < 100 < 900 < second[0]
-
-
-def test_twenty_rows(wider):
-    X, y = smooth(120)
-    model = regress(X[:20], y[:20])
-    assert model.score(X[20:], y[20:]) > 0.2
-    assert coverage_of(model, X[20:], y[20:]) > least_coverage(0.9, 20, 100)
-    assert classify(X[:20], y[:20] > 0).score(X[20:], y[20:] > 0) > 0.6
 
 
 @pytest.mark.parametrize("n_rows", [4, 7])
@@ -407,14 +365,6 @@ def test_noise_is_predicted_by_the_mean_with_honest_intervals(seed):
     assert probabilities.std() < 0.15
 
 
-def test_repeated_rows_that_contradict_each_other_get_their_mean(wider):
-    X = np.repeat(np.array([[0.0], [1.0]]), 30, axis=0)
-    model = regress(X, np.tile([0.0, 1.0], 30) + X[:, 0])
-    np.testing.assert_allclose(model.predict([[0.0], [1.0]]), [0.5, 1.5], atol=0.2)
-    probabilities = classify(X, np.tile([0, 1], 30)).predict_proba(X)
-    np.testing.assert_allclose(probabilities, 0.5, atol=0.1)
-
-
 def test_an_id_that_leaks_the_target_is_used_and_does_no_harm_beyond_its_range(wider):
     X, y = smooth(150, noise=1.0)
     table = np.column_stack([X, np.argsort(np.argsort(y))])
@@ -428,18 +378,6 @@ def test_an_id_that_leaks_the_target_is_used_and_does_no_harm_beyond_its_range(w
         assert low - reach <= predicted.min() <= predicted.max() <= high + reach
 
 
-def test_columns_without_information_are_dropped(wider):
-    X, y = smooth(120)
-    frame = pd.DataFrame(X, columns=["a", "b", "c"])
-    plain = regress(frame[:80], y[:80])
-    frame["constant"], frame["empty"] = 7.0, np.nan
-    frame["id"] = [f"row-{position:04d}" for position in np.argsort(np.argsort(y))]
-    with pytest.warns(UserWarning, match="'constant' is constant.*'empty' is empty.*'id'"):
-        model = regress(frame[:80], y[:80])
-    np.testing.assert_allclose(model.predict(frame), plain.predict(frame[["a", "b", "c"]]))
-    assert (model.feature_importances_[3:] == 0).all()
-
-
 @pytest.mark.parametrize("huge", [1e6, 1e30])
 def test_one_huge_outlier_in_a_column(huge, wider):
     X, y = smooth(150)
@@ -450,20 +388,7 @@ def test_one_huge_outlier_in_a_column(huge, wider):
     assert np.isfinite(model.predict([[-huge, 0.0, 0.0]])).all()
 
 
-def test_only_text_only_dates_and_mostly_gaps(frame, wider):
-    table, _ = frame
-    town = 2.0 * (table["town"] == "Ulm")
-    assert regress(table[["town"]][:60], town[:60]).score(table[["town"]][60:], town[60:]) > 0.9
-    days = table["day"].dt.day_of_year / 100
-    assert regress(table[["day"]][:60], days[:60]).score(table[["day"]][60:], days[60:]) > 0.8
-    X, y = smooth(120)
-    X = np.where(np.random.default_rng(0).random(X.shape) < 0.6, np.nan, X)
-    model = regress(X[:80], y[:80])
-    assert model.score(X[80:], y[80:]) > 0.0
-    assert np.isfinite(model.predict(np.full((1, 3), np.nan))).all()
-
-
-def test_a_skewed_target_and_one_of_zeros_and_ones(wider):
+def test_a_skewed_target(wider):
     X, y = smooth(300)
     skewed = np.exp(2 * y)
     model = regress(X[:150], skewed[:150], preset="default")
@@ -472,10 +397,6 @@ def test_a_skewed_target_and_one_of_zeros_and_ones(wider):
     assert np.corrcoef(logs, 2 * y[150:])[0, 1] > 0.6
     assert model.score(X[150:], skewed[150:]) > 0.2
     assert coverage_of(model, X[150:], skewed[150:]) > least_coverage(0.9, 150, 150)
-    binary = (y > 0).astype(float)
-    predicted = regress(X[:100], binary[:100]).predict(X[100:])
-    assert roc_auc_score(binary[100:], predicted) > 0.85
-    assert -0.1 - 1e-9 <= predicted.min() <= predicted.max() <= 1.1 + 1e-9
 
 
 @pytest.mark.parametrize(("shift", "scale"), [(0.0, 1e-12), (1e9, 1.0)])

@@ -1,14 +1,12 @@
 """One net: scores on real data, shapes, weights, reproducibility, what a fit tells."""
 
-import os
 import subprocess
 import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_breast_cancer, load_diabetes
-from sklearn.ensemble import RandomForestRegressor
+from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import RidgeCV
 from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
@@ -36,17 +34,6 @@ def test_every_preset_beats_a_linear_model_on_a_curved_target(name, settings, cu
     assert score > RidgeCV().fit(X[train], y[train]).score(X[test], y[test]) + 0.3
 
 
-def test_one_net_is_better_than_a_forest_on_real_data():
-    X, y = load_diabetes(return_X_y=True)
-    differences = []
-    for seed in range(3):
-        X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=seed)
-        ours = MLRRegressor(depth=1, width=256, random_state=seed).fit(X_train, y_train)
-        forest = RandomForestRegressor(50, random_state=seed).fit(X_train, y_train)
-        differences.append(ours.score(X_test, y_test) - forest.score(X_test, y_test))
-    assert np.mean(differences) > 0
-
-
 @pytest.mark.parametrize("settings", ["paper", "released"])
 def test_two_classes_of_real_data(settings):
     X, y = load_breast_cancer(return_X_y=True)
@@ -56,28 +43,6 @@ def test_two_classes_of_real_data(settings):
     assert model.score(X_test, y_test) > 0.93
     assert model.validation_metric_ == "auc"
     assert log_loss(y_test, model.predict_proba(X_test)) < 0.25
-
-
-def test_predictions_have_the_shape_of_the_target(numbers):
-    X, y = numbers
-    for target in (y, y[:, None], np.column_stack([y, 5 - 3 * y])):
-        model = MLRRegressor(**QUICK).fit(X, target)
-        assert model.predict(X).shape == target.shape
-        assert model.score(X, target) > 0.5
-
-
-def test_scores_probabilities_and_classes_agree(classes):
-    X, y = classes
-    model = MLRClassifier(**QUICK).fit(X, y)
-    probabilities = model.predict_proba(X)
-    assert probabilities.shape == model.decision_function(X).shape == (90, 3)
-    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
-    assert (model.classes_[probabilities.argmax(axis=1)] == model.predict(X)).all()
-    assert (model.classes_[model.decision_function(X).argmax(axis=1)] == model.predict(X)).all()
-    pair = MLRClassifier(**QUICK).fit(X, np.where(y == "ash", "yes", "no"))
-    assert pair.decision_function(X).shape == (90,)
-    assert ((pair.decision_function(X) > 0) == (pair.predict(X) == "yes")).all()
-    assert ((pair.predict_proba(X)[:, 1] > 0.5) == (pair.predict(X) == "yes")).all()
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -172,32 +137,14 @@ def test_history_and_fitted_attributes(numbers):
     assert model.validation_score_ == pytest.approx(history.validation_score[best])
     assert model.penalty_ == pytest.approx(history.penalty[best])
     assert model.n_recoveries_ == 0
-    assert (history.seconds > 0).all()
-    assert model.fit_seconds_ > history.seconds.sum()
-    assert not hasattr(model, "leaderboard_")
-    assert not hasattr(model, "predict_nets")
+    assert model.fit_seconds_ > history.seconds.sum() > 0
     assert not hasattr(MLRRegressor(), "history_")
-
-
-def test_patience_stops_after_iterations_without_a_better_one(numbers):
-    X, y = numbers
-    model = MLRRegressor(**QUICK | {"max_iter": 200}, patience=3).fit(X, y)
-    assert model.n_iter_ == model.best_iteration_ + 3 < 200
-    assert len(model.history_) == model.n_iter_ + 1
-    assert model.history_.notna().all(axis=None)
 
 
 def test_a_number_as_penalty_is_the_start(numbers):
     X, y = numbers
     model = MLRRegressor(**QUICK, penalty=12.5).fit(X, y)
     assert model.history_.penalty[0] == pytest.approx(12.5)
-
-
-def test_predictions_do_not_depend_on_units(numbers):
-    X, y = numbers
-    plain = MLRRegressor(**QUICK).fit(X, y).predict(X)
-    scaled = MLRRegressor(**QUICK).fit(X * 1e6 - 3e7, 1e-3 * y + 5).predict(X * 1e6 - 3e7)
-    np.testing.assert_allclose((scaled - 5) * 1e3, plain, atol=0.05 * np.std(y))
 
 
 def test_import_and_fit_need_no_optional_package():
@@ -212,11 +159,6 @@ def test_import_and_fit_need_no_optional_package():
         "except muddle.errors.MissingPackageError as error:\n"
         "    print(error)\n"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        check=True,
-    )
+    command = [sys.executable, "-c", script]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "pip install 'muddle[progress]'" in run.stdout

@@ -15,13 +15,11 @@ from muddle import MuddleClassifier, MuddleRegressor
 from muddle.errors import TimeLimitError
 from muddle.estimators import pool, time_limit
 from muddle.estimators.time_limit import (
-    LATER_SHARE,
     RESERVE,
     Pace,
     Work,
     choose_rows,
     fit_to_time,
-    has_time,
     measure_pace,
     stop_in_time,
     time_for_training,
@@ -59,13 +57,6 @@ def test_seconds_are_those_of_start_steps_and_heads():
     assert PACE.steps_within(WORK, 0.0) == 0
 
 
-def test_more_work_takes_longer():
-    more = [{"n_nets": 10}, {"n_features": 1000}, {"n_rows": 100_000, "n_train": 80_000}]
-    changes = ({"depth": 3}, {"width": 256}, {"max_iter": 400})
-    for change in [*more, *({"config": replace(CONFIG, **change)} for change in changes)]:
-        assert PACE.seconds(replace(WORK, **change)) > 1.2 * PACE.seconds(WORK)
-
-
 @given(st.floats(-1.0, 3.0))
 def test_work_is_cut_to_the_time_or_to_one_step(seconds):
     fitted = fit_to_time(WORK, PACE, seconds)
@@ -74,22 +65,6 @@ def test_work_is_cut_to_the_time_or_to_one_step(seconds):
     assert fitted.n_train < fitted.n_rows
     assert fitted.config.steps == 1 or PACE.seconds(fitted) <= seconds * (1 + 1e-9)
     assert (fitted == WORK) == (PACE.seconds(WORK) <= seconds)
-
-
-def test_two_hundred_steps_are_enough_to_keep_all_folds():
-    long = replace(WORK, config=replace(CONFIG, max_iter=1500))
-    last = replace(long, config=replace(long.config, keep="last"))
-    just = 0.05 + PACE.heads(last)
-    kept = fit_to_time(long, PACE, just + 201 * 0.01)
-    assert (kept.n_nets, kept.config.steps) == (5, 201)
-    assert fit_to_time(long, PACE, just + 199 * 0.01).n_nets == 2
-
-
-def test_a_later_candidate_must_fit_into_a_part_of_the_time_left():
-    limit = PACE.seconds(WORK) / LATER_SHARE / (1 - RESERVE)
-    assert has_time(WORK, PACE, Clock(1.01 * limit, 0.0))
-    assert not has_time(WORK, PACE, Clock(0.99 * limit, 0.0))
-    assert not has_time(WORK, PACE, Clock(1.01 * limit, 0.05 * limit))
 
 
 def test_training_stops_in_time_for_its_heads_and_the_later_steps():
@@ -150,15 +125,6 @@ def test_sampled_rows_follow_the_target():
     assert (np.diff(rows) > 0).all()
     sampled, whole = (np.quantile(values, [0.1, 0.5, 0.9, 1]) for values in (strata[rows], strata))
     np.testing.assert_allclose(sampled, whole, rtol=0.02)
-
-
-def test_sampled_rows_hold_two_of_each_class_and_the_only_one_of_another():
-    codes = np.zeros(1000)
-    codes[[10, 20, 30, 999]] = [1, 1, 1, 2]
-    rows = choose_rows(codes, 20, of_classes=True)
-    _, two, one = np.bincount(codes[rows].astype(int))
-    assert (two >= 2, one) == (True, 1)
-    assert len(rows) <= 25
 
 
 @pytest.fixture
@@ -233,18 +199,6 @@ def test_a_slow_machine_cuts_the_first_configuration_and_leaves_others_out(machi
         assert part in text
     assert np.isfinite(model.out_of_fold_).all()
     assert np.isfinite(model.predict_interval(X)).all()
-
-
-def test_a_later_configuration_is_trained_whole_or_not_at_all(machine, monkeypatch, numbers):
-    machine(seconds=1e-9)
-    monkeypatch.setattr(pool, "has_time", lambda work, speed, deadline: False)
-    model, (text,) = fit_quietly(MuddleRegressor, *numbers)
-    (first, *others), n_steps = plan_of_regression()
-    board = model.leaderboard_.set_index("configuration")
-    assert set(board.loc[first, "outcome"]) == {"trained"}
-    assert board.loc[first, "iteration"].max() == n_steps
-    assert set(board.loc[others, "outcome"]) == {"no time"}
-    assert text.startswith(f"time_limit={LIMIT} s: no time for 1 of 2 configurations")
 
 
 def test_further_rounds_without_time_are_told(machine, monkeypatch, numbers):

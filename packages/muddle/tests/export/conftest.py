@@ -138,8 +138,7 @@ def run(open_graph, read_schema):
 
 @pytest.fixture
 def assert_same(run):
-    """The graph and the model agree to 1e-4: of the target's deviation and the size of the
-    prediction, or in probability."""
+    """The graph and the model agree to 1e-4 of the target's deviation, or in probability."""
 
     def compare(model, table):
         found = run(model, table)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from muddle import MLRRegressor
 from muddle.page.drift import DriftCounter, find_drift
-from muddle.tables import summarise as summaries
 from muddle_runtime.summary import check_summary
 
 N_ROWS = 600
@@ -145,27 +144,12 @@ def test_columns_are_found_by_name_in_any_order_or_by_position(summary, rows, su
         find_drift(table, X[:, :2])
 
 
-# The summary
-
-
 def test_rows_of_weight_zero_are_not_in_the_summary(summarise):
     X = np.random.default_rng(0).normal(size=(80, 2))
     X[40:] += 100
     table = summarise(X, X[:, 0], sample_weight=np.repeat([1.0, 0.0], 40))
     assert table["rows"] == 40
     assert table["columns"][0]["edges"][-1] < 10
-
-
-def test_a_large_table_is_summarised_by_some_rows_and_columns(summarise, monkeypatch):
-    monkeypatch.setattr(summaries, "MOST_ROWS", 100)
-    monkeypatch.setattr(summaries, "MOST_COLUMNS", 2)
-    numbers = np.arange(1000.0)
-    gaps = np.where(np.arange(1000) % 4, numbers, np.nan)
-    table = summarise(np.column_stack([numbers, gaps, numbers, numbers, numbers]), numbers)
-    first, second = table["columns"]
-    assert (first["name"], first["edges"][0], first["edges"][-1]) == ("x0", 0, 999)
-    assert (second["name"], second["missing"]) == ("x1", 0.25)
-    assert (table["rows"], table["names"], table["not_summarised"]) == (1000, 5, 3)
 
 
 WRONG = [None, True, -1, "x", [], {}, [1, "x"], float("nan"), 10**400, ["a", "a"], [2.0, 1.0]]
@@ -183,7 +167,6 @@ def list_places(value):
 @settings(max_examples=150, derandomize=True, deadline=None)
 @given(data=st.data(), wrong=st.sampled_from(["delete", *WRONG]))
 def test_a_damaged_summary_is_a_value_error_or_can_be_used(summary, data, wrong):
-    """Whatever a file holds: a summary that passes the check does not crash later."""
     damaged = copy.deepcopy(summary)
     container, key = data.draw(st.sampled_from(list(list_places(damaged))))
     if wrong == "delete":

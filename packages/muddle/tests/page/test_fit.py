@@ -169,16 +169,6 @@ def test_many_classes_have_a_list_of_mistakes():
     assert len(section.figures) == 2
 
 
-def test_a_page_without_importances_and_finite_scores_says_so(classifier):
-    facts = fit.gather_facts(classifier, None, None)
-    board = facts.board.assign(score=np.nan)
-    page = fit.render_fit_report(
-        replace(facts, importances=None, history=facts.history[:0], board=board)
-    )
-    assert "left no time for importances" in page
-    assert "No iteration has a finite score" in page
-
-
 def test_weak_or_shortened_fits_are_warnings(regressor, classifier):
     board = regressor.leaderboard_.assign(outcome="shortened", n_recoveries=1)
     (numbers,) = fit.gather_facts(regressor, None, None).numbers
@@ -193,9 +183,6 @@ def test_weak_or_shortened_fits_are_warnings(regressor, classifier):
     assert "The ridge penalty was raised" in recovered.text
     assert "no better than the mean (R² −" in numeric.text
     assert "no better than the shares of the classes" in classified.text
-
-
-# Files
 
 
 def test_a_failed_write_keeps_the_old_page_and_leaves_no_other_file(net, tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ import pytest
 
 from muddle.errors import MissingPackageError
 from muddle.page import plots
-from muddle.scores import assign_bins, expected_calibration_error
+from muddle.scores import expected_calibration_error
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
@@ -58,9 +58,6 @@ def ax():
     return plt.subplots()[1]
 
 
-# All plots
-
-
 def test_axes_are_those_given_or_new_ones_and_no_setting_changes(call, ax):
     before = dict(matplotlib.rcParams)
     assert call(ax=ax) is ax
@@ -102,9 +99,6 @@ def test_what_a_fit_could_not_compute_is_an_error_and_opens_no_figure(name, argu
     assert plt.get_fignums() == []
 
 
-# Learning curves
-
-
 def test_every_configuration_is_a_line_in_the_order_of_its_iterations(ax):
     plots.plot_learning_curves(HISTORY, ylabel="R²", ax=ax)
     wide, kept_wide, deep, kept_deep = ax.lines
@@ -114,26 +108,6 @@ def test_every_configuration_is_a_line_in_the_order_of_its_iterations(ax):
     assert kept_wide.get_marker() == "o"
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["wide", "deep"]
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("iteration", "R²")
-
-
-def test_lines_differ_in_colour_and_style_and_none_is_yellow_on_white(ax):
-    many = pd.concat([HISTORY.assign(configuration=f"c{i:02}") for i in range(28)])
-    plots.plot_learning_curves(many, ax=ax)
-    looks = {(line.get_color(), line.get_linestyle()) for line in ax.lines[::2]}
-    assert len(looks) == 28
-    assert plots.YELLOW not in {color for color, _ in looks}
-    assert len({line.get_linestyle() for line in ax.lines[:8:2]}) == 4
-
-
-def test_gaps_stay_gaps_and_the_legend_is_where_the_curves_are_not():
-    scores = np.array([np.nan, 0.1, 0.6, 0.2, 0.4])  # the first net stopped early
-    for turn, corner in (1, "lower right"), (-1, "upper right"):
-        ax = plots.plot_learning_curves(HISTORY.assign(score=turn * scores))
-        np.testing.assert_array_equal(ax.lines[0].get_ydata(), turn * np.array([0.1, 0.6, np.nan]))
-        assert ax.get_legend()._loc == ax.get_legend().codes[corner]
-
-
-# Reliability
 
 
 def find_bins(ax):
@@ -161,19 +135,6 @@ def test_points_are_means_of_bins_of_equal_count(ax):
     assert {bar.get_y() for bar in ax.patches} == {0}
 
 
-def test_three_classes_are_pooled_each_against_the_rest(ax):
-    probabilities = np.random.default_rng(1).dirichlet([1, 1, 1], 60)
-    codes = np.arange(60) % 3
-    plots.plot_reliability(probabilities, codes, ["a", "b", "c"], n_bins=4, ax=ax)
-    stated, event = probabilities.ravel(), np.eye(3)[codes].ravel()
-    place = assign_bins(stated, np.ones(180), 4)
-    x, y, _, _ = find_bins(ax)
-    np.testing.assert_allclose(x, [stated[place == b].mean() for b in range(4)])
-    np.testing.assert_allclose(y, [event[place == b].mean() for b in range(4)])
-    error = expected_calibration_error(probabilities, codes, n_bins=4)
-    assert f"most probable class {error:.3f}" in ax.get_title()
-
-
 def test_constant_probabilities_are_one_point_and_unequal_weights_make_its_bar_longer(ax):
     codes, weights = np.array([0, 0, 1, 1]), np.array([1, 3, 1, 3])
     plots.plot_reliability(np.full((4, 2), 0.5), codes, ["no", "yes"], weights, ax=ax)
@@ -188,9 +149,6 @@ def test_wilson_intervals_by_hand():
     half = np.sqrt(z2 * (2.5 + z2 / 4)) / (10 + z2)
     assert low.tolist() == pytest.approx([0, 0.5 - half, 10 / (10 + z2)])
     assert high.tolist() == pytest.approx([z2 / (10 + z2), 0.5 + half, 1])
-
-
-# Predictions
 
 
 def test_intervals_are_upright_lines_and_the_diagonal_spans_both_axes(ax):
@@ -215,17 +173,6 @@ def test_of_many_rows_the_same_five_hundred_are_drawn_and_all_are_counted():
     title = "31.7 % of rows within their interval, 500 of 1000 rows drawn"
     assert axes[0].get_title().endswith(title)
     assert plots.plot_predictions(y[:500], y[:500]).get_title() == "Predicted against actual"
-
-
-def test_residuals_have_a_band_if_there_are_enough_rows():
-    for n_rows, n_drawn in ((29, 1), (30, 2)):
-        ax = plt.subplots()[1]
-        plots.plot_residuals(np.arange(n_rows) + 1.0, np.arange(n_rows) * 1.0, ax=ax)
-        assert len(ax.collections) == n_drawn
-        assert set(ax.collections[0].get_offsets()[:, 1]) == {1.0}
-
-
-# Importances
 
 
 def test_bars_are_sorted_with_the_most_important_on_top(ax):

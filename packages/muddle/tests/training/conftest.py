@@ -130,8 +130,7 @@ def limit_group(monkeypatch):
 
 
 class Clock(Deadline):
-    """A deadline that is over after a number of looks: one per iteration, one more after the
-    first."""
+    """A deadline that is over after a number of looks, one per iteration."""
 
     def __init__(self, n_looks):
         super().__init__(1.0)

@@ -15,8 +15,6 @@ CYCLES = {"keep": "cycles", "schedule": "cycles"}
     ("parameters", "message"),
     [
         ({"depth": 0}, "depth must be at least 1, got depth=0"),
-        ({"depth": 1.5}, "depth must be a whole number, got depth=1.5"),
-        ({"width": -3}, "width must be at least 1, got width=-3"),
         ({"batch_size": 0}, "batch_size must be at least 1"),
         ({"n_permutations": -1}, "n_permutations must be at least 0"),
         ({"n_permutations": 100_000}, "at most 4096, got n_permutations=100000"),
@@ -24,23 +22,16 @@ CYCLES = {"keep": "cycles", "schedule": "cycles"}
         ({"dither": math.nan}, "dither must be finite"),
         ({"init_gain": 0}, "init_gain must be above 0"),
         ({"penalty": 0}, "penalty must be above 0, got penalty=0"),
-        ({"penalty": "grid"}, "one of 'grid12', 'grid11' or a number above 0, got penalty='grid'"),
         ({"penalty": 3.0, "head": "linear"}, "head='linear' has none, got penalty=3.0"),
-        ({"loss": "rmse"}, "one of 'root_mean_square', 'mean_square', got loss='rmse'"),
         ({"activation": "relU"}, "Did you mean 'relu'"),
-        ({"head": "none"}, "head must be one of 'all', 'train', 'batch'"),
         ({"learning_rate": 0.0}, "learning_rate must be above 0"),
         ({"max_iter": 0}, "max_iter must be at least 1"),
         ({"time_limit": -1}, "time_limit must be above 0"),
-        ({"time_limit": "10"}, "time_limit must be a number"),
-        ({"validation_fraction": 20}, r"\(0, 1\), got validation_fraction=20. Did you mean 0.2"),
-        ({"task": "classification", "dither": 0.1}, "dither must be 0 with the logistic loss"),
         ({"schedule": "cycle"}, "Did you mean 'cycles'"),
         ({"keep": "all"}, "keep must be one of 'best', 'cycles'"),
         ({"keep": "cycles"}, "keep='cycles' needs schedule='cycles', got schedule='constant'"),
         (CYCLES | {"patience": 5}, "patience=None and head='all'"),
         (CYCLES | {"head": "batch"}, "got patience=None and head='batch'"),
-        (CYCLES | {"keep": "last", "head": "linear"}, "got patience=None and head='linear'"),
         ({"scale_rate": -1.0}, "scale_rate must be at least 0, got scale_rate=-1.0"),
         ({"second_moment": 1.0}, r"second_moment must lie in \(0, 1\), got second_moment=1.0"),
         ({"patience": 0}, "patience must be at least 1"),
@@ -89,13 +80,6 @@ def test_presets_spell_out_paper_and_released_settings():
     for settings in ("paper", "released"):
         config = preset_config("mlr-1", settings, "classification")
         assert (config.dither, config.max_loss) == (0.0, None)
-
-
-def test_unknown_presets_are_named_with_a_suggestion():
-    with pytest.raises(ValueError, match="Did you mean 'mlr-2'"):
-        preset_config("mlr2", "paper", "regression")
-    with pytest.raises(ValueError, match="settings must be one of 'paper', 'released'"):
-        preset_config("mlr-2", "code", "regression")
 
 
 def test_factors_of_a_short_training_by_hand():

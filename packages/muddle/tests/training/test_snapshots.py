@@ -89,19 +89,6 @@ def test_a_net_that_diverges_is_in_earlier_snapshots(make_data, cycles, fit, mak
         torch.testing.assert_close(result.head[ours], whole.head[theirs][[0, 2]], **NEAR)
 
 
-@pytest.mark.parametrize("batch_size", [4096, 10])
-def test_nets_keep_their_own_tables(batch_size, make_data, cycles, fit, make_trainer, finish):
-    def break_net(trainer):
-        trainer.nets.weights[0][0] = torch.nan
-
-    data, config = make_data(own_tables=True), replace(cycles, batch_size=batch_size)
-    whole, result = fit(data, config), finish(make_trainer(data, config), {4: break_net})
-    for net in (1, 2):
-        mine, theirs = ([e for e, k in enumerate(r.kept) if k == net] for r in (result, whole))
-        ours, expected = result.validation_output[mine], whole.validation_output[theirs]
-        torch.testing.assert_close(ours, expected, rtol=1e-3, atol=1e-4)
-
-
 @pytest.mark.parametrize("own_tables", [False, True])
 @pytest.mark.parametrize("size", [1, 2])
 def test_groups_give_the_same_snapshots(size, own_tables, make_job, cycles, train, limit_group):
