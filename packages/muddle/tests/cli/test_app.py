@@ -2,9 +2,11 @@
 
 import subprocess
 import sys
+from typing import get_type_hints
 
 import pytest
 import typer
+from typer.models import OptionInfo
 from typer.testing import CliRunner
 
 import muddle
@@ -76,6 +78,30 @@ def test_without_its_packages_the_command_says_what_to_install(package, monkeypa
     assert ended.value.code == (
         f"Error: muddle needs the package {package}: pip install 'muddle[cli]'."
     )
+
+
+def list_commands(app):
+    yield from app.registered_commands
+    for group in app.registered_groups:
+        yield from list_commands(group.typer_instance)
+
+
+def test_no_option_is_named_by_its_metavar():
+    """typer 0.27 makes `--SPLITS` of an unnamed option `splits` with the metavar SPLITS."""
+    options = [
+        (name, extra)
+        for command in list_commands(app_module.make_app())
+        for name, hint in get_type_hints(command.callback, include_extras=True).items()
+        for extra in getattr(hint, "__metadata__", ())
+        if isinstance(extra, OptionInfo)
+    ]
+    assert len(options) > 20
+    # In an Annotated hint the first name stands where otherwise the default does.
+    assert not [
+        name
+        for name, option in options
+        if (option.metavar or "").lower() == name and option.default is ...
+    ]
 
 
 def test_help_waits_for_nothing():

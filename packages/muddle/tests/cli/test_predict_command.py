@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 import muddle
+from muddle.cli import predicting
 
 
 def predict(shell, *options, model="price.muddle", data="new.csv", stdin=None):
@@ -67,6 +68,26 @@ def test_columns_have_one_type_in_all_chunks(shell, same):
     shell.ok("fit", "t.csv", "--target", "y", "--preset", "fast", "-o", "m.muddle", "--quiet")
     where = {"model": "m.muddle", "data": "t.csv"}
     same(where, {**where, "options": ("--chunk-rows", 1)}, rtol=1e-5)
+
+
+def test_a_chunk_is_read_after_the_one_before_it_was_predicted(shell, monkeypatch):
+    """So no more than one is in memory."""
+    happened = []
+    original = predicting.each_prepared
+
+    def each_prepared(*arguments):
+        for chunk, rows in original(*arguments):
+            happened.append(f"read {len(rows)}")
+            yield chunk, rows
+
+    def predict_rows(file, rows, outputs):
+        happened.append(f"predicted {len(rows)}")
+        return pd.DataFrame({"prediction": np.zeros(len(rows))})
+
+    monkeypatch.setattr(predicting, "each_prepared", each_prepared)
+    monkeypatch.setattr(predicting, "predict_rows", predict_rows)
+    predict(shell, "--chunk-rows", 40, "-o", "p.csv")
+    assert happened == [f"{verb} {n}" for n in (40, 40, 10) for verb in ("read", "predicted")]
 
 
 @pytest.fixture
