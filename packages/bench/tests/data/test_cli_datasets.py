@@ -143,16 +143,6 @@ def test_show_of_a_table_that_is_not_here(home):
     assert (facts["n_published"], facts["d_published"]) == (541, 111)
 
 
-def test_a_changed_file_is_an_error_that_names_it(home):
-    path = home / "raw" / "here.csv"
-    path.write_text(CSV.replace("birch", "beech"))
-    result = run("datasets", "show", "here", "--data-home", home)
-    assert result.exit_code == 1
-    assert result.stderr.startswith(
-        f"Error: {path} must be the file that 'here' was published with"
-    )
-
-
 def test_a_wrong_name_or_folder_is_one_line(home):
     result = run("datasets", "show", "serv", "--data-home", home)
     assert (result.exit_code, result.stdout) == (1, "")

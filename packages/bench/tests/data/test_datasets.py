@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from muddle.errors import DataFormatError, MissingDataError
-from muddle_bench import Dataset, list_datasets, load_dataset, load_table
+from muddle_bench import load_dataset, load_table
 from muddle_bench.data.catalogue import built_in
 
 CSV = "id,size,colour,price\n1,10,red,1.5\n4,40,red,\n2,?,blue,2.5\n3,30,?,3.5\n"
@@ -57,18 +57,6 @@ def test_other_formats_give_the_same_table(tmp_path, csv_file):
     assert "separator guessed: ';'" in load_table(divided, "price").meta.notes
     stated = load_table(divided, "price", separator=";")
     assert not any("separator" in note for note in stated.meta.notes)
-
-
-def test_parquet_and_feather_give_the_same_table(tmp_path, csv_file):
-    pytest.importorskip("pyarrow")
-    expected = load_table(csv_file, "price")
-    table = pd.read_csv(csv_file, na_values={"size": ["?"]})
-    table.to_parquet(tmp_path / "p.parquet")
-    table.to_feather(tmp_path / "p.feather")
-    for name in ("p.parquet", "p.feather"):
-        data = load_table(tmp_path / name, "price")
-        pd.testing.assert_frame_equal(data.X, expected.X)
-        np.testing.assert_array_equal(data.y, expected.y)
 
 
 def test_an_index_that_was_saved_is_no_part_of_the_table(tmp_path):
@@ -131,7 +119,6 @@ def test_a_marker_of_gaps_may_be_named_and_is_noted_otherwise(tmp_path):
         ("a,y\n", {}, "must hold rows below its header"),
         ("a,y\n1,2\n", {"task": "regresion"}, "task='regresion'. Did you mean 'regression'"),
         ("a,y\n1,2\n", {"separator": ", "}, "separator must be one character"),
-        ("a,y\n1,2\n", {"separator": "\n"}, "separator must be one character"),
     ],
 )
 def test_a_table_that_cannot_be_used_is_refused_with_the_reason(tmp_path, text, options, message):
@@ -155,27 +142,6 @@ def own_table(folder, text, content="x,y\n1,2.5\n2,3.5\n", name="mine.csv"):
     return folder
 
 
-def test_a_table_of_an_own_catalogue_is_loaded_by_name(tmp_path):
-    home = own_table(tmp_path, 'title = "Mine"\n')
-    data = load_dataset("mine", data_home=home)
-    assert isinstance(data, Dataset)
-    assert data.y.tolist() == [2.5, 3.5]
-    assert data.meta.title == "Mine"
-
-
-def test_the_data_folder_can_come_from_the_environment(tmp_path, monkeypatch):
-    monkeypatch.setenv("MUDDLE_DATA", str(own_table(tmp_path, "")))
-    assert load_dataset("mine").meta.id == "mine"
-    assert "mine" in list_datasets()["id"].tolist()
-
-
-def test_an_own_parquet_file_is_loaded_by_name(tmp_path):
-    pytest.importorskip("pyarrow")
-    home = own_table(tmp_path, "", name="mine.parquet")
-    pd.DataFrame({"x": [1, 2], "y": [2.5, 3.5]}).to_parquet(home / "raw" / "mine.parquet")
-    assert load_dataset("mine", data_home=home).y.tolist() == [2.5, 3.5]
-
-
 @pytest.mark.parametrize(("transform", "value"), [("log", 0), ("log1p", -1)])
 def test_a_target_without_a_logarithm_is_refused(tmp_path, transform, value):
     home = own_table(tmp_path, f'transform = "{transform}"\n', f"x,y\n1,{value}\n2,3.5\n")
@@ -193,11 +159,6 @@ def test_one_class_can_be_set_against_the_rest(tmp_path):
         load_dataset("mine", data_home=home)
 
 
-def test_a_class_that_is_a_number_can_be_set_against_the_rest(tmp_path):
-    home = own_table(tmp_path, 'binary = "1"\n', "x,y\n1,1\n2,2\n3,3\n")
-    assert load_dataset("mine", data_home=home).y.tolist() == ["1", "not 1", "not 1"]
-
-
 def test_dates_are_no_target(tmp_path):
     pytest.importorskip("pyarrow")
     table = pd.DataFrame({"x": [1, 2], "y": pd.to_datetime(["2020-01-01", "2020-01-02"])})
@@ -206,29 +167,6 @@ def test_dates_are_no_target(tmp_path):
         load_table(tmp_path / "dates.parquet", "y")
     with pytest.raises(DataFormatError, match="must be numbers in regression"):
         load_table(tmp_path / "dates.parquet", "y", task="regression")
-
-
-def test_the_published_recipe_is_for_the_paper_only(tmp_path):
-    home = own_table(tmp_path, "")
-    with pytest.raises(ValueError, match=r"for the data sets of the paper, got 'mine'.*'clean'"):
-        load_dataset("mine", "published", data_home=home)
-
-
-def test_a_table_to_be_fetched_by_hand_says_where_and_whereto(tmp_path):
-    with pytest.raises(MissingDataError) as caught:
-        load_dataset("insurance", data_home=tmp_path)
-    assert "https://www.kaggle.com/datasets/mirichoi0218/insurance" in str(caught.value)
-    assert str(tmp_path / "raw" / "insurance" / "insurance.csv") in str(caught.value)
-
-
-def test_the_list_says_what_is_there(tmp_path):
-    table = list_datasets(own_table(tmp_path, "")).set_index("id")
-    assert list(table) == ["title", "task", "n", "d", "present", "source"]
-    assert table.index.tolist() == [*built_in(), "mine"]
-    assert table.loc["mine", "present"]
-    assert not table.loc["servo", "present"]
-    assert (table.loc["servo", "n"], table.loc["servo", "d"]) == (168, 24)
-    assert pd.isna(table.loc["mine", "n"])
 
 
 # Rows and raw feature columns of the clean recipe, by hand from the descriptions of the download.

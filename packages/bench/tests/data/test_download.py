@@ -47,9 +47,6 @@ def names_in(home):
     return sorted(path.name for path in home.rglob("*") if path.is_file())
 
 
-# Checksums
-
-
 def hash_content(folder, content, **options):
     path = folder / "file"
     path.write_bytes(content)
@@ -90,9 +87,6 @@ def test_the_checksum_is_of_the_text_and_undecodable_bytes_have_their_own(tmp_pa
     assert len({hash_content(tmp_path, content, header=False) for content in contents}) == 3
 
 
-# Where files lie
-
-
 def test_data_home_is_the_argument_then_the_variables_then_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("MUDDLE_DATA", "")  # counts as unset
@@ -118,9 +112,6 @@ def test_a_file_is_found_plain_or_gzipped(tmp_path, entry):
     assert locate(entry, tmp_path) == require(entry, tmp_path) == zipped
     plain = put(tmp_path, CONTENT)
     assert locate(entry, tmp_path) == plain
-
-
-# Files that are present
 
 
 def test_a_present_file_needs_no_server_no_package_and_writes_nothing(
@@ -184,9 +175,6 @@ def test_an_absent_file_without_a_download_says_exactly_what_to_do(tmp_path, ent
     with pytest.raises(MissingDataError, match=re.escape(f"hand: save the file as {target}.")):
         require(replace(entry, url=None, page=""), tmp_path)
     assert server.n_requests == 0
-
-
-# Downloads
 
 
 def test_an_absent_file_is_downloaded_once_and_nothing_else_stays(tmp_path, entry, server):
@@ -274,29 +262,6 @@ def test_two_fetches_at_once_both_get_the_right_file(tmp_path, entry, server):
         thread.join()
     assert [path.read_bytes() for path in found] == [CONTENT, CONTENT]
     assert names_in(tmp_path) == ["tiny.csv"]
-
-
-@pytest.mark.parametrize(
-    ("progress", "terminal", "shown"),
-    [(True, True, True), (True, False, False), (False, True, False)],
-)
-def test_a_bar_is_shown_on_a_terminal_only(tmp_path, entry, monkeypatch, progress, terminal, shown):
-    import pooch
-
-    bars = []
-    original = pooch.HTTPDownloader
-
-    def make(progressbar, **options):
-        bars.append(progressbar)
-        return original(progressbar=False, **options)
-
-    monkeypatch.setattr(pooch, "HTTPDownloader", make)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
-    assert require(entry, tmp_path, progress=progress).read_bytes() == CONTENT
-    assert bars == [shown]
-
-
-# Several at once
 
 
 @pytest.fixture

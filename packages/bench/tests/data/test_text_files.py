@@ -30,11 +30,6 @@ def read_rows(folder, content, *, strip=True, **options):
     return [list(table.columns), *table.to_numpy().tolist()]
 
 
-def test_fields_stay_text(tmp_path):
-    rows = read_rows(tmp_path, 'a,y\n007,"x, y"\n,2\n')
-    assert rows == [["a", "y"], ["007", "x, y"], ["", "2"]]
-
-
 def test_line_ends_byte_order_mark_and_blank_lines_make_no_difference(tmp_path):
     expected = [["a", "y"], ["1", "2"], ["3", "4"]]
     assert read_rows(tmp_path, "a,y\n1,2\n3,4") == expected

@@ -4,7 +4,6 @@ import pytest
 
 from muddle_bench.methods.registry import METHODS
 from muddle_bench.ranking import COLUMNS, PUBLISHED_NAMES, published_classes, read_table
-from muddle_bench.ranking.ranks import BASELINE, REFERENCE
 from muddle_bench.run.records import COLUMNS as WRITTEN
 from muddle_bench.run.records import Record, write_table
 
@@ -29,7 +28,3 @@ def test_published_names_are_methods_of_their_task_and_class(task):
     for name in PUBLISHED_NAMES[task]:
         assert task in methods[name].tasks, name
         assert methods[name].family in families, name
-
-
-def test_baseline_and_reference_are_methods():
-    assert {BASELINE, REFERENCE} <= {method.name for method in METHODS.values()}

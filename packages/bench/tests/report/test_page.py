@@ -1,7 +1,6 @@
 """The page shows what muddle_bench.ranking computes, for all kinds of tables."""
 
 import re
-import subprocess
 import sys
 
 import numpy as np
@@ -150,16 +149,6 @@ def test_summary_says_who_is_first_and_whether_it_is_significant(page, table):
     assert "  " not in " ".join(describe_ranking(table, "r2"))
 
 
-def test_a_clear_winner_is_called_significant(make_table, write):
-    table = make_table(
-        tasks=["regression"], methods=["ens-mlr-released", "baseline"], whole=True, n_splits=2
-    )
-    page = write(table)
-    assert "The difference between the two is significant" in page.text
-    assert "Coverage has the reasons" not in page.text  # every cell finished
-    assert "Every cell that was started finished." in page.text
-
-
 def test_what_is_missing_is_in_the_summary_and_in_the_matrix(page, table):
     assert "Of 930 cells, 2 failed, 1 timed out and 5 skipped. Coverage has" in page.text
     assert "Not ranked in regression, because too few cells finished: xgboost." in page.text
@@ -254,14 +243,6 @@ def test_one_method_data_set_or_split_is_reported_without_comparisons(make_table
     assert "No class table with members chosen on other splits" in page.text
 
 
-def test_clean_recipe_has_no_published_part(make_table, write):
-    table = make_table(recipe="clean", tasks=["regression"], methods=SMALL, n_datasets=2)
-    page = write(table)
-    assert "Published" not in [text for _, text in page.headings]
-    assert not [name for name in page.tables if "published" in name]
-    assert "classes_test_r2" in page.tables
-
-
 def test_methods_and_data_sets_that_nobody_knows_are_reported(make_table, write):
     rename = {"computer-hardware": "my-data", "concrete-slump-test-1": "your-data"}
     table = make_table(
@@ -341,27 +322,3 @@ def test_without_jinja2_the_error_says_what_to_install(small, tmp_path, monkeypa
     with pytest.raises(MissingPackageError, match=r"pip install 'muddle\[report\]'"):
         write_report(small, tmp_path / "r.html")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_report_needs_no_torch(small, tmp_path):
-    small.to_csv(tmp_path / "table.csv", index=False)
-    code = (
-        "import sys\n"
-        "from muddle_bench.report import write_report\n"
-        "write_report(sys.argv[1], sys.argv[2])\n"
-        "assert 'torch' not in sys.modules\n"
-    )
-    paths = [str(tmp_path / name) for name in ("table.csv", "r.html")]
-    subprocess.run([sys.executable, "-c", code, *paths], check=True)
-    assert (tmp_path / "r.html").is_file()
-
-
-@pytest.mark.slow
-def test_sixty_methods_on_twenty_data_sets_stay_below_three_megabytes(make_table, tmp_path):
-    methods = [*SMALL, *(f"method-{number}" for number in range(57))]
-    table = make_table(methods=methods, n_splits=10)
-    more = make_table(methods=methods, n_splits=10)
-    more["dataset"] += "-again"
-    both = pd.concat([table, more], ignore_index=True)
-    out = write_report(both, tmp_path / "r.html")
-    assert out.stat().st_size < 3_000_000

@@ -90,9 +90,6 @@ def edit(table, tmp_path):
     return write
 
 
-# muddle methods
-
-
 def test_methods_are_listed_with_what_they_need(plugin):
     header, *lines = succeed("methods", "--plugin", plugin).stdout.splitlines()
     assert header.split() == ["method", "family", "tasks", "what", "it", "is"]
@@ -110,9 +107,6 @@ def test_methods_are_listed_with_what_they_need(plugin):
     assert states["lacking"] == "skipped: needs no_such_package: pip it"
     assert "ols" not in states
     assert "no_such_plugin" in fail("methods", "--plugin", "no_such_plugin.py")
-
-
-# muddle benchmark run
 
 
 @pytest.mark.parametrize(
@@ -228,21 +222,13 @@ def test_a_run_that_cannot_start_says_why_and_writes_nothing(where, tmp_path, ar
     "arguments",
     [
         ["benchmark", "go"],
-        ["benchmark", "run", "--suit", "smoke"],
-        ["benchmark", "run", "--suite", "smoke", "--recipe", "cleen"],
-        ["benchmark", "run", "--suite", "smoke", "--retry", "fail"],
         ["benchmark", "status"],
-        ["benchmark", "export", "runs"],
-        ["benchmark", "rank", "runs", "--choose", "best"],
         ["methods", "--task", "ranking"],
         ["report"],
     ],
 )
 def test_wrong_usage_of_the_benchmark_ends_with_2(arguments):
     assert run(*arguments).exit_code == 2
-
-
-# muddle benchmark status
 
 
 def test_status_counts_the_states_of_each_method_and_gives_reasons(records):
@@ -298,17 +284,6 @@ def test_a_folder_that_is_not_there_is_an_error(tmp_path, command):
     assert line.startswith(f"there is no folder {tmp_path / 'nothing'}. `muddle benchmark run`")
 
 
-# muddle benchmark export, import
-
-
-def test_a_table_that_is_imported_is_exported_as_it_was(table, tmp_path):
-    folder, again = tmp_path / "runs", tmp_path / "again.csv.gz"
-    assert succeed("benchmark", "import", table, folder).stdout == f"27 added, in {folder}\n"
-    assert succeed("benchmark", "import", table, folder).stdout == f"27 the same, in {folder}\n"
-    succeed("benchmark", "export", folder, again)
-    assert again.read_bytes() == table.read_bytes()
-
-
 def test_import_keeps_what_is_there_unless_told_to_replace(copy, edit, tmp_path):
     folder = tmp_path / "runs"
 
@@ -333,9 +308,6 @@ def test_a_table_of_another_kind_is_an_error(tmp_path, records):
     assert "other.csv, line 1" in fail("benchmark", "import", other, tmp_path / "runs")
     assert "must have the columns recipe, task" in fail("benchmark", "rank", other)
     assert "is a .csv or .csv.gz file" in fail("benchmark", "export", records, tmp_path / "x.txt")
-
-
-# muddle benchmark rank
 
 
 def read_board(text):
@@ -374,18 +346,6 @@ def test_rank_numbers_are_those_of_the_ranking(table):
     assert [row["method"] for row in board["rows"]] == expected["method"].tolist()
     np.testing.assert_allclose([row["mean"] for row in board["rows"]], expected["mean"])
     assert (board["task"], board["n_pairs"]) == ("regression", 3)
-
-
-def test_rank_of_a_folder_is_rank_of_its_table(records, table):
-    assert run("benchmark", "rank", records).stdout == run("benchmark", "rank", table).stdout
-
-
-def test_rank_says_who_was_left_out(table):
-    text = succeed("benchmark", "rank", table, "--metric", "r2").stdout
-    assert "left out, never finished: 3 failed: bad-raise" in text
-    assert "left out, never finished: 3 skipped: lacking" in text
-    board = json.loads(succeed("benchmark", "rank", table, "--json").stdout)["r2"]
-    assert {row["method"] for row in board["left_out"]} == {"bad-raise", "lacking"}
 
 
 def rank_r2(path, *options):
@@ -530,9 +490,6 @@ def test_a_narrow_terminal_gets_the_columns_that_matter_most():
     assert fit_columns(rows, 5) == ["method", "rank", "mean"]  # these always
     assert [format_seconds(s) for s in (272.346, 1.3, 0.004)] == ["272.35", "1.30", "<0.01"]
     assert format_seconds(float("nan")) == ""
-
-
-# muddle report
 
 
 def test_report_writes_the_page_and_its_tables(records, tmp_path):

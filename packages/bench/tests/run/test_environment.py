@@ -13,7 +13,6 @@ from sklearn.linear_model import Ridge
 import muddle
 from muddle_bench.run.environment import (
     MemoryMeter,
-    Peaks,
     describe_machine,
     describe_versions,
     find_commit,
@@ -81,9 +80,3 @@ def test_memory_is_the_growth_since_the_start_and_not_that_of_earlier_cells():
     del small
     meter.restart()
     assert meter.read().here < 30
-
-
-def test_the_higher_of_two_peaks_is_taken_for_each_memory():
-    assert Peaks(1.0, None).or_higher(Peaks(2.0, None)) == Peaks(2.0, None)
-    assert Peaks(3.0, 5.0).or_higher(Peaks(2.0, 7.0)) == Peaks(3.0, 7.0)
-    assert Peaks(3.0, None).or_higher(Peaks(2.0, 7.0)) == Peaks(3.0, 7.0)

@@ -37,9 +37,6 @@ def timing():
     return load("benchmarks", "flagship")
 
 
-# Beside other methods
-
-
 def make_records(scores):
     """Records of muddle and a rival: {(data set, split): (ours, theirs)}."""
     rows = []
@@ -105,9 +102,6 @@ def test_the_table_in_the_readme_is_that_of_the_records(evidence):
         ]
 
 
-# Speed
-
-
 def test_ratios_are_medians_over_turns(timing):
     table = timing.make_table("classification", 30)
     seconds = {"muddle": [1.0, 2.0, 9.0], "realmlp-5": [4.0, 1.0, 3.0]}
@@ -116,14 +110,6 @@ def test_ratios_are_medians_over_turns(timing):
     assert (row["rows"], row["columns"], row["task"]) == (30, 10, "classification")
     assert "muddle_ratio" not in timing.describe_row(table, {"muddle": [1.0]})
     assert set(table.y) == {0, 1}
-
-
-def test_on_a_gpu_our_seconds_stand_alone(timing, monkeypatch, capsys):
-    names = [method.name for method in timing.choose_methods(["fast", "default"], "cuda")]
-    assert names == ["muddle-fast", "muddle"]
-    monkeypatch.setattr(timing, "missing_package", lambda method: "needs pytabkit")
-    assert [method.name for method in timing.choose_methods(["fast"], "cpu")] == ["muddle-fast"]
-    assert "realmlp-5 skipped: needs pytabkit" in capsys.readouterr().out
 
 
 def test_speed_takes_turns_on_made_up_and_real_tables(

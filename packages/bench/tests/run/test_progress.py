@@ -119,19 +119,6 @@ def test_lines_tell_progress_and_each_trouble_once():
     ]
 
 
-def test_a_file_that_is_not_there_is_said_once_for_all_methods():
-    stream = io.StringIO()
-    progress = LineProgress(stream)  # the lines of progress come every few seconds only
-    progress.started(make_plan())
-    for cell in CELLS[:2]:
-        progress.finished(make_record(cell, status="skipped", reason="no file hills.csv"))
-        progress.finished(make_record(cell, status="failed", reason="ValueError: no"))
-    said = stream.getvalue()
-    assert said.count("no file hills.csv") == 1
-    assert said.count("ValueError: no") == 2  # of two methods
-    assert len(said.splitlines()) == 4
-
-
 def test_a_run_says_what_it_leaves_alone():
     states = {CELLS[0]: "stale", CELLS[1]: "failed", CELLS[2]: "timeout"}
     stream = io.StringIO()

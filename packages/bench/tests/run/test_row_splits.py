@@ -80,16 +80,6 @@ def test_the_published_matrix_goes_as_it_is_to_methods_that_scale_themselves(dat
     np.testing.assert_allclose(problem.test, expected)
 
 
-def test_classes_are_codes_in_the_order_of_their_names(tables):
-    data = load_dataset("trees", data_home=tables)
-    problem = prepare(make_job(tables, "trees", "classification"), "matrix")
-    names = np.array(["ash", "birch", "cedar"])
-    rows = split_rows(60, 0)
-    np.testing.assert_array_equal(names[problem.y_test], data.y[rows.test])
-    np.testing.assert_array_equal(names[problem.y_train], data.y[rows.train])
-    np.testing.assert_array_equal(problem.seen, [0, 1, 2])
-
-
 def test_codes_of_training_rows_have_no_gap_where_a_class_is_missing(tables, tmp_path):
     home = tmp_path / "data"
     shutil.copytree(tables, home)

@@ -3,7 +3,6 @@
 import json
 import re
 import threading
-from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -75,18 +74,6 @@ def test_every_cell_gets_a_record(run, store, choose_cells):
     assert len(hashes) == len({rows for _, rows in hashes}) == 2
 
 
-def test_a_finished_cell_is_not_run_again(run, store, choose_cells):
-    cells = choose_cells(CHEAP)
-    run(cells[:3])
-    before = store.scan().records
-    recorder = Recorder()
-    summary = run(cells, reporter=recorder)
-    assert (summary.n_planned, summary.n_before) == (3, 3)
-    assert [cell for job in recorder.dispatched_jobs for cell in job.cells] == cells[3:]
-    assert before.items() <= store.scan().records.items()
-    assert run(cells).n_planned == 0
-
-
 def test_a_method_that_fails_does_not_end_the_sweep_and_is_tried_again_on_request(
     run, store, choose_cells
 ):
@@ -132,20 +119,6 @@ def test_a_record_keeps_what_the_method_tells_of_its_fit(run, store, choose_cell
     failed = records["detailed", "trees"]
     assert (failed.status, failed.details) == ("failed", "")
     assert "not JSON compliant" in failed.reason
-
-
-def test_a_survey_counts_states_and_names_damage(run, store, choose_cells, plugin):
-    cells = choose_cells([*CHEAP, "bad-raise"], ["hills"])
-    run(cells[1:])
-    path = store.path(cells[1])
-    path.write_text("{")
-    survey = survey_cells(cells, store, plugins=[plugin])
-    assert Counter(survey.states.values()) == {"missing": 2, "ok": 1, "failed": 1}
-    assert [damage.path for damage in survey.damaged] == [path]
-    assert run(cells).n_planned == 2
-    path.unlink()
-    states = survey_cells(None, store, plugins=[plugin]).states.values()
-    assert Counter(states) == {"ok": 2, "failed": 1}
 
 
 def test_records_of_methods_that_are_not_known_here_do_not_disturb(run, store, choose_cells):
@@ -298,8 +271,3 @@ def test_wrong_options_are_errors_before_anything_runs(
     with pytest.raises((ValueError, DeviceError), match=re.escape(said)):
         run(choose_cells(["linear"]), **options)
     assert not store.folder.exists()
-
-
-def test_a_summary_reads_as_a_line():
-    summary = sweep.Summary(5, 3, 1, {"ok": 4, "failed": 1}, n_elsewhere=2)
-    assert str(summary) == "1 failed, 4 ok, 2 by another run, 3 there before, 1 of them stale"

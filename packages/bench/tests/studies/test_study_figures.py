@@ -57,9 +57,6 @@ def legend_texts(legend):
     return [text.get_text() for text in legend.get_texts()]
 
 
-# Positions
-
-
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_value_of_a_study_has_a_place(study_table, name):
     study = STUDIES[name]
@@ -89,9 +86,6 @@ def test_values_without_a_place_on_the_axis_stand_at_its_edges(penalties, study_
     places = sorted(place for place, _ in place_values(table, STUDIES["batch_size"]).ticks)
     assert min(np.diff(places)) >= 0.05 * 13
     assert len(places) > 6
-
-
-# Marks
 
 
 def test_measured_scores_are_filled_marks_and_published_ones_open(penalties):
@@ -166,9 +160,6 @@ def test_depth_has_a_line_per_data_set_and_a_mark_per_depth(study_table):
     assert "hidden layers: 2 (default)" in legend_texts(ax.get_legend())
 
 
-# The training record
-
-
 @pytest.fixture
 def history():
     columns = {"iteration": [0, 1, 2], "validation_score": [0.1, 0.4, 0.3], "penalty": [9.0, 5, 3]}
@@ -183,9 +174,6 @@ def test_training_record_shows_score_penalty_and_the_best_iteration(history):
     assert other.get_yscale() == "log"
     plain = draw_record(history.assign(penalty=math.nan))  # a net without a ridge
     assert {each.get_yscale() for each in plain.axes} == {"linear"}
-
-
-# Files
 
 
 def test_files_are_the_same_each_time_and_need_a_folder_of_tables(

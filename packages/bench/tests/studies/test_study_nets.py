@@ -17,7 +17,7 @@ from muddle_bench.run.records import Record, Store
 from muddle_bench.run.splits import Problem, split_rows
 from muddle_bench.studies import running, study_nets
 from muddle_bench.studies.points import NO_PENALTY, STEPS, Variant, vary
-from muddle_bench.studies.running import KnownSplits, build_cells, run_points
+from muddle_bench.studies.running import build_cells, run_points
 from muddle_bench.studies.study_nets import StudyNets, make_config, measure
 
 SMALL = {"width": 16, "max_iter": 5}
@@ -45,9 +45,6 @@ def classification(classes):
 def fit(problem, **settings):
     task = "classification" if problem.n_classes else "regression"
     return make_nets(task, **settings).fit(problem.train, problem.y_train)
-
-
-# One split
 
 
 def test_nets_are_those_of_a_bag(regression, classification):
@@ -161,9 +158,6 @@ def test_mlr1_on_103_rows_is_near_the_published_r2(data_folder):
     assert np.mean(scores) == pytest.approx(0.399, abs=0.06)
 
 
-# Splits together
-
-
 @pytest.fixture
 def run(home, plugin, tmp_path):
     def run(points, folder="run", **options):
@@ -247,18 +241,6 @@ def test_splits_of_other_shapes_or_with_a_head_on_all_rows_are_trained_apart(mak
     torch.testing.assert_close(parts[2].history.loss, result.history.loss[:, 4:6])
 
 
-def test_points_that_share_a_split_share_its_encoding_and_not_their_settings(numbers):
-    known = KnownSplits()
-    first, wider, other, more = (
-        known.prepare_nets(0, make_nets(**settings), *numbers).job
-        for settings in ({}, {"width": 32}, {"seed": 1}, {"n_nets": 4})
-    )
-    assert wider.data is first.data
-    assert (first.config.width, wider.config.width) == (16, 32)
-    assert other.seeds != first.seeds
-    assert len(more.seeds) == 4
-
-
 def test_points_that_cannot_be_trained_end_as_records(run, point_on, monkeypatch):
     def refuse(self, X, y):
         raise ValueError("batch_size must be at least 2")
@@ -319,9 +301,6 @@ def test_cells_that_studies_share_are_run_once(point_on):
     grouped = build_cells(points, 2, "clean", split_by_split=False)
     assert [cell.split for cell in grouped] == [0, 1, 0, 1]
     assert set(grouped) == set(apart)
-
-
-# The training record
 
 
 def test_the_training_record_is_written_the_same_each_time(numbers, tmp_path, monkeypatch):

@@ -11,7 +11,6 @@ from muddle_bench.methods.method import Request
 from muddle_bench.methods.registry import METHODS, by_name
 from muddle_bench.studies import points as study_methods
 from muddle_bench.studies.points import (
-    BASE,
     DEPENDENCES,
     NO_PENALTY,
     STEPS,
@@ -19,7 +18,6 @@ from muddle_bench.studies.points import (
     THREE,
     Variant,
     all_variants,
-    choose_points,
     find_study,
     vary,
 )
@@ -99,13 +97,6 @@ def test_a_value_is_that_of_its_setting(study, parameter):
             assert changes == {parameter: float(point.value)}
 
 
-def test_the_base_is_the_released_preset_with_the_batch_of_the_studies():
-    config = preset_config("mlr-2", "released", "regression")
-    assert (
-        make_config("regression", 2, **BASE | {"batch_size": 4096, "ties": config.ties}) == config
-    )
-
-
 @pytest.mark.parametrize("task", ["regression", "classification"])
 def test_points_have_the_released_preset(task):
     # Regressors break ties by the error: no two R² are equal.
@@ -139,10 +130,3 @@ def test_studies_share_points_that_are_the_same_and_names_are_of_one_variant():
     by_name([*METHODS.values(), *study_methods.METHODS])
     variants = {point.variant for study in STUDIES.values() for point in study.points}
     assert len(variants) == len(all_variants())
-
-
-def test_an_unknown_study_or_data_set_is_an_error_with_a_suggestion():
-    with pytest.raises(ValueError, match=r"no study named 'widht'\. Did you mean 'width'\?"):
-        find_study("widht")
-    with pytest.raises(ValueError, match=r"Did you mean 'qsar-aquatic-toxicity'\?"):
-        choose_points(["width"], ["qsar-aquatic-toxicty"])

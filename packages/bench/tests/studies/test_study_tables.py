@@ -76,11 +76,6 @@ def test_defaults_that_are_words_meet_their_published_row(study, value, publishe
     assert (row["score"], row["score_published"], row["is_default"]) == ("0.4", published, "yes")
 
 
-def test_published_digits_are_kept():
-    row = row_of("permutations", "0", [], "seoul-bike-sharing-demand")
-    assert row["ridge_init_published"] == "10000.001"
-
-
 def test_published_numbers_stand_beside_ours_if_there_are_any():
     row = row_of("width", "64", [make_record()])
     assert (row["n_splits"], row["score"], row["difference"]) == ("0", "", "")
@@ -153,19 +148,6 @@ def test_a_table_is_written_for_each_study_that_has_a_record(tmp_path):
     assert row["score_published"] == -0.122
 
 
-def test_tables_can_be_read_by_figures_and_report(tmp_path):
-    store = Store(tmp_path / "runs")
-    store.save(make_record())
-    write_tables(store, tmp_path)
-    table = read_study(tmp_path, "ablation")
-    assert set(table["dataset"]) == {*THREE, POOLED}
-    assert "bag_difference" in table
-    assert read_study(tmp_path, "ridge_init")["score"].notna().sum() == 1
-
-
-# Tables in results/studies
-
-
 @pytest.fixture(scope="module")
 def records():
     return sort_records(read_records(RESULTS / "records.csv.gz"))
@@ -197,9 +179,6 @@ def test_every_printed_row_has_a_measured_partner_with_its_difference():
     assert (depth["difference"].abs() < 2 * depth["score_se"] + 0.005).mean() > 0.9
 
 
-# Reading
-
-
 @pytest.fixture
 def penalties(study_table):
     return study_table([("a", "0", 0.1, 0.2), ("a", "heuristic*", 0.7, 0.6)], "ridge_init")
@@ -212,7 +191,6 @@ def penalties(study_table):
         (lambda t: t.rename(columns={"score": "scores"}), r"lacks score\. Did you mean 'scores'\?"),
         (lambda t: t.assign(score="high"), "score must hold .* got 'high' in record 1"),
         (lambda t: t.assign(study="width"), "have ridge_init in the column study, got 'width'"),
-        (lambda t: t.assign(task="ranking"), "classification or regression in the column task"),
         (lambda t: t.assign(is_default="maybe"), "no or yes in the column is_default"),
         (lambda t: t.assign(score_se=-1.0), "standard errors of 0 or more .* got -1 in line 2"),
         (lambda t: pd.concat([t, t[:1]]), "one row for each data set and value, .* a and 0"),
