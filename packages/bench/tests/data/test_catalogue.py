@@ -8,6 +8,7 @@ import pytest
 
 from muddle.errors import DataFormatError
 from muddle_bench.data.catalogue import built_in, find_entry, read_all, read_catalogue
+from muddle_bench.data.published import QUIRKS
 from muddle_bench.errors import UnknownDatasetError
 
 
@@ -40,7 +41,11 @@ def test_the_catalogue_holds_the_data_sets_of_the_paper_with_their_sizes(paper_t
 
 
 @pytest.mark.parametrize("entry", built_in().values(), ids=lambda entry: entry.id)
-def test_every_entry_says_where_its_file_comes_from(entry):
+def test_every_entry_says_where_its_file_comes_from_and_names_columns_that_exist(entry):
+    named = {*entry.drop, *entry.leaks, *entry.omitted}
+    assert set(entry.quirks) <= QUIRKS.keys()
+    assert entry.target not in named
+    assert not entry.columns or named | {entry.target} <= set(entry.columns)
     assert entry.title
     assert entry.licence
     assert entry.page.startswith("https://")

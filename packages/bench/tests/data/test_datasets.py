@@ -2,7 +2,6 @@
 
 import gzip
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -80,13 +79,19 @@ def test_the_task_is_guessed_from_the_target_and_said_unless_it_is_stated(tmp_pa
     assert not any("task guessed" in note for note in data.meta.notes)
 
 
-def test_classes_keep_their_names(tmp_path):
+def test_classes_keep_their_names_and_gaps_are_marked_as_named(tmp_path):
     words = load_text(tmp_path, "x,y\n1,yes\n2,no\n3,yes\n")
     assert words.y.tolist() == ["yes", "no", "yes"]
     assert words.meta.classes == ("no", "yes")
     numbers = load_text(tmp_path, "x,y\n1,3\n2,1\n")
     assert numbers.y.dtype.kind == "i"
     assert numbers.meta.classes == (1, 3)
+    text = "id,x,y\n1,NA,1.5\n2,4,2.5\n3,5,2.5\n"
+    data = load_text(tmp_path, text, missing="NA", drop="id")
+    assert data.X["x"].isna().tolist() == [True, False, False]
+    assert data.meta.dropped.keys() == {"id"}
+    data = load_text(tmp_path, text)
+    assert any("'x' is text because of 'NA'" in note for note in data.meta.notes)
 
 
 def test_a_file_without_a_header_is_read_by_position(tmp_path):
@@ -96,15 +101,6 @@ def test_a_file_without_a_header_is_read_by_position(tmp_path):
     assert "no header: columns are named by their position" in data.meta.notes
     named = load_text(tmp_path, "x,2019\n1,2.5\n2,3.5\n", target=2019)  # a name, not a position
     assert named.y.tolist() == [2.5, 3.5]
-
-
-def test_a_marker_of_gaps_may_be_named_and_is_noted_otherwise(tmp_path):
-    text = "id,x,y\n1,NA,1.5\n2,4,2.5\n3,5,2.5\n"
-    data = load_text(tmp_path, text, missing="NA", drop="id")
-    assert data.X["x"].isna().tolist() == [True, False, False]
-    assert data.meta.dropped.keys() == {"id"}
-    data = load_text(tmp_path, text)
-    assert any("'x' is text because of 'NA'" in note for note in data.meta.notes)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +206,7 @@ def load_clean(name, data_folder):
     return data, " ".join(data.meta.notes)
 
 
-def test_numbers_and_words_of_the_raw_files_keep_their_kind(data_folder):
+def test_numbers_words_and_classes_of_the_raw_files_keep_their_kind(data_folder):
     adult, _ = load_clean("adult", data_folder)
     assert adult.X["age"].dtype.kind == "i"
     assert adult.X["workclass"].iloc[0] == "State-gov"  # no blank in front
@@ -219,29 +215,20 @@ def test_numbers_and_words_of_the_raw_files_keep_their_kind(data_folder):
     credit, _ = load_clean("credit-approval", data_folder)
     assert credit.X["A2"].dtype == float  # numbers, once "?" is a gap
     assert credit.X["A2"].isna().sum() == 12
-
-
-def test_a_blank_behind_a_class_makes_no_new_class(data_folder):
     data, notes = load_clean("post-operative-patient", data_folder)
     assert data.meta.classes == ("A", "not A")
     assert (data.y == "A").sum() == 64
     assert "against the rest" in notes
-
-
-def test_the_firewall_keeps_the_question_of_the_paper(data_folder):
     data, notes = load_clean("internet-firewall-data", data_folder)
     assert (data.y == "allow").sum() == 37640
     assert data.meta.classes == ("allow", "not allow")
     assert "4 classes binary" in notes
 
 
-def test_blank_records_and_rows_without_a_target_are_left_out_and_counted(data_folder):
+def test_rows_without_a_target_are_counted_and_targets_are_on_the_scale_of_the_paper(data_folder):
     assert "1035 blank records left out" in load_clean("squark-automotive-clv", data_folder)[1]
     notes = load_clean("beijing-pm25", data_folder)[1]
     assert "2067 of 43824 rows left out: they have no 'pm2.5'" in notes
-
-
-def test_targets_are_on_the_scale_of_the_paper_but_for_seoul(data_folder):
     data, notes = load_clean("insurance", data_folder)
     assert data.y[0] == pytest.approx(np.log(16884.924))
     assert "the target is log(charges)" in notes
@@ -266,15 +253,3 @@ def test_the_official_file_with_its_broken_record_gives_the_same_table(tmp_path,
         )
         pd.testing.assert_frame_equal(official.X, joined.X)
         np.testing.assert_array_equal(official.y, joined.y)
-
-
-def test_the_official_fish_file_without_a_header_gives_the_same_table(tmp_path, data_folder):
-    name = Path("raw") / "qsar-fish-toxicity" / "qsar_fish_toxicity.csv"
-    target = tmp_path / name
-    target.parent.mkdir(parents=True)
-    target.write_text((data_folder / name).read_text().split("\n", 1)[1])
-    official, copy = (
-        load_dataset("qsar-fish-toxicity", data_home=home) for home in (tmp_path, data_folder)
-    )
-    pd.testing.assert_frame_equal(official.X, copy.X)
-    np.testing.assert_array_equal(official.y, copy.y)

@@ -47,15 +47,12 @@ def build_column(values, **options):
     return build(columns, **options).features
 
 
-def test_numbers_are_scaled_twice_with_the_same_mean_and_spread():
+def test_numbers_are_scaled_twice_and_those_of_few_values_encoded_too():
     values = np.arange(13.0)
     mean, spread = values.mean(), values.std()
     features = build_column([f"{value:g}" for value in values])
     assert list(features) == ["x"]
     np.testing.assert_allclose(features["x"], ((values - mean) / spread - mean) / spread)
-
-
-def test_numbers_of_few_values_are_encoded_and_kept():
     features = build_column(["3", "10", "7.5", "3"])
     assert list(features) == ["x=3", "x=7.5", "x=10", "x"]
     assert features["x=3"].tolist() == [1, 0, 0, 1]
@@ -64,14 +61,11 @@ def test_numbers_of_few_values_are_encoded_and_kept():
     assert len(build_column([str(i) for i in range(13)]).columns) == 1
 
 
-def test_two_values_become_one_column_that_marks_the_rarer():
+def test_text_is_encoded_and_of_two_values_the_rarer_is_marked():
     assert build_column(["b", "a", "b"]).to_dict("list") == {"x=a": [0, 1, 0]}
     assert build_column(["1", "0", "1"]).to_dict("list") == {"x=0": [0, 1, 0]}
     assert list(build_column(["b", "a"])) == ["x=a"]  # of equally frequent ones the later
     assert list(build_column(["a", "b"])) == ["x=b"]
-
-
-def test_text_is_encoded_up_to_twelve_values_and_constant_columns_go():
     letters = [chr(ord("a") + i) for i in range(13)]
     assert list(build_column(letters[:12])) == [f"x={letter}" for letter in letters[:12]]
     wide = build({"y": list(map(str, range(13))), "x": letters, "c": ["5"] * 13})
@@ -79,6 +73,8 @@ def test_text_is_encoded_up_to_twelve_values_and_constant_columns_go():
     assert wide.dropped.keys() == {"x", "c"}
     assert build_column(["5", "", "5"]).empty
     assert build_column(["", "", ""]).empty
+    assert list(build_column(["1", "?", "2"])) == ["x=1", "x=2", "x=?"]
+    assert list(build_column(["b", "", "zebra"])) == ["x=b", "x=nan", "x=zebra"]
 
 
 def test_gaps_are_the_mean_among_numbers_and_each_counts_as_a_value():
@@ -177,14 +173,11 @@ def test_class_one_is_all_but_the_most_frequent_or_the_largest_number():
     assert code("2", "1", "2") == [1, 0, 1]  # the most frequent, and the largest
 
 
-def test_the_index_row_makes_categories_and_counts_in_the_scale():
+def test_the_index_row_makes_categories_and_counts_in_the_scale_even_if_removed():
     matrix = build({"y": ["5", "7"], "x": ["a", "b"], "c": ["k", "k"]}, quirks=("index-row",))
     assert list(matrix.features) == ["x=1", "x=a", "x=b", "c=2"]
     assert matrix.features["c=2"].tolist() == [1, 0, 0]
     assert len(matrix.target) == 3
-
-
-def test_a_removed_index_row_leaves_a_column_of_zeros_and_its_scale():
     values = [str(i) for i in range(20, 40)]
     columns = {"y": values, "t": ["a", "b"] * 10, "x": values}
     kept = build(columns, quirks=("index-row",))

@@ -39,23 +39,14 @@ def test_line_ends_byte_order_mark_and_blank_lines_make_no_difference(tmp_path):
     assert read_rows(tmp_path, gzip.compress(b"a,y\n1,2\n3,4\n")) == expected
 
 
-def test_blanks_around_fields_are_taken_off_unless_asked_for(tmp_path):
+def test_blanks_names_and_encodings_are_as_the_entry_says(tmp_path):
     assert read_rows(tmp_path, 'a,y\n A , "b, c"\n')[1] == ["A", "b, c"]
     assert read_rows(tmp_path, "a,y\n A ,b\n", strip=False)[1] == [" A ", "b"]
-
-
-def test_runs_of_blanks_separate_fields(tmp_path):
     rows = read_rows(tmp_path, "1  2 3 \n\n 4 5\t6\n \n", separator=" ", header=False)
     assert rows == [["0", "1", "2"], ["1", "2", "3"], ["4", "5", "6"]]
-
-
-def test_names_of_the_entry_stand_in_place_of_those_of_the_file(tmp_path):
     assert read_rows(tmp_path, "1,2\n", header=False, columns=("a", "y"))[0] == ["a", "y"]
     assert read_rows(tmp_path, "T(^C),Y\n1,2\n", columns=("T(°C)", "y"))[0] == ["T(°C)", "y"]
     assert read_rows(tmp_path, ",y\n0,1\n")[0] == ["Unnamed: 0", "y"]
-
-
-def test_other_encodings_can_be_named(tmp_path):
     assert read_rows(tmp_path, LATIN, encoding="latin-1")[0] == ["grad °", "y"]
     assert read_rows(tmp_path, "a,y\n1,2\n".encode("utf-16"), encoding="utf-16")[1] == ["1", "2"]
 

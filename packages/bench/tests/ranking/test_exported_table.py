@@ -12,7 +12,7 @@ from muddle_bench.ranking import COLUMNS, list_metrics, rank_methods, read_table
 RECORD = {"dataset": "servo", "method": "ridge", "family": "GLM", "r2": 0.5}
 
 
-def test_csv_plain_and_gzipped_read_alike_and_a_method_may_be_called_nan(table_of, tmp_path):
+def test_csv_plain_and_gzipped_read_alike_sorted_and_a_method_may_be_called_nan(table_of, tmp_path):
     table = table_of(RECORD, {**RECORD, "split": 1, "status": "failed", "reason": "a, b", "r2": ""})
     plain, packed = tmp_path / "t.csv", tmp_path / "t.csv.gz"
     table.to_csv(plain, index=False)
@@ -22,9 +22,6 @@ def test_csv_plain_and_gzipped_read_alike_and_a_method_may_be_called_nan(table_o
     assert read_table(plain)["reason"].tolist() == ["", "a, b"]
     table_of({**RECORD, "method": "nan"}).to_csv(plain, index=False)
     assert read_table(plain)["method"].tolist() == ["nan"]
-
-
-def test_table_is_sorted_and_other_columns_left_out(table_of):
     table = table_of({**RECORD, "split": 10}, {**RECORD, "split": 2}).assign(mood="good")
     read = read_table(table)
     assert read["split"].tolist() == [2, 10]
@@ -57,15 +54,12 @@ def test_damaged_gzip_is_refused(tmp_path, content):
         read_table(path)
 
 
-def test_a_missing_column_is_named_and_a_skipped_cell_needs_no_row_hash(table_of):
+def test_a_missing_column_is_named_but_tables_without_ece_are_ranked(table_of, tmp_path):
     table = table_of(RECORD).rename(columns={"accuracy": "acuracy"})
     with pytest.raises(DataFormatError, match=r"lacks accuracy\. Did you mean 'acuracy'\?"):
         read_table(table)
     skipped = {**RECORD, "method": "ols", "status": "skipped", "r2": "", "rows_hash": ""}
     assert len(read_table(table_of(RECORD, skipped))) == 2
-
-
-def test_a_table_from_before_the_calibration_error_is_read_and_ranked(table_of, tmp_path):
     records = [
         {"dataset": "wine", "method": method, "task": "classification", "accuracy": accuracy}
         for method, accuracy in (("a", 0.8), ("b", 0.9))

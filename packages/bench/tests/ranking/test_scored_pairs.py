@@ -43,10 +43,6 @@ CASES = {
         {"cart": [0.3, 0.2], "ols": [GAP, GAP], "ridge": [0.1, 0.2]}, "ece", {},
         {"cart": [0.3, 0.2], "ridge": [0.1, 0.2]}, [("ols", "gives no ece")], [],
     ),
-    "without a baseline a failed cell is missing": (
-        {"cart": [0.1] * 10, "ridge": [0.5] * 9 + ["failed"]}, "r2", {},
-        {"cart": [0.1] * 9, "ridge": [0.5] * 9}, [], [(9, "missing for ridge")],
-    ),
     "a failed baseline imputes nothing": (
         {"baseline": [0.0] * 9 + ["failed"], "ridge": [0.5] * 9 + ["failed"]}, "r2", {},
         {"baseline": [0.0] * 9, "ridge": [0.5] * 9}, [], [(9, "no method has r2")],
@@ -57,28 +53,15 @@ CASES = {
         {"baseline": [0.0] * 9, "ridge": [0.5] * 9}, [("ols", "lacks 2 of 10 pairs: 2 skipped")],
         [(9, "missing for ridge")],
     ),
-    "max_missing decides between method and pairs": (
-        {"baseline": [0.0] * 4, "ols": ["skipped", 0.1, 0.2, 0.3]}, "r2", {"max_missing": 0.25},
-        {"baseline": [0.0] * 3, "ols": [0.1, 0.2, 0.3]}, [], [(0, "missing for ols")],
-    ),
     "an unfinished run is compared on the splits that all have": (
         {"baseline": [0.0] * 10, "ols": [0.4] * 9, "ridge": [0.5] * 8, "cart": [0.1] * 8}, "r2", {},
         {"baseline": [0.0] * 8, "cart": [0.1] * 8, "ols": [0.4] * 8, "ridge": [0.5] * 8}, [],
         [(8, "not run yet for cart, ridge"), (9, "not run yet for cart, ols, ridge")],
     ),
-    "two methods are compared on what both have": (
-        {"ridge": [0.5] * 3, "cart": [0.1]}, "r2", {}, {"cart": [0.1], "ridge": [0.5]}, [],
-        [(1, "not run yet for cart"), (2, "not run yet for cart")],
-    ),
     "a method that has just begun does not cost the others their pairs": (
         {"baseline": [0.0] * 10, "ols": [0.4] * 10, "ridge": [0.5] * 10, "cart": [0.1] * 2}, "r2",
         {}, {"baseline": [0.0] * 10, "ols": [0.4] * 10, "ridge": [0.5] * 10},
         [("cart", "not run yet on 8 of 10 pairs")], [],
-    ),
-    "a failure is a record": (
-        {"baseline": [0.0, 0.0], "ridge": [0.5, "failed"], "cart": [0.1, "skipped"]}, "r2", {},
-        {"baseline": [0.0, 0.0], "ridge": [0.5, 0.0]}, [("cart", "lacks 1 of 2 pairs: 1 skipped")],
-        [],
     ),
     "a baseline without a rank still replaces failures": (
         {"ols": [0.4] * 9 + ["failed"], "ridge": [0.5] * 10,

@@ -68,16 +68,13 @@ def test_leader_board_rounds_to_three_digits_and_names_shared_fits_and_methods_l
     assert page.tables["left_out_log_loss"][1][0] == "ridge-classifier"
 
 
-def test_win_rates_are_those_of_the_ranking(page, table):
+def test_win_rates_and_data_set_tables_are_those_of_the_ranking_with_the_best_marked(page, table):
     rates = ranking.win_rates(table, "accuracy")
     assert page.column("win_rates_accuracy", "Method") == list(rates)
     shown = [page.values("win_rates_accuracy", name) for name in rates]
     expected = rates.to_numpy(copy=True)
     np.fill_diagonal(expected, np.nan)
     np.testing.assert_allclose(np.transpose(shown), expected, rtol=1e-5)
-
-
-def test_data_set_tables_show_means_and_mark_the_best(page, table):
     long = ranking.by_dataset(table, "brier").set_index(["method", "dataset"])
     best = long["mean"].xs("ionosphere", level="dataset").idxmin()
     methods = page.column("datasets_brier", "Method")
@@ -134,7 +131,7 @@ def test_class_tables_show_the_paper_s_way_and_the_honest_one(page, table):
     )
 
 
-def test_summary_says_who_is_first_and_whether_it_is_significant(page, table):
+def test_summary_says_who_is_first_how_clearly_and_what_is_missing(page, table):
     for task, metric in (("Regression", "r2"), ("Classification", "accuracy")):
         first, second = ranking.rank_methods(table, metric)["method"][:2]
         p = ranking.compare_ranks(table, metric).p_values.loc[first, second]
@@ -147,9 +144,6 @@ def test_summary_says_who_is_first_and_whether_it_is_significant(page, table):
         assert verdict in said
         assert f"wins against catboost on {rate:.0f}\N{NO-BREAK SPACE}% of 30 pairs" in said
     assert "  " not in " ".join(describe_ranking(table, "r2"))
-
-
-def test_what_is_missing_is_in_the_summary_and_in_the_matrix(page, table):
     assert "Of 930 cells, 2 failed, 1 timed out and 5 skipped. Coverage has" in page.text
     assert "Not ranked in regression, because too few cells finished: xgboost." in page.text
     counts = ranking.coverage(table, per_dataset=True).set_index(["method", "dataset"])

@@ -12,31 +12,25 @@ def pairs(cells):
     return [(cell.dataset, cell.method) for cell in cells]
 
 
-def test_the_smoke_suite_is_two_data_sets_by_five_methods_without_extra_packages():
+def test_suites_hold_every_method_that_can_split_by_split_and_small_data_sets_first():
     cells = build_cells("smoke")
     assert len(cells) == 10
     assert {cell.task for cell in cells} == {"regression", "classification"}
     assert {cell.split for cell in cells} == {0}
     assert not any(METHODS[cell.method].packages for cell in cells)
     assert {METHODS[cell.method].family for cell in cells} >= {"MLR", "Baseline"}
-
-
-def test_the_regression_suite_is_every_method_that_can():
     cells = build_cells("regression")
     able = [method for method in METHODS.values() if "regression" in method.tasks]
     assert len(SUITES["classification"].datasets) == 16
     assert len(cells) == 16 * len(able) * 10
     assert len(set(cells)) == len(cells)
-
-
-def test_cells_come_split_by_split_and_small_data_sets_first():
     cells = build_cells("all", methods=["baseline"], max_rows=200, splits=2)
     assert [cell.split for cell in cells] == [0] * 7 + [1] * 7
     assert cells[0].dataset == "cervical-cancer-behavior-risk"
     assert cells[6].dataset == "servo"
 
 
-def test_what_is_given_takes_the_place_of_the_suites_choice():
+def test_what_is_given_takes_the_place_of_the_suites_choice(choose_cells):
     cells = build_cells("smoke", splits=2, methods=["baseline"], recipe="clean")
     assert len(cells) == 2 * 2
     assert {cell.split for cell in build_cells(**SMALL | {"splits": [4, 7, 4]})} == {4, 7}
@@ -44,9 +38,6 @@ def test_what_is_given_takes_the_place_of_the_suites_choice():
     assert {METHODS[cell.method].family for cell in trees} == {"TREE"}
     assert {cell.recipe for cell in cells} == {"clean"}
     assert {cell.dataset for cell in build_cells("smoke", datasets=["servo"])} == {"servo"}
-
-
-def test_data_sets_of_ones_own_and_plugins(choose_cells):
     cells = choose_cells(["linear", "bad-raise"])
     assert pairs(cells) == [("hills", "linear"), ("hills", "bad-raise"), ("trees", "linear")]
 

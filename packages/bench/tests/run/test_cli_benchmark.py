@@ -319,8 +319,11 @@ def read_board(text):
     return boards
 
 
-def test_rank_shows_a_board_per_task(table):
-    boards = read_board(succeed("benchmark", "rank", table).stdout)
+def test_rank_shows_a_board_per_task(table, records):
+    text = succeed("benchmark", "rank", table).stdout
+    assert run("benchmark", "rank", records).stdout == text
+    assert "left out, never finished: 3 failed: bad-raise" in text
+    boards = read_board(text)
     assert list(boards) == [
         "regression, R² (higher is better): 3 pairs of data set and split, 1 data set",
         "classification, accuracy (higher is better): 3 pairs of data set and split, 1 data set",
@@ -408,6 +411,8 @@ def test_rank_of_families_names_the_members_that_were_chosen(table):
         "benchmark", "rank", table, "--families", "--metric", "r2", "--choose", "other-splits"
     ).stdout
     assert "cart 3" in others  # chosen for each pair instead of each data set
+    for option in (["--choose", "test"], ["--members", "all"]):
+        assert "add --families" in fail("benchmark", "rank", table, *option)
 
 
 def test_members_of_the_paper_only(edit):
@@ -422,12 +427,12 @@ def test_members_of_the_paper_only(edit):
     assert families() - families("--members", "published") == {"Own"}
 
 
-def test_options_of_families_without_families_are_an_error(table):
-    for option in (["--choose", "test"], ["--members", "all"]):
-        assert "add --families" in fail("benchmark", "rank", table, *option)
-
-
-def test_rank_writes_a_table_with_all_columns(table, tmp_path):
+def test_rank_writes_one_table_with_all_columns_as_csv_or_tex(table, tmp_path):
+    line = fail("benchmark", "rank", table, "-o", tmp_path / "board.csv")
+    assert line == "a file holds one table: choose it with --metric (r2 or accuracy)."
+    line = fail("benchmark", "rank", table, "--metric", "r2", "-o", tmp_path / "board.txt")
+    assert line == "--output must end in .csv or .tex, got 'board.txt'."
+    assert not list(tmp_path.iterdir())
     out = tmp_path / "board.csv"
     result = succeed("benchmark", "rank", table, "--metric", "r2", "-o", out)
     assert result.stdout == f"4 rows in {out}\n"
@@ -437,14 +442,6 @@ def test_rank_writes_a_table_with_all_columns(table, tmp_path):
     tex = tmp_path / "new" / "board.tex"
     succeed("benchmark", "rank", table, "--metric", "r2", "--output", tex)
     assert tex.read_text().startswith(r"\begin{tabular}")
-
-
-def test_a_file_of_a_board_is_one_csv_or_tex(table, tmp_path):
-    line = fail("benchmark", "rank", table, "-o", tmp_path / "board.csv")
-    assert line == "a file holds one table: choose it with --metric (r2 or accuracy)."
-    line = fail("benchmark", "rank", table, "--metric", "r2", "-o", tmp_path / "board.txt")
-    assert line == "--output must end in .csv or .tex, got 'board.txt'."
-    assert not list(tmp_path.iterdir())
 
 
 def test_rank_of_two_recipes_wants_a_choice(table, edit):

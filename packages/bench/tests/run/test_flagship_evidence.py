@@ -47,15 +47,12 @@ def make_records(scores):
     return pd.DataFrame(rows, columns=["dataset", "split", "method", "r2", "fit_seconds"])
 
 
-def test_every_other_data_set_is_for_development(evidence):
+def test_duels_count_pairs_of_both_and_halve_ties_in_two_halves_of_data_sets(evidence):
     halves = [evidence.find_half(name) for name in ("abalone", "adult", "hills")]
     assert halves == ["development", "evaluation", "own"]
     records = pd.DataFrame({"dataset": ["abalone", "hills"]})
     parts = evidence.split_by_half(records)
     assert {half: len(part) for half, part in parts.items()} == {"development": 1, "all": 2}
-
-
-def test_duels_count_pairs_of_both_and_halve_ties(evidence):
     records = make_records(
         {("a", 0): (0.9, 0.8), ("a", 1): (0.5, 0.5), ("b", 0): (0.1, 0.2), ("b", 1): (0.7, None)}
     )

@@ -32,27 +32,6 @@ from muddle_bench.run.records import read_records
 
 ROOT = Path(__file__).resolve().parents[4]
 DOCS = ROOT / "docs" / "methods.md"
-VARIANTS = ("mlr-1", "mlr-2", "mlr-3", "mlr-4", "bag-mlr-1", "bag-mlr-2", "ens-mlr", "best-mlr")
-BY_FAMILY = {
-    "Flagship": ["muddle", "muddle-fast", "muddle-best"],
-    "MLR": [f"{name}-released" for name in (*VARIANTS, "top5-mlr")],
-    "MLR-paper": [f"{name}-paper" for name in (*VARIANTS, "top5-mlr")],
-    "GBDT": [
-        "gradient-boosting", "hist-gradient-boosting", "xgboost", "catboost", "lightgbm", "adaboost"
-    ],
-    "RF": ["random-forest", "extra-trees", "bagging"],
-    "SVM": ["linear-svm", "svm", "nu-svm", "kernel-ridge"],
-    "NN": ["mlp", "fastai"],
-    "GLM": [
-        "ols", "ridge", "lasso", "elastic-net", "logistic-l2", "logistic-l1",
-        "logistic-elastic-net", "ridge-classifier",
-    ],
-    "MARS": ["mars"],
-    "TREE": ["cart", "extra-tree"],
-    "QDA": ["qda"],
-    "Baseline": ["baseline"],
-    "NN-today": ["realmlp", "realmlp-5", "tabm"],
-}  # fmt: skip
 PLAIN = [method for method in METHODS.values() if not method.packages]
 
 
@@ -64,23 +43,16 @@ def names_of(methods):
     return [method.name for method in methods]
 
 
-def test_every_method_of_the_benchmark_is_there_in_its_family():
-    found = {family: sorted(names_of(select_methods([family]))) for family in BY_FAMILY}
-    assert found == {family: sorted(names) for family, names in BY_FAMILY.items()}
-    assert len(METHODS) == sum(map(len, BY_FAMILY.values()))
-    for method in METHODS.values():
-        assert method.title
-        assert bool(method.install) == bool(method.packages)
-
-
 def test_every_method_is_in_the_documentation_and_every_published_row_has_one():
     for task, names in PUBLISHED_NAMES.items():
         assert all(task in METHODS[name].tasks for name in names)
+    assert all(bool(one.install) == bool(one.packages) for one in METHODS.values())
+    ours = names_of(select_methods(["MLR-paper"]))
     text = DOCS.read_text(encoding="utf-8")
     rows = [line for line in text.splitlines() if line.startswith("| `")]
     named = {name for row in rows for name in re.findall(r"`([^`]+)`", row.split("|")[1])}
     assert named - set(METHODS) == set()
-    assert set(METHODS) - named == set(BY_FAMILY["MLR-paper"]) - {"mlr-1-paper", "top5-mlr-paper"}
+    assert set(METHODS) - named == set(ours) - {"mlr-1-paper", "top5-mlr-paper"}
     for row in rows:
         name, family = re.findall(r"`([^`]+)`", row)[0], row.split("|")[2].strip()
         assert METHODS[name].family == family
@@ -115,7 +87,13 @@ def test_names_are_given_once_and_one_fit_has_one_builder():
         by_name([one, replace(twin, input="table")])
 
 
-def test_a_misspelt_name_gets_a_suggestion():
+def test_methods_are_chosen_by_name_and_family_and_a_misspelt_one_gets_a_suggestion():
+    chosen = names_of(select_methods(["cart", "RF", "random-forest"]))
+    assert chosen == ["random-forest", "extra-trees", "bagging", "cart"]
+    assert names_of(select_methods("qda")) == ["qda"]
+    assert select_methods(None) == list(METHODS.values())
+    assert select_methods(["qda"], "regression") == []
+    assert "mars" not in names_of(select_methods(None, "classification"))
     with pytest.raises(UnknownMethodError) as caught:
         find_method("catbost")
     assert str(caught.value) == (
@@ -124,15 +102,6 @@ def test_a_misspelt_name_gets_a_suggestion():
     )
     with pytest.raises(UnknownMethodError, match=r"named 'GDBT'\. Did you mean 'GBDT'\?"):
         select_methods(["cart", "GDBT"])
-
-
-def test_methods_are_chosen_by_name_and_family_in_the_order_of_the_registry():
-    chosen = names_of(select_methods(["cart", "RF", "random-forest"]))
-    assert chosen == ["random-forest", "extra-trees", "bagging", "cart"]
-    assert names_of(select_methods("qda")) == ["qda"]
-    assert select_methods(None) == list(METHODS.values())
-    assert select_methods(["qda"], "regression") == []
-    assert "mars" not in names_of(select_methods(None, "classification"))
 
 
 def test_a_missing_package_is_named_with_its_remedy(monkeypatch):
@@ -344,7 +313,7 @@ def homes():
     )
 
 
-def test_text_becomes_categories_of_the_training_rows(homes):
+def test_text_becomes_categories_of_the_training_rows_and_gaps_are_filled_on_request(homes):
     frame = CategoricalFrame(Spy(), categorical=("code",)).fit(homes, np.zeros(4))
     seen = frame.model_.seen_
     assert seen["x1"].cat.categories.tolist() == ["flat", "loft"]
@@ -366,9 +335,6 @@ def test_text_becomes_categories_of_the_training_rows(homes):
     assert text.model_.cat_features_ == ["x1"]
     text.predict(homes.assign(kind="castle"))
     assert set(text.model_.asked_["x1"]) == {"castle"}
-
-
-def test_gaps_of_numbers_are_filled_and_marked_on_request(homes):
     frame = CategoricalFrame(Spy(), fill_gaps=True).fit(homes[["area [m2]", "code"]], np.zeros(4))
     assert frame.model_.seen_["x0"].tolist() == [90.0, 70.0, 70.0, 50.0]
     assert frame.model_.seen_["x0_gap"].tolist() == [0, 1, 0, 0]
@@ -479,21 +445,14 @@ def test_every_installed_method_learns_from_60_rows(method, task, tmp_path, monk
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    ("name", "parameter", "package"),
-    [
-        ("catboost", "thread_count", "catboost"),
-        ("xgboost", "n_jobs", "xgboost"),
-        ("lightgbm", "n_jobs", "lightgbm"),
-        ("realmlp", "n_threads", "pytabkit"),
-        ("tabm", "n_threads", "pytabkit"),
-    ],
-)
-def test_packages_get_their_threads_and_a_stable_configuration(name, parameter, package):
-    pytest.importorskip(package)
+@pytest.mark.parametrize("name", ["catboost", "xgboost", "lightgbm", "realmlp", "tabm"])
+def test_packages_get_their_threads_and_a_stable_configuration(name):
+    if missing_package(METHODS[name]):
+        pytest.skip(missing_package(METHODS[name]))
+    parameter = {"catboost": "thread_count", "realmlp": "n_threads", "tabm": "n_threads"}
     for task in METHODS[name].tasks:
         model = METHODS[name].make(Request(task, seed=5, threads=3))
-        assert model.model.get_params()[parameter] == 3
+        assert model.model.get_params()[parameter.get(name, "n_jobs")] == 3
         assert 5 in model.model.get_params().values()
         described = configuration(METHODS[name], Request(task, seed=5, threads=3))
         assert described == configuration(METHODS[name], Request(task, seed=6, categorical=("a",)))

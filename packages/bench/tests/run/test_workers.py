@@ -21,14 +21,6 @@ from muddle_bench.run import workers
 from muddle_bench.run.cells import Settings, group_cells
 from muddle_bench.run.records import Record, Store, is_running
 from muddle_bench.run.sweep import run_benchmark
-from muddle_bench.run.workers import (
-    Child,
-    borrow_child,
-    check_address,
-    leave_out_finished,
-    make_environment,
-    run_job_apart,
-)
 
 
 @pytest.fixture
@@ -46,7 +38,7 @@ def run_method(make_job):
     """The record of one cell, by a child that earlier tests may have used."""
 
     def run(method, **options):
-        with borrow_child(options.get("threads", 1)) as child:
+        with workers.borrow_child(options.get("threads", 1)) as child:
             (record,) = child.run(make_job([method], **options))
         return record
 
@@ -109,7 +101,7 @@ def test_neither_a_slow_start_nor_megabytes_of_output_do_harm(run_method):
 
 def test_a_job_that_never_gets_ready_is_stopped_too(make_job, monkeypatch):
     monkeypatch.setattr(workers, "PREPARATION_LIMIT", 0.01)
-    child = Child(threads=1)
+    child = workers.Child(threads=1)
     (record,) = child.run(make_job(["linear"], time_limit=5))
     assert record.status == "timeout"
     assert record.reason == "not ready to start within 0.01 s"
@@ -125,24 +117,24 @@ def test_threads_are_set_and_imports_are_frozen_before_a_cell(run_method):
 
 def test_threads_wait_without_taking_a_core_unless_the_user_has_it_otherwise(monkeypatch):
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    assert make_environment(2)["OMP_WAIT_POLICY"] == "PASSIVE"
+    assert workers.make_environment(2)["OMP_WAIT_POLICY"] == "PASSIVE"
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
-    assert make_environment(2)["OMP_WAIT_POLICY"] == "ACTIVE"
+    assert workers.make_environment(2)["OMP_WAIT_POLICY"] == "ACTIVE"
 
 
 def test_a_child_serves_one_caller_at_a_time_and_is_replaced_when_it_was_long_idle(monkeypatch):
-    with borrow_child(1) as first:
+    with workers.borrow_child(1) as first:
         pass
-    with borrow_child(1) as second:
+    with workers.borrow_child(1) as second:
         assert second is first
-        with borrow_child(1) as third:
+        with workers.borrow_child(1) as third:
             assert third is not second
     os.kill(first.pid, signal.SIGKILL)  # it died between jobs
     first._process.wait()
-    with borrow_child(1) as fourth:
+    with workers.borrow_child(1) as fourth:
         assert fourth is third
     monkeypatch.setattr(workers, "IDLE_LIMIT", 0.0)
-    with borrow_child(1) as fifth:
+    with workers.borrow_child(1) as fifth:
         assert fifth is not third
     assert not third.is_alive()
 
@@ -201,7 +193,7 @@ def test_a_process_of_joblib_ends_if_its_run_is_gone_and_not_if_it_is_the_run_it
 def test_one_fit_answers_for_all_methods_that_share_it(make_job, notes):
     (notes / "fits").unlink(missing_ok=True)
     job = make_job(["shared-1", "shared-2", "shared-none"])
-    with borrow_child(1) as child:
+    with workers.borrow_child(1) as child:
         records = {record.method: record for record in child.run(job)}
     assert (notes / "fits").read_text() == "fit\n"
     assert {record.shared_fit for record in records.values()} == {"shared"}
@@ -213,7 +205,7 @@ def test_one_fit_answers_for_all_methods_that_share_it(make_job, notes):
 
 
 def test_answers_before_the_limit_are_kept_when_a_later_one_hangs(make_job):
-    with borrow_child(1) as child:
+    with workers.borrow_child(1) as child:
         records = child.run(make_job(["shared-1", "shared-hang"], time_limit=1.0))
     assert [(record.method, record.status) for record in records] == [
         ("shared-1", "ok"),
@@ -226,7 +218,7 @@ def test_missing_data_is_skipped_and_a_table_too_small_to_split_fails(make_job, 
     shutil.copy(tables / "catalogue.toml", tmp_path)
     job = make_job(["linear"])
     job = replace(job, settings=replace(job.settings, data_home=str(tmp_path)))
-    with borrow_child(1) as child:
+    with workers.borrow_child(1) as child:
         (record,) = child.run(job)
         assert record.status == "skipped"
         assert record.reason.startswith("MissingDataError: ")
@@ -242,16 +234,16 @@ def test_missing_data_is_skipped_and_a_table_too_small_to_split_fails(make_job, 
 def test_cells_that_another_run_finished_are_left_out(make_job, tmp_path, run_method):
     store = Store(tmp_path / "runs")
     job = replace(make_job(["shared-1", "shared-2"]), seen=("", "2026"))
-    assert leave_out_finished(job, store) == job
+    assert workers.leave_out_finished(job, store) == job
     record = run_method("linear")
     store.save(replace(record, method="shared-1"))
-    assert leave_out_finished(job, store).methods == ("shared-2",)
+    assert workers.leave_out_finished(job, store).methods == ("shared-2",)
     store.save(replace(record, method="shared-2", finished="2026"))
-    assert leave_out_finished(job, store).methods == ("shared-2",)
+    assert workers.leave_out_finished(job, store).methods == ("shared-2",)
     store.save(replace(record, method="shared-2", finished="2027"))
-    assert leave_out_finished(job, store).methods == ()
+    assert workers.leave_out_finished(job, store).methods == ()
     seeing = replace(job, settings=replace(job.settings, folder=str(store.folder)))
-    assert run_job_apart(seeing) == []
+    assert workers.run_job_apart(seeing) == []
 
 
 # Backends
@@ -328,7 +320,7 @@ def test_an_address_needs_a_host_and_a_port(address):
     opened = workers.open_backend("dask", None, address)
     with pytest.raises(ValueError, match=r"as tcp://host:8786, got"), opened:
         pass
-    check_address("ray", "auto")  # Ray may look for its cluster itself
+    workers.check_address("ray", "auto")  # Ray may look for its cluster itself
 
 
 @pytest.mark.parametrize("backend", ["dask", "ray"])
@@ -337,4 +329,4 @@ def test_an_address_where_no_one_listens_is_said_at_once(backend):
         free.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
         with pytest.raises(ClusterError, match=f"no {backend.capitalize()} cluster answers at"):
-            check_address(backend, address)
+            workers.check_address(backend, address)

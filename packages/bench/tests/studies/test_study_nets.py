@@ -84,14 +84,6 @@ def test_single_nets_are_scored_by_r2_or_the_area_under_the_curve(regression, cl
     assert (model.predict(classification.test) == mean.argmax(axis=1)).all()
 
 
-def test_a_plain_net_learns_and_has_no_penalty(regression):
-    settings = dict(STEPS["FFNN"].changes) | {"max_loss": None, "max_iter": 60, "width": 64}
-    facts = measure(fit(regression, **settings), regression)
-    assert facts["net_score"] > 0.3
-    assert facts["first_penalty"] is None
-    json.dumps(facts, allow_nan=False)
-
-
 @pytest.mark.parametrize(
     ("settings", "trouble", "n_affected"),
     [
