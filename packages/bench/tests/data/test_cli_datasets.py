@@ -65,17 +65,6 @@ def test_list_has_a_line_per_data_set_and_says_which_are_here(home):
     assert (servo["n"], servo["d"], servo["present"]) == (168, 24, False)
 
 
-def test_output_that_is_piped_has_neither_colours_nor_cut_lines(home, monkeypatch):
-    for name in ("FORCE_COLOR", "CLICOLOR_FORCE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("COLUMNS", "40")
-    for arguments in (["datasets"], ["datasets", "show", "here"], ["datasets", "fetch", "here"]):
-        output = run(*arguments, env={"MUDDLE_DATA": str(home)}).output
-        assert "\x1b" not in output
-        assert "…" not in output
-    assert str(home / "raw" / "here.csv") in output
-
-
 def test_fetch_says_what_was_there_what_came_and_what_is_left(home, server):
     result = run("datasets", "fetch", "here", "served", "gone", "handmade", "--data-home", home)
     raw = home / "raw"

@@ -114,9 +114,7 @@ def test_a_file_is_found_plain_or_gzipped(tmp_path, entry):
     assert locate(entry, tmp_path) == plain
 
 
-def test_a_present_file_needs_no_server_no_package_and_writes_nothing(
-    tmp_path, entry, server, monkeypatch
-):
+def test_a_present_file_needs_no_server_and_writes_nothing(tmp_path, entry, server, monkeypatch):
     put(tmp_path, CONTENT)
     for name in ("pooch", "requests"):
         monkeypatch.setitem(sys.modules, name, None)
@@ -153,9 +151,7 @@ def test_a_changed_file_is_an_error_that_names_it_and_stays(tmp_path, entry):
         ),
     ],
 )
-def test_a_file_that_cannot_be_checked_is_an_error(
-    tmp_path, entry, content, name, change, error, message
-):
+def test_an_unreadable_file_is_an_error(tmp_path, entry, content, name, change, error, message):
     put(tmp_path, content, name)
     with pytest.raises(error, match=message):
         require(replace(entry, **change), tmp_path)
@@ -219,9 +215,7 @@ def test_a_file_has_its_name_only_after_its_checksum_was_verified(tmp_path, entr
         ("silent", "did not answer in time"),
     ],
 )
-def test_a_failed_download_names_address_page_and_place_and_leaves_nothing(
-    tmp_path, entry, server, monkeypatch, mode, reason
-):
+def test_a_failed_download_leaves_nothing(tmp_path, entry, server, monkeypatch, mode, reason):
     monkeypatch.setattr(download, "TIMEOUT", (1.0, 0.2))
     server.mode = mode
     target = tmp_path / "raw" / "tiny" / "tiny.csv"

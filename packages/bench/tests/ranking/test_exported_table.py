@@ -30,7 +30,7 @@ def test_csv_plain_and_gzipped_read_alike_sorted_and_a_method_may_be_called_nan(
     assert list_metrics(read_table(table_of(RECORD))) == ["r2"]
 
 
-def test_missing_and_empty_files_and_empty_tables_are_refused(tmp_path, table_of):
+def test_missing_empty_and_damaged_files_and_empty_tables_are_refused(tmp_path, table_of):
     with pytest.raises(FileNotFoundError, match=r"no exported table .*t\.csv\. `muddle benchmark"):
         read_table(tmp_path / "t.csv")
     path = tmp_path / "t.csv"
@@ -39,19 +39,11 @@ def test_missing_and_empty_files_and_empty_tables_are_refused(tmp_path, table_of
         read_table(path)
     with pytest.raises(DataFormatError, match="at least one record"):
         read_table(table_of(RECORD).iloc[:0])
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"no gzip", gzip.compress(b"0123" * 99)[:15], gzip.compress(b"a")[:10] + b"garbage, garbage"],
-    # The header of gzip holds the time, so contents as ids would differ between processes.
-    ids=["plain text", "cut off", "only the header"],
-)
-def test_damaged_gzip_is_refused(tmp_path, content):
     path = tmp_path / "t.csv.gz"
-    path.write_bytes(content)
-    with pytest.raises(DataFormatError, match="must be a CSV file"):
-        read_table(path)
+    for content in (b"no gzip", gzip.compress(b"0123" * 99)[:15], gzip.compress(b"a")[:10] + b"?"):
+        path.write_bytes(content)
+        with pytest.raises(DataFormatError, match="must be a CSV file"):
+            read_table(path)
 
 
 def test_a_missing_column_is_named_but_tables_without_ece_are_ranked(table_of, tmp_path):

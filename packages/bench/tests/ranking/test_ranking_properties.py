@@ -88,7 +88,7 @@ def test_a_loss_ranks_as_the_score_turned_round(make, rows):
     assert families["pma"].isna().all()
 
 
-def test_pairs_whose_highest_score_is_not_positive_have_no_pma(table_from_scores):
+def test_pairs_without_a_positive_score_have_no_pma_and_one_split_no_spread(table_from_scores):
     scores = {"a": {"ridge": [0.5, -0.1, -0.2], "cart": [0.25, -0.3, 0.0]}}
     ranking = rank_methods(read_table(table_from_scores(scores, {})), "r2").set_index("method")
     # On the second pair the highest is -0.1, on the third 0: only the first counts.
@@ -100,9 +100,6 @@ def test_pairs_whose_highest_score_is_not_positive_have_no_pma(table_from_scores
     ranking = rank_methods(table, "r2")
     assert ranking["rank"].tolist() == [1]
     assert ranking["win_rate"].isna().all()
-
-
-def test_one_split_has_no_spread_and_no_honest_class(table_from_scores):
     scores = {"a": {"ridge": [0.5], "cart": [0.25]}, "b": {"ridge": [0.5], "cart": [0.75]}}
     table = read_table(table_from_scores(scores, {"ridge": "GLM", "cart": "TREE"}))
     assert rank_methods(table, "r2")["std_splits"].isna().all()

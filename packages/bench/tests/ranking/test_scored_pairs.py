@@ -140,7 +140,7 @@ def test_nothing_to_compare_and_bad_arguments_are_errors(make, scores, options, 
         score_pairs(make(scores), "r2", **options)
 
 
-def test_coverage_counts_every_status_and_what_was_never_run(make, table_of):
+def test_coverage_counts_every_status_and_failures_are_listed_once_per_reason(make):
     table = make(
         {
             "a": {"baseline": [0.0] * 4, "ridge": [0.5, "failed", "timeout", "skipped"]},
@@ -154,19 +154,6 @@ def test_coverage_counts_every_status_and_what_was_never_run(make, table_of):
     by_dataset = coverage(table, per_dataset=True).set_index(["method", "dataset"])
     assert by_dataset.loc[("ridge", "b"), columns].tolist() == [0, 0, 0, 0, 1, 1]
     assert by_dataset.loc[("ridge", "a"), columns].tolist() == [1, 1, 1, 1, 0, 4]
-    one = {"dataset": "a", "method": "cart", "r2": 0.5}
-    other = {"dataset": "b", "method": "cart", "task": "classification", "accuracy": 0.5}
-    table = read_table(table_of(one, {**one, "recipe": "clean"}, other, {**other, "split": 1}))
-    frame = coverage(table).set_index(["recipe", "task"])
-    assert frame["ok"].to_dict() == {
-        ("clean", "regression"): 1,
-        ("published", "classification"): 2,
-        ("published", "regression"): 1,
-    }
-    assert (frame["missing"] == 0).all()
-
-
-def test_failures_are_listed_once_per_reason(make):
     table = make({"a": {"ridge": ["failed", "failed", 0.5]}, "b": {"ridge": ["failed", "timeout"]}})
     frame = list_failures(table)
     assert frame[["method", "status", "reason", "n_cells", "datasets"]].to_numpy().tolist() == [

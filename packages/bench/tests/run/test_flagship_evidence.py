@@ -109,9 +109,7 @@ def test_ratios_are_medians_over_turns(timing):
     assert set(table.y) == {0, 1}
 
 
-def test_speed_takes_turns_on_made_up_and_real_tables(
-    timing, tables, tmp_path, monkeypatch, capsys
-):
+def test_speed_takes_turns_on_all_tables(timing, tables, tmp_path, monkeypatch, capsys):
     fitted = []
 
     class Told(Ridge):

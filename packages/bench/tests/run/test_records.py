@@ -34,22 +34,10 @@ from muddle_bench.run.records import (
 )
 
 RECORD = Record(
-    recipe="clean",
-    task="regression",
-    dataset="hills",
-    method="ridge",
-    split=0,
-    family="GLM",
-    status="ok",
-    r2=0.1 + 0.2,
-    rmse=1.0,
-    mae=1e-17,
-    fit_seconds=0.1,
-    n_train=48,
-    rows_hash="aaa",
-    fingerprint="f1",
-    machine='A "quoted", name',
-    finished="2026-01-01T00:00:00.000000+00:00",
+    **{"recipe": "clean", "task": "regression", "dataset": "hills", "method": "ridge", "split": 0},
+    **{"family": "GLM", "status": "ok", "r2": 0.1 + 0.2, "rmse": 1.0, "mae": 1e-17},
+    **{"fit_seconds": 0.1, "n_train": 48, "rows_hash": "aaa", "fingerprint": "f1"},
+    **{"machine": 'A "quoted", name', "finished": "2026-01-01T00:00:00.000000+00:00"},
 )
 RECORDS = [
     RECORD,
@@ -282,9 +270,7 @@ FAILED = replace(RECORD, status="failed", r2=None, rmse=None, mae=None, reason="
         (FAILED, replace(FAILED, reason="never"), False, "here"),
     ],
 )
-def test_a_result_beats_none_and_otherwise_what_is_here_stays(
-    tmp_path, here, there, replace_, kept
-):
+def test_a_result_beats_none_else_what_is_here_stays(tmp_path, here, there, replace_, kept):
     export_table(fill(tmp_path / "there", [there]), tmp_path / "t.csv")
     store = fill(tmp_path / "here", [here])
     report = import_table(tmp_path / "t.csv", store, replace=replace_)
@@ -327,9 +313,7 @@ def edit(path, old, new):
         ("hills,ridge,10", "hills,ridge,0", "line 7: a second record of ridge on hills, split 0"),
     ],
 )
-def test_a_wrong_table_is_an_error_that_names_the_line_and_writes_nothing(
-    tmp_path, filled, old, new, said
-):
+def test_a_wrong_table_names_the_line_and_writes_nothing(tmp_path, filled, old, new, said):
     export_table(filled, tmp_path / "a.csv")
     edit(tmp_path / "a.csv", old, new)
     other = Store(tmp_path / "other")

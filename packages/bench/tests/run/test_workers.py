@@ -84,9 +84,7 @@ def test_whatever_goes_wrong_is_a_failed_record_with_the_reason(run_method, deed
     assert record.fingerprint
 
 
-def test_a_cell_past_its_limit_is_stopped_and_so_is_what_it_started(
-    run_method, notes, wait_until_gone
-):
+def test_a_cell_past_its_limit_is_stopped_with_its_processes(run_method, notes, wait_until_gone):
     record = run_method("bad-hang-with-child", time_limit=0.5)
     assert record.status == "timeout"
     assert record.reason == "no result within the time limit of 0.5 s"
@@ -94,9 +92,13 @@ def test_a_cell_past_its_limit_is_stopped_and_so_is_what_it_started(
     assert wait_until_gone(int((notes / "pid").read_text()))
 
 
-def test_neither_a_slow_start_nor_megabytes_of_output_do_harm(run_method):
+def test_threads_are_set_and_neither_a_slow_start_nor_much_output_does_harm(run_method):
     assert run_method("late", time_limit=0.8).status == "ok"  # the limit is for fit and predict
     assert run_method("bad-print").status == "ok"
+    said = run_method("environment", threads=2).reason
+    assert "env ['2', '2', '2'] torch 2" in said
+    assert said.partition("pools ")[2] in ("[2]", "[1]")  # a machine may have one core
+    assert int(said.partition("frozen ")[2].split()[0]) > 10_000
 
 
 def test_a_job_that_never_gets_ready_is_stopped_too(make_job, monkeypatch):
@@ -106,13 +108,6 @@ def test_a_job_that_never_gets_ready_is_stopped_too(make_job, monkeypatch):
     assert record.status == "timeout"
     assert record.reason == "not ready to start within 0.01 s"
     assert not child.is_alive()
-
-
-def test_threads_are_set_and_imports_are_frozen_before_a_cell(run_method):
-    said = run_method("environment", threads=2).reason
-    assert "env ['2', '2', '2'] torch 2" in said
-    assert said.partition("pools ")[2] in ("[2]", "[1]")  # a machine may have one core
-    assert int(said.partition("frozen ")[2].split()[0]) > 10_000
 
 
 def test_threads_wait_without_taking_a_core_unless_the_user_has_it_otherwise(monkeypatch):
@@ -162,9 +157,7 @@ child.run(job)
 """
 
 
-def test_a_child_in_a_fit_ends_with_all_it_started_when_its_parent_is_killed(
-    tables, plugin, notes, wait_until_gone
-):
+def test_a_child_in_a_fit_ends_when_its_parent_is_killed(tables, plugin, notes, wait_until_gone):
     noted = notes / "pid"
     noted.unlink(missing_ok=True)
     command = [sys.executable, "-c", PARENT, tables, plugin]
@@ -229,21 +222,6 @@ def test_missing_data_is_skipped_and_a_table_too_small_to_split_fails(make_job, 
         assert child.is_alive()
     assert record.status == "failed"
     assert record.reason.startswith("ValueError: ")
-
-
-def test_cells_that_another_run_finished_are_left_out(make_job, tmp_path, run_method):
-    store = Store(tmp_path / "runs")
-    job = replace(make_job(["shared-1", "shared-2"]), seen=("", "2026"))
-    assert workers.leave_out_finished(job, store) == job
-    record = run_method("linear")
-    store.save(replace(record, method="shared-1"))
-    assert workers.leave_out_finished(job, store).methods == ("shared-2",)
-    store.save(replace(record, method="shared-2", finished="2026"))
-    assert workers.leave_out_finished(job, store).methods == ("shared-2",)
-    store.save(replace(record, method="shared-2", finished="2027"))
-    assert workers.leave_out_finished(job, store).methods == ()
-    seeing = replace(job, settings=replace(job.settings, folder=str(store.folder)))
-    assert workers.run_job_apart(seeing) == []
 
 
 # Backends

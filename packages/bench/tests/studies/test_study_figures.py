@@ -81,7 +81,7 @@ def test_values_without_a_place_on_the_axis_stand_at_its_edges(penalties, study_
     assert len(places) > 6
 
 
-def test_measured_scores_are_filled_marks_and_published_ones_open(penalties):
+def test_measured_scores_are_filled_marks_published_ones_open_and_steps_in_order(penalties, steps):
     ax = draw(penalties, "ridge_init")
     places = study_figures.place_values(penalties, STUDIES["ridge_init"]).places
     color, shape = study_figures.LOOKS[1]
@@ -101,6 +101,15 @@ def test_measured_scores_are_filled_marks_and_published_ones_open(penalties):
         (at_edge,) = [mark for mark in find_marks(ax, filled=filled) if mark[0] == -3]
         assert at_edge[1:] == (-0.5, 7)
     assert -0.7 < ax.get_ylim()[0] <= -0.5
+    ax = draw(steps, "ablation")
+    labels = [text.get_text() for text in ax.get_yticklabels()]
+    assert labels == ["FFNN", "+ Ridge", "MLR (default)"]
+    assert ax.get_ylim()[0] > ax.get_ylim()[1]  # the first on top
+    expected = {(COLOR, True): [0.1, 0.2, 0.4], (study_figures.LOOKS[1][0], True): [0.15, 0.25, 0.45],
+                (COLOR, False): [0.0, 0.3, 0.35]}  # fmt: skip
+    for (color, filled), scores in expected.items():
+        marks = find_marks(ax, filled=filled, color=color)
+        np.testing.assert_allclose([x for x, _, _ in marks], scores)
 
 
 def test_the_band_is_two_standard_errors_wide_and_one_split_has_none(study_table):
@@ -115,30 +124,6 @@ def test_the_band_is_two_standard_errors_wide_and_one_split_has_none(study_table
     ax = draw(study_table(rows), "width")
     assert find_marks(ax, filled=True) == [(6.0, 0.6, "o")]
     assert find_marks(ax, filled=False) == [(4.0, 0.5, "o")]
-
-
-def test_steps_show_single_nets_and_bags_in_the_order_of_the_table(steps):
-    ax = draw(steps, "ablation")
-    labels = [text.get_text() for text in ax.get_yticklabels()]
-    assert labels == ["FFNN", "+ Ridge", "MLR (default)"]
-    assert ax.get_ylim()[0] > ax.get_ylim()[1]  # the first on top
-    expected = {(COLOR, True): [0.1, 0.2, 0.4], (study_figures.LOOKS[1][0], True): [0.15, 0.25, 0.45],
-                (COLOR, False): [0.0, 0.3, 0.35]}  # fmt: skip
-    for (color, filled), scores in expected.items():
-        marks = find_marks(ax, filled=filled, color=color)
-        np.testing.assert_allclose([x for x, _, _ in marks], scores)
-
-
-def test_depth_has_a_line_per_data_set_and_a_mark_per_depth(study_table):
-    rows = [(name, f"{depth}" + "*" * (depth == 2), 0.1 * depth, 0.1 * depth + 0.01)
-            for name in ("a", "b", "c") for depth in (1, 2, 3, 4)]  # fmt: skip
-    ax = draw(study_table(rows, "depth"), "depth")
-    assert [text.get_text() for text in ax.get_yticklabels()] == ["a", "b", "c"]
-    for depth, (color, shape) in zip((1, 2, 3, 4), study_figures.LOOKS, strict=False):
-        marks = find_marks(ax, filled=True, color=color)
-        assert [round(y) for _, y, _ in marks] == [0, 1, 2]
-        assert {(round(x, 6), mark) for x, _, mark in marks} == {(round(0.1 * depth, 6), shape)}
-    assert "hidden layers: 2 (default)" in legend_texts(ax.get_legend())
 
 
 @pytest.fixture
@@ -157,9 +142,7 @@ def test_training_record_shows_score_penalty_and_the_best_iteration(history):
     assert {each.get_yscale() for each in plain.axes} == {"linear"}
 
 
-def test_files_are_the_same_each_time_and_need_a_folder_of_tables(
-    steps, penalties, history, tmp_path
-):
+def test_files_are_the_same_each_time(steps, penalties, history, tmp_path):
     folder = tmp_path / "tables"
     folder.mkdir()
     penalties.to_csv(folder / "ridge_init.csv", index=False)

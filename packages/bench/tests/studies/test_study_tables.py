@@ -180,7 +180,6 @@ def penalties(study_table):
         (lambda t: t.rename(columns={"score": "scores"}), r"lacks score\. Did you mean 'scores'\?"),
         (lambda t: t.assign(score="high"), "score must hold .* got 'high' in record 1"),
         (lambda t: t.assign(study="width"), "have ridge_init in the column study, got 'width'"),
-        (lambda t: t.assign(is_default="maybe"), "no or yes in the column is_default"),
         (lambda t: t.assign(score_se=-1.0), "standard errors of 0 or more .* got -1 in line 2"),
         (lambda t: pd.concat([t, t[:1]]), "one row for each data set and value, .* a and 0"),
     ],

@@ -2,7 +2,6 @@
 
 import math
 
-import pandas as pd
 import pytest
 
 from muddle_bench.studies import study_texts
@@ -128,14 +127,3 @@ def test_conditions_gaps_marks_at_the_edge_and_warnings(study_table):
     assert texts[0] == "a at 1: diverged: 1 of 100 nets"
     assert len(texts) == 9
     assert texts[-1] == "1 more, in the table"
-
-
-def test_the_training_record_in_words():
-    history = pd.DataFrame({"iteration": [0, 1, 2], "validation_score": [-0.1, 0.5, 0.4],
-                            "penalty": [216.2, 100.0, 50.0]})  # fmt: skip
-    assert study_texts.describe_record(history)[1] == (
-        "The best validation score is 0.500 at iteration 1 of 2; the score starts at −0.100 and "
-        "ends at 0.400. The penalty starts at 216.2, is 100 at the best iteration and ends at 50."
-    )
-    empty = study_texts.describe_record(history.assign(validation_score=math.nan))
-    assert empty[1] == "No iteration has a validation score."
