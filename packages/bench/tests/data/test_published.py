@@ -132,15 +132,6 @@ def test_unknown_quirks_cannot_be_left_away(data_folder):
         load_dataset("servo", data_home=data_folder, without=["index-row"])
 
 
-def test_columns_dropped_and_omitted_are_left_out_while_leaks_stay():
-    columns = {name: [str(i) for i in range(100)] for name in ("id", "lcb", "No", "x")}
-    matrix = build(
-        columns, drop={"id": "identifier"}, omitted={"lcb": "absent"}, leaks={"No": "row number"}
-    )
-    assert list(matrix.features) == ["No", "x"]
-    assert matrix.dropped == {"id": "identifier", "lcb": "absent"}
-
-
 def test_targets_are_transformed_before_they_are_standardised():
     columns = {"y": ["1", "2", "6"], "x": ["1", "2", "3"]}
 
@@ -210,14 +201,6 @@ def test_the_broken_record_is_two_rows_with_gaps():
     assert matrix.features["c22=band"].tolist() == [0, 1, 0]  # and takes the target along
     assert matrix.features["c38=w38"].tolist() == [0, 0, 1]  # neither part reaches this column
     assert matrix.target.tolist() == [1, 1, 0]  # a gap is not the most frequent class
-
-
-def test_scores_are_truncated_before_the_second_scaling():
-    values = np.arange(20.0)
-    mean, spread = values.mean(), values.std()
-    features = build_column([f"{value:g}" for value in values], quirks=("truncated-scores",))
-    expected = (np.trunc((values - mean) / spread) - mean) / spread
-    np.testing.assert_allclose(features["x"], expected)
 
 
 def test_every_quirk_is_used_by_some_data_set_and_told_in_the_docs():

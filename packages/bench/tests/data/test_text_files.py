@@ -30,13 +30,16 @@ def read_rows(folder, content, *, strip=True, **options):
     return [list(table.columns), *table.to_numpy().tolist()]
 
 
-def test_line_ends_byte_order_mark_and_blank_lines_make_no_difference(tmp_path):
+def test_blank_lines_and_records_make_no_difference(tmp_path):
     expected = [["a", "y"], ["1", "2"], ["3", "4"]]
     assert read_rows(tmp_path, "a,y\n1,2\n3,4") == expected
     assert read_rows(tmp_path, "a,y\r1,2\r3,4\r") == expected
     assert read_rows(tmp_path, b"\xef\xbb\xbfa,y\r\n1,2\r\n\r\n3,4\r\n\r\n\r\n") == expected
     assert read_rows(tmp_path, b"\xef\xbb\xbfa,y\n1,2\n3,4\n", encoding="utf-8") == expected
     assert read_rows(tmp_path, gzip.compress(b"a,y\n1,2\n3,4\n")) == expected
+    fields = read_fields(write(tmp_path, "a,y\n1,2\n,\n , \n"), make_entry())
+    assert fields.table.to_numpy().tolist() == [["1", "2"]]
+    assert fields.n_blank == 2
 
 
 def test_blanks_names_and_encodings_are_as_the_entry_says(tmp_path):
@@ -88,12 +91,6 @@ def test_an_optional_header_is_a_line_without_numbers(tmp_path, first, expected)
     entry = make_entry(header="optional", separator=";", columns=("p", "q", "y"))
     assert has_header(entry, path) is expected
     assert len(read_fields(path, entry).table) == (1 if expected else 2)
-
-
-def test_records_of_separators_only_are_counted_and_left_out(tmp_path):
-    fields = read_fields(write(tmp_path, "a,y\n1,2\n,\n , \n"), make_entry())
-    assert fields.table.to_numpy().tolist() == [["1", "2"]]
-    assert fields.n_blank == 2
 
 
 BROKEN = "a,b,c,y\n1,2,3,4\n5,6{comma}\n7,8\n9,10,11,12\n"

@@ -117,12 +117,6 @@ def test_times_are_medians_over_cells_that_finished(table_of):
     assert ranking.loc["best-mlr-released", "fit_seconds"] == 2
     assert ranking["shared_fit"].to_dict() == {"best-mlr-released": "ens-mlr", "baseline": ""}
     assert ranking.loc["best-mlr-released", "imputed"] == 1
-    cells = [
-        {"dataset": "a", "method": m, "family": "GBDT", "r2": r2, "fit_seconds": s, "split": split}
-        for m, r2, s in (("catboost", 0.9, 7.0), ("xgboost", 0.8, 1.0))
-        for split in range(2)
-    ]
-    assert rank_families(read_table(table_of(*cells)), "r2")["fit_seconds"].tolist() == [7]
 
 
 def test_references_that_are_unknown_or_missing(make):

@@ -111,11 +111,8 @@ def test_a_method_without_probabilities_is_ranked_by_accuracy(make, table_of):
 def test_the_last_method_of_many_is_waited_for_up_to_max_missing():
     recorded = np.ones((10, 40), dtype=bool)
     recorded[9:, 0] = False
-    for max_missing, n_late, expected in (
-        (0.1, 9, (40, 9)),
-        (0.01, 9, (39, 10)),
-        (0.1, 7, (39, 10)),
-    ):
+    cases = [(0.1, 9, (40, 9)), (0.01, 9, (39, 10)), (0.1, 7, (39, 10))]
+    for max_missing, n_late, expected in cases:
         recorded[n_late:, 0] = False
         methods, pairs = choose_recorded(recorded, max_missing)
         assert (methods.sum(), pairs.sum()) == expected

@@ -8,10 +8,6 @@ from muddle_bench.run.cells import SUITES, build_cells
 SMALL = {"datasets": ["servo", "ionosphere"], "methods": ["ridge", "qda", "svm"], "splits": [0]}
 
 
-def pairs(cells):
-    return [(cell.dataset, cell.method) for cell in cells]
-
-
 def test_suites_hold_every_method_that_can_split_by_split_and_small_data_sets_first():
     cells = build_cells("smoke")
     assert len(cells) == 10
@@ -39,7 +35,8 @@ def test_what_is_given_takes_the_place_of_the_suites_choice(choose_cells):
     assert {cell.recipe for cell in cells} == {"clean"}
     assert {cell.dataset for cell in build_cells("smoke", datasets=["servo"])} == {"servo"}
     cells = choose_cells(["linear", "bad-raise"])
-    assert pairs(cells) == [("hills", "linear"), ("hills", "bad-raise"), ("trees", "linear")]
+    found = [(cell.dataset, cell.method) for cell in cells]
+    assert found == [("hills", "linear"), ("hills", "bad-raise"), ("trees", "linear")]
 
 
 @pytest.mark.parametrize(

@@ -145,9 +145,7 @@ def test_a_run_keeps_one_record_per_cell_and_a_second_one_has_nothing_to_do(wher
     assert more.stdout.startswith(f"2 ok, 4 there before, in {folder}\n")
 
 
-def test_records_lie_in_runs_and_fresh_refuses_a_folder_that_holds_files(
-    tables, tmp_path, monkeypatch
-):
+def test_records_lie_in_runs_and_fresh_refuses_a_full_folder(tables, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     command = [*HILLS, "--method", "baseline", "--splits", 1, "--threads", 1, "--fresh"]
     succeed(*command, "--data-home", tables)
@@ -221,8 +219,7 @@ def test_a_run_that_cannot_start_says_why_and_writes_nothing(where, tmp_path, ar
 def test_status_counts_the_states_of_each_method_and_gives_reasons(records):
     lines = succeed("benchmark", "status", records).stdout.splitlines()
     rows = [line.split() for line in lines]
-    header = ["method", "ok", "failed", "timeout", "skipped", "stale", "missing"]
-    assert rows[0] == header
+    assert rows[0] == ["method", "ok", "failed", "timeout", "skipped", "stale", "missing"]
     assert ["baseline", "6", "0", "0", "0", "0", "0"] in rows
     assert ["ols", "3", "0", "0", "0", "0", "0"] in rows
     assert ["bad-raise", "0", "3", "0", "0", "0", "0"] in rows
@@ -297,20 +294,14 @@ def test_a_table_of_another_kind_is_an_error(tmp_path, records):
     assert "is a .csv or .csv.gz file" in fail("benchmark", "export", records, tmp_path / "x.txt")
 
 
-def read_board(text):
-    """Header and rows of each board, split at blanks, by the line above it."""
-    boards = {}
-    for block in text.strip().split("\n\n"):
-        title, *lines = block.splitlines()
-        boards[title] = [line.split() for line in lines]
-    return boards
-
-
 def test_rank_shows_a_board_per_task(table, records):
     text = succeed("benchmark", "rank", table).stdout
     assert run("benchmark", "rank", records).stdout == text
     assert "left out, never finished: 3 failed: bad-raise" in text
-    boards = read_board(text)
+    boards = {}
+    for block in text.strip().split("\n\n"):
+        title, *lines = block.splitlines()
+        boards[title] = [line.split() for line in lines]
     assert list(boards) == [
         "regression, R² (higher is better): 3 pairs of data set and split, 1 data set",
         "classification, accuracy (higher is better): 3 pairs of data set and split, 1 data set",

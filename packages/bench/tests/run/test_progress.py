@@ -37,7 +37,12 @@ def clock(monkeypatch):
     return time
 
 
-def test_time_left_is_what_each_method_took_so_far(clock):
+def test_time_left_is_what_each_method_took_so_far_and_timeouts_take_the_limit(clock):
+    left = telling.Clock(make_plan(time_limit=9.0).jobs)
+    clock.now = 10.0
+    left.count(make_record(CELLS[0], seconds=1.0))
+    left.count(make_record(CELLS[1], status="timeout", seconds=None))
+    assert left.seconds_left() == pytest.approx(1 + 9 + 2 * 5)
     left = telling.Clock(make_plan().jobs)
     assert left.seconds_left() is None
     clock.now = 20.0  # for fits of 10 s: half of the time goes elsewhere
@@ -47,14 +52,6 @@ def test_time_left_is_what_each_method_took_so_far(clock):
     assert left.seconds_left() == pytest.approx(20.0)
     left.count(make_record(CELLS[5], seconds=7.0))
     assert left.seconds_left() == pytest.approx(3.0 * 20 / 17)
-
-
-def test_methods_not_seen_yet_are_taken_as_the_mean_and_timeouts_as_the_limit(clock):
-    left = telling.Clock(make_plan(time_limit=9.0).jobs)
-    clock.now = 10.0
-    left.count(make_record(CELLS[0], seconds=1.0))
-    left.count(make_record(CELLS[1], status="timeout", seconds=None))
-    assert left.seconds_left() == pytest.approx(1 + 9 + 2 * 5)
 
 
 def test_a_shared_fit_counts_once(clock):

@@ -117,12 +117,6 @@ def leave_behind(store, name, age=0.0):
     return path
 
 
-def dead_process():
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
-
-
 def test_a_record_lies_where_its_cell_says_and_comes_back(store):
     assert store.read(RECORD.cell) is None
     assert store.scan().records == {}
@@ -204,7 +198,9 @@ def test_readers_see_a_whole_record_while_many_write(store):
 
 def test_what_a_dead_process_left_is_removed_and_what_a_live_one_writes_is_not(store):
     host = name_owner().rpartition("-")[0]
-    gone = leave_behind(store, f"0.json.abcd.{host}-{dead_process()}.partial")
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    gone = leave_behind(store, f"0.json.abcd.{host}-{process.pid}.partial")
     ours = leave_behind(store, f"0.json.abcd.{host}-{os.getpid()}.partial")
     elsewhere = leave_behind(store, "0.json.abcd.other_host-1.partial")
     nameless = leave_behind(store, "x.partial")

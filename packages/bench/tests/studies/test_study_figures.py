@@ -44,10 +44,6 @@ def draw(table, name):
     return figure.axes[0] if figure.axes else figure.subfigs[0].axes[0]
 
 
-def legend_texts(legend):
-    return [text.get_text() for text in legend.get_texts()]
-
-
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_value_of_a_study_has_a_place(study_table, name):
     study = STUDIES[name]
@@ -93,7 +89,7 @@ def test_measured_scores_are_filled_marks_published_ones_open_and_steps_in_order
               if line.get_markeredgecolor() == study_figures.INK and line.get_marker() != "None"
               and len(line.get_xdata())]  # fmt: skip
     assert chosen == [[[places["heuristic"], 0.7]], [[places["heuristic"], 0.9]]]
-    names = legend_texts(ax.get_legend())
+    names = [text.get_text() for text in ax.get_legend().get_texts()]
     assert names[:2] == ["a", "b"]
     assert {"published", "default", "below −0.5"} < set(names)
     # Scores far below are carets at the edge and flatten nothing.
@@ -105,8 +101,8 @@ def test_measured_scores_are_filled_marks_published_ones_open_and_steps_in_order
     labels = [text.get_text() for text in ax.get_yticklabels()]
     assert labels == ["FFNN", "+ Ridge", "MLR (default)"]
     assert ax.get_ylim()[0] > ax.get_ylim()[1]  # the first on top
-    expected = {(COLOR, True): [0.1, 0.2, 0.4], (study_figures.LOOKS[1][0], True): [0.15, 0.25, 0.45],
-                (COLOR, False): [0.0, 0.3, 0.35]}  # fmt: skip
+    expected = {(COLOR, True): [0.1, 0.2, 0.4], (COLOR, False): [0.0, 0.3, 0.35]}
+    expected[study_figures.LOOKS[1][0], True] = [0.15, 0.25, 0.45]
     for (color, filled), scores in expected.items():
         marks = find_marks(ax, filled=filled, color=color)
         np.testing.assert_allclose([x for x, _, _ in marks], scores)

@@ -188,9 +188,7 @@ def make_jobs(numbers):
     return make
 
 
-def test_splits_of_one_shape_are_one_call_and_others_are_trained_apart(
-    make_jobs, numbers, monkeypatch
-):
+def test_splits_of_one_shape_alone_are_trained_in_one_call(make_jobs, numbers, monkeypatch):
     X = numbers[0].copy()
     X[:, 3] = 0.0
     X[0, 3] = 1.0  # not constant in the first split alone

@@ -62,7 +62,7 @@ def test_the_default_beside_another_value(study_table, scores, texts):
     assert ("candidate" in found) == any("candidate" in text for text in texts)
 
 
-def test_means_count_the_default_as_one_value_and_leave_out_what_one_data_set_lacks(study_table):
+def test_means_count_the_default_once_and_steps_are_compared_with_the_published_order(study_table):
     table = study_table([("a", "16", 0.2), ("a", "64", 0.9), ("a", "103*", 0.4), ("b", "16", 0.4),
                          ("b", "546*", 0.8)])  # fmt: skip
     (text,) = study_texts.describe_means(table)
@@ -74,9 +74,6 @@ def test_means_count_the_default_as_one_value_and_leave_out_what_one_data_set_la
     texts = study_texts.describe_study(study_table(rows), STUDIES["ablation"])
     assert texts[0] == STUDIES["ablation"].about
     assert texts[1].startswith("The default has the best score on 1 of 1 data set;")
-
-
-def test_order_of_steps_and_scores_against_the_published_ones(study_table):
     rows = [
         ("mean", "FFNN", 0.1, -0.1),
         ("mean", "+ Ridge", 0.32, 0.3),
