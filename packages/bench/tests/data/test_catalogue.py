@@ -1,7 +1,6 @@
 """The catalogue states what is needed of every data set, and says what is wrong with a bad one."""
 
 import csv
-import pickle
 import re
 from pathlib import Path
 
@@ -42,7 +41,11 @@ def test_the_catalogue_holds_the_data_sets_of_the_paper_with_their_sizes(paper_t
 
 
 @pytest.mark.parametrize("entry", built_in().values(), ids=lambda entry: entry.id)
-def test_every_entry_says_where_its_file_comes_from(entry):
+def test_every_entry_says_where_its_file_comes_from_and_names_columns_that_exist(entry):
+    named = {*entry.drop, *entry.leaks, *entry.omitted}
+    assert set(entry.quirks) <= QUIRKS.keys()
+    assert entry.target not in named
+    assert not entry.columns or named | {entry.target} <= set(entry.columns)
     assert entry.title
     assert entry.licence
     assert entry.page.startswith("https://")
@@ -58,26 +61,11 @@ def test_every_entry_says_where_its_file_comes_from(entry):
         assert entry.url is None
 
 
-@pytest.mark.parametrize("entry", built_in().values(), ids=lambda entry: entry.id)
-def test_columns_and_quirks_of_every_entry_exist(entry):
-    assert set(entry.quirks) <= QUIRKS.keys()
-    named = {*entry.drop, *entry.leaks, *entry.omitted}
-    assert len(named) == len(entry.drop) + len(entry.leaks) + len(entry.omitted)
-    assert entry.target not in named
-    if entry.columns:
-        assert named | {entry.target} <= set(entry.columns)
-
-
 def test_the_example_in_the_docs_is_a_catalogue(tmp_path):
     docs = Path(__file__).resolve().parents[4] / "docs" / "datasets.md"
     (example,) = re.findall(r"```toml\n(.*?)```", docs.read_text(encoding="utf-8"), re.DOTALL)
     entries = read_catalogue(write_catalogue(tmp_path, example))
     assert [entry.target for entry in entries.values()] == ["price", "outcome"]
-
-
-def test_entries_can_be_sent_to_another_process():
-    for entry in built_in().values():
-        assert pickle.loads(pickle.dumps(entry)) == entry
 
 
 @pytest.mark.parametrize(
@@ -89,17 +77,12 @@ def test_entries_can_be_sent_to_another_process():
             r"\[a\] has an unknown key 'traget'. Did you mean 'tar",
         ),
         ('[a]\nfile = "x"\ntarget = 3\n', r"\[a\] target must be the target .*, got 3"),
-        ('[a]\nid = "b"\n', "unknown key 'id'"),
         ('[a]\nheader = "maybe"\n', "header must be true, false or 'optional', got 'maybe'"),
         ('[a]\ntask = "ranking"\n', "task must be 'regression' or 'classification', got 'ranking'"),
         ('[a]\nmissing = "?"\n', r"missing must be a list of texts, got '\?'"),
-        ("[a]\nmissing = [1]\n", "missing must be a list of texts"),
-        ('[a]\nseparator = ", "\n', "separator must be one character"),
         ('[a]\ntransform = "sqrt"\n', "transform must be 'none', 'log' or 'log1p'"),
         ('[a]\ndrop = ["No"]\n', "drop must be reasons by column"),
-        ("[a]\ndrop = { No = 1 }\n", "drop must be reasons by column"),
         ("[a]\nn_published = true\n", "n_published must be a whole number above 0"),
-        ("[a]\nd_published = 0\n", "d_published must be a whole number above 0"),
         ('file = "x"\n', r"'file' must be a table.*\[name-of-the-data-set\]"),
         ("[a\n", "must be a TOML file in UTF-8: .*line 1"),
     ],

@@ -30,37 +30,26 @@ def read_rows(folder, content, *, strip=True, **options):
     return [list(table.columns), *table.to_numpy().tolist()]
 
 
-def test_fields_stay_text(tmp_path):
-    rows = read_rows(tmp_path, 'a,y\n007,"x, y"\n,2\n')
-    assert rows == [["a", "y"], ["007", "x, y"], ["", "2"]]
-
-
-def test_line_ends_byte_order_mark_and_blank_lines_make_no_difference(tmp_path):
+def test_blank_lines_and_records_make_no_difference(tmp_path):
     expected = [["a", "y"], ["1", "2"], ["3", "4"]]
     assert read_rows(tmp_path, "a,y\n1,2\n3,4") == expected
     assert read_rows(tmp_path, "a,y\r1,2\r3,4\r") == expected
     assert read_rows(tmp_path, b"\xef\xbb\xbfa,y\r\n1,2\r\n\r\n3,4\r\n\r\n\r\n") == expected
     assert read_rows(tmp_path, b"\xef\xbb\xbfa,y\n1,2\n3,4\n", encoding="utf-8") == expected
     assert read_rows(tmp_path, gzip.compress(b"a,y\n1,2\n3,4\n")) == expected
+    fields = read_fields(write(tmp_path, "a,y\n1,2\n,\n , \n"), make_entry())
+    assert fields.table.to_numpy().tolist() == [["1", "2"]]
+    assert fields.n_blank == 2
 
 
-def test_blanks_around_fields_are_taken_off_unless_asked_for(tmp_path):
+def test_blanks_names_and_encodings_are_as_the_entry_says(tmp_path):
     assert read_rows(tmp_path, 'a,y\n A , "b, c"\n')[1] == ["A", "b, c"]
     assert read_rows(tmp_path, "a,y\n A ,b\n", strip=False)[1] == [" A ", "b"]
-
-
-def test_runs_of_blanks_separate_fields(tmp_path):
     rows = read_rows(tmp_path, "1  2 3 \n\n 4 5\t6\n \n", separator=" ", header=False)
     assert rows == [["0", "1", "2"], ["1", "2", "3"], ["4", "5", "6"]]
-
-
-def test_names_of_the_entry_stand_in_place_of_those_of_the_file(tmp_path):
     assert read_rows(tmp_path, "1,2\n", header=False, columns=("a", "y"))[0] == ["a", "y"]
     assert read_rows(tmp_path, "T(^C),Y\n1,2\n", columns=("T(°C)", "y"))[0] == ["T(°C)", "y"]
     assert read_rows(tmp_path, ",y\n0,1\n")[0] == ["Unnamed: 0", "y"]
-
-
-def test_other_encodings_can_be_named(tmp_path):
     assert read_rows(tmp_path, LATIN, encoding="latin-1")[0] == ["grad °", "y"]
     assert read_rows(tmp_path, "a,y\n1,2\n".encode("utf-16"), encoding="utf-16")[1] == ["1", "2"]
 
@@ -102,12 +91,6 @@ def test_an_optional_header_is_a_line_without_numbers(tmp_path, first, expected)
     entry = make_entry(header="optional", separator=";", columns=("p", "q", "y"))
     assert has_header(entry, path) is expected
     assert len(read_fields(path, entry).table) == (1 if expected else 2)
-
-
-def test_records_of_separators_only_are_counted_and_left_out(tmp_path):
-    fields = read_fields(write(tmp_path, "a,y\n1,2\n,\n , \n"), make_entry())
-    assert fields.table.to_numpy().tolist() == [["1", "2"]]
-    assert fields.n_blank == 2
 
 
 BROKEN = "a,b,c,y\n1,2,3,4\n5,6{comma}\n7,8\n9,10,11,12\n"

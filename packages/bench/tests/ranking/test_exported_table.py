@@ -1,8 +1,6 @@
 """The exported table, read and checked; and tables as LaTeX."""
 
 import gzip
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
@@ -14,7 +12,7 @@ from muddle_bench.ranking import COLUMNS, list_metrics, rank_methods, read_table
 RECORD = {"dataset": "servo", "method": "ridge", "family": "GLM", "r2": 0.5}
 
 
-def test_csv_plain_and_gzipped_read_alike_and_a_method_may_be_called_nan(table_of, tmp_path):
+def test_csv_plain_and_gzipped_read_alike_sorted_and_a_method_may_be_called_nan(table_of, tmp_path):
     table = table_of(RECORD, {**RECORD, "split": 1, "status": "failed", "reason": "a, b", "r2": ""})
     plain, packed = tmp_path / "t.csv", tmp_path / "t.csv.gz"
     table.to_csv(plain, index=False)
@@ -24,9 +22,6 @@ def test_csv_plain_and_gzipped_read_alike_and_a_method_may_be_called_nan(table_o
     assert read_table(plain)["reason"].tolist() == ["", "a, b"]
     table_of({**RECORD, "method": "nan"}).to_csv(plain, index=False)
     assert read_table(plain)["method"].tolist() == ["nan"]
-
-
-def test_table_is_sorted_and_other_columns_left_out(table_of):
     table = table_of({**RECORD, "split": 10}, {**RECORD, "split": 2}).assign(mood="good")
     read = read_table(table)
     assert read["split"].tolist() == [2, 10]
@@ -35,7 +30,7 @@ def test_table_is_sorted_and_other_columns_left_out(table_of):
     assert list_metrics(read_table(table_of(RECORD))) == ["r2"]
 
 
-def test_missing_and_empty_files_and_empty_tables_are_refused(tmp_path, table_of):
+def test_missing_empty_and_damaged_files_and_empty_tables_are_refused(tmp_path, table_of):
     with pytest.raises(FileNotFoundError, match=r"no exported table .*t\.csv\. `muddle benchmark"):
         read_table(tmp_path / "t.csv")
     path = tmp_path / "t.csv"
@@ -44,30 +39,19 @@ def test_missing_and_empty_files_and_empty_tables_are_refused(tmp_path, table_of
         read_table(path)
     with pytest.raises(DataFormatError, match="at least one record"):
         read_table(table_of(RECORD).iloc[:0])
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"no gzip", gzip.compress(b"0123" * 99)[:15], gzip.compress(b"a")[:10] + b"garbage, garbage"],
-    # The header of gzip holds the time, so contents as ids would differ between processes.
-    ids=["plain text", "cut off", "only the header"],
-)
-def test_damaged_gzip_is_refused(tmp_path, content):
     path = tmp_path / "t.csv.gz"
-    path.write_bytes(content)
-    with pytest.raises(DataFormatError, match="must be a CSV file"):
-        read_table(path)
+    for content in (b"no gzip", gzip.compress(b"0123" * 99)[:15], gzip.compress(b"a")[:10] + b"?"):
+        path.write_bytes(content)
+        with pytest.raises(DataFormatError, match="must be a CSV file"):
+            read_table(path)
 
 
-def test_a_missing_column_is_named_and_a_skipped_cell_needs_no_row_hash(table_of):
+def test_a_missing_column_is_named_but_tables_without_ece_are_ranked(table_of, tmp_path):
     table = table_of(RECORD).rename(columns={"accuracy": "acuracy"})
     with pytest.raises(DataFormatError, match=r"lacks accuracy\. Did you mean 'acuracy'\?"):
         read_table(table)
     skipped = {**RECORD, "method": "ols", "status": "skipped", "r2": "", "rows_hash": ""}
     assert len(read_table(table_of(RECORD, skipped))) == 2
-
-
-def test_a_table_from_before_the_calibration_error_is_read_and_ranked(table_of, tmp_path):
     records = [
         {"dataset": "wine", "method": method, "task": "classification", "accuracy": accuracy}
         for method, accuracy in (("a", 0.8), ("b", 0.9))
@@ -91,11 +75,8 @@ def test_a_table_from_before_the_calibration_error_is_read_and_ranked(table_of, 
         ({"status": "OK"}, r"status must be one of ok, .*got 'OK' for ridge on servo, split 0"),
         ({"task": "ranking"}, "task must be one of regression, classification, got 'ranking'"),
         ({"r2": "half"}, "r2 must hold finite numbers or nothing, got 'half' in record 1"),
-        ({"r2": np.inf}, "r2 must hold finite numbers or nothing, got 'inf'"),
         ({"r2": ""}, "a record with status ok must have r2, and ridge on servo, split 0 has none"),
         ({"split": 0.5}, r"split must be a whole number from 0, got 0\.5"),
-        ({"split": ""}, "split must be a whole number from 0, got nan"),
-        ({"split": -1}, "split must be a whole number from 0, got -1"),
         ({"family": ""}, "family must not be empty, and is for ridge on servo"),
     ],
 )
@@ -154,22 +135,3 @@ def test_latex_has_rules_sides_digits_caption_and_label():
         r"\textbackslash{} \textasciitilde{} \textasciicircum{} \& \% \$ \# \_ \{ \} "
         r"\textless{} \textgreater{} \\"
     )
-
-
-def test_ranking_needs_neither_torch_nor_scikit_learn():
-    code = """
-import sys
-
-BLOCKED = {"torch", "sklearn", "jinja2", "matplotlib"}
-
-class Block:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in BLOCKED:
-            raise ImportError(name + " is blocked")
-
-sys.meta_path.insert(0, Block())
-from muddle_bench.ranking import published_scores, to_latex
-assert len(to_latex(published_scores())) > 10_000
-assert not BLOCKED & set(sys.modules)
-"""
-    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=120)

@@ -1,10 +1,6 @@
 """What ranking takes for granted of the benchmark, which it must not import."""
 
-import pytest
-
-from muddle_bench.methods.registry import METHODS
-from muddle_bench.ranking import COLUMNS, PUBLISHED_NAMES, published_classes, read_table
-from muddle_bench.ranking.ranks import BASELINE, REFERENCE
+from muddle_bench.ranking import COLUMNS, read_table
 from muddle_bench.run.records import COLUMNS as WRITTEN
 from muddle_bench.run.records import Record, write_table
 
@@ -19,17 +15,3 @@ def test_columns_read_are_the_columns_written(tmp_path):
     assert table.loc["ridge", "r2"] == 0.1 + 0.2
     assert table.loc["ridge", "n_train"] == 5
     assert table.loc["ols", ["status", "reason"]].tolist() == ["failed", '"x", y']
-
-
-@pytest.mark.parametrize("task", ["regression", "classification"])
-def test_published_names_are_methods_of_their_task_and_class(task):
-    methods = {method.name: method for method in METHODS.values()}
-    classes = published_classes()
-    families = set(classes.loc[classes["task"] == task, "family"])
-    for name in PUBLISHED_NAMES[task]:
-        assert task in methods[name].tasks, name
-        assert methods[name].family in families, name
-
-
-def test_baseline_and_reference_are_methods():
-    assert {BASELINE, REFERENCE} <= {method.name for method in METHODS.values()}

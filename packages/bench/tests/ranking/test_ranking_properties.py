@@ -10,11 +10,9 @@ from muddle_bench.ranking import (
     rank_families,
     rank_methods,
     read_table,
-    score_pairs,
     win_rates,
     win_rates_against,
 )
-from muddle_bench.ranking.families import choose_members
 from muddle_bench.ranking.ranks import draw_weights, interval_of_means
 
 METHODS = ["ens-mlr-released", "catboost", "xgboost", "ridge", "baseline"]
@@ -90,20 +88,7 @@ def test_a_loss_ranks_as_the_score_turned_round(make, rows):
     assert families["pma"].isna().all()
 
 
-@settings(max_examples=6, deadline=None)
-@given(grids)
-def test_choosing_on_the_test_score_never_lowers_a_class(make, rows):
-    chosen = {
-        choose: rank_families(make(rows), "r2", choose=choose, n_resamples=10).set_index("family")
-        for choose in ("test", "other splits")
-    }
-    means = pd.DataFrame({choose: frame["mean"] for choose, frame in chosen.items()})
-    assert (means["test"] >= means["other splits"] - 1e-12).all()
-    alone = ["MLR", "GLM", "Baseline"]
-    assert np.allclose(means.loc[alone, "test"], means.loc[alone, "other splits"])
-
-
-def test_pairs_whose_highest_score_is_not_positive_have_no_pma(table_from_scores):
+def test_pairs_without_a_positive_score_have_no_pma_and_one_split_no_spread(table_from_scores):
     scores = {"a": {"ridge": [0.5, -0.1, -0.2], "cart": [0.25, -0.3, 0.0]}}
     ranking = rank_methods(read_table(table_from_scores(scores, {})), "r2").set_index("method")
     # On the second pair the highest is -0.1, on the third 0: only the first counts.
@@ -115,25 +100,12 @@ def test_pairs_whose_highest_score_is_not_positive_have_no_pma(table_from_scores
     ranking = rank_methods(table, "r2")
     assert ranking["rank"].tolist() == [1]
     assert ranking["win_rate"].isna().all()
-
-
-def test_one_split_has_no_spread_and_no_honest_class(table_from_scores):
     scores = {"a": {"ridge": [0.5], "cart": [0.25]}, "b": {"ridge": [0.5], "cart": [0.75]}}
     table = read_table(table_from_scores(scores, {"ridge": "GLM", "cart": "TREE"}))
     assert rank_methods(table, "r2")["std_splits"].isna().all()
     assert len(rank_families(table, "r2")) == 2
     with pytest.raises(ValueError, match="two splits of every data set, and a has one"):
         rank_families(table, "r2", choose="other splits")
-
-
-def test_equal_means_over_other_splits_go_to_the_first_name(table_from_scores):
-    # In floating point the sum of the first three differs by their order.
-    scores = {"a": {"xgboost": [0.1, 0.2, 0.3, 0.5], "catboost": [0.3, 0.2, 0.1, 0.5]}}
-    sums = [0.0 + 0.1 + 0.2 + 0.3, 0.0 + 0.3 + 0.2 + 0.1]
-    assert sums[0] > sums[1]
-    table = read_table(table_from_scores(scores, {"xgboost": "GBDT", "catboost": "GBDT"}))
-    last = choose_members(score_pairs(table, "r2"), "other splits").loc[("a", 3), "GBDT"]
-    assert last == "catboost"
 
 
 def test_times_are_medians_over_cells_that_finished(table_of):
@@ -145,12 +117,6 @@ def test_times_are_medians_over_cells_that_finished(table_of):
     assert ranking.loc["best-mlr-released", "fit_seconds"] == 2
     assert ranking["shared_fit"].to_dict() == {"best-mlr-released": "ens-mlr", "baseline": ""}
     assert ranking.loc["best-mlr-released", "imputed"] == 1
-    cells = [
-        {"dataset": "a", "method": m, "family": "GBDT", "r2": r2, "fit_seconds": s, "split": split}
-        for m, r2, s in (("catboost", 0.9, 7.0), ("xgboost", 0.8, 1.0))
-        for split in range(2)
-    ]
-    assert rank_families(read_table(table_of(*cells)), "r2")["fit_seconds"].tolist() == [7]
 
 
 def test_references_that_are_unknown_or_missing(make):
@@ -177,7 +143,7 @@ def test_resamples_draw_data_sets_and_then_their_own_splits():
     assert np.allclose(weights.mean(axis=0), 1, atol=0.2)
 
 
-def test_interval_of_a_mean_has_about_the_width_theory_says():
+def test_interval_of_a_mean_has_about_the_width_theory_says_and_gaps_carry_no_weight():
     rng = np.random.default_rng(0)
     datasets = [f"d{number}" for number in range(400)]  # one split each: the plain bootstrap
     values = rng.normal(size=(400, 1))
@@ -188,9 +154,6 @@ def test_interval_of_a_mean_has_about_the_width_theory_says():
     values = np.repeat([0.0, 1.0, 0.0, 1.0], 100)[:, None]  # splits of a data set all agree
     low, high = interval_of_means(draw_weights(np.repeat(list("abcd"), 100), 2000), values)
     assert (low[0], high[0]) == (0.0, 1.0)
-
-
-def test_gaps_carry_no_weight_in_an_interval():
     weights = draw_weights(["a", "b", "c"], 200)
     values = np.array([[0.5, np.nan], [np.nan, np.nan], [0.5, np.nan]])
     low, high = interval_of_means(weights, values)

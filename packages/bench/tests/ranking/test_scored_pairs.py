@@ -43,10 +43,6 @@ CASES = {
         {"cart": [0.3, 0.2], "ols": [GAP, GAP], "ridge": [0.1, 0.2]}, "ece", {},
         {"cart": [0.3, 0.2], "ridge": [0.1, 0.2]}, [("ols", "gives no ece")], [],
     ),
-    "without a baseline a failed cell is missing": (
-        {"cart": [0.1] * 10, "ridge": [0.5] * 9 + ["failed"]}, "r2", {},
-        {"cart": [0.1] * 9, "ridge": [0.5] * 9}, [], [(9, "missing for ridge")],
-    ),
     "a failed baseline imputes nothing": (
         {"baseline": [0.0] * 9 + ["failed"], "ridge": [0.5] * 9 + ["failed"]}, "r2", {},
         {"baseline": [0.0] * 9, "ridge": [0.5] * 9}, [], [(9, "no method has r2")],
@@ -57,28 +53,15 @@ CASES = {
         {"baseline": [0.0] * 9, "ridge": [0.5] * 9}, [("ols", "lacks 2 of 10 pairs: 2 skipped")],
         [(9, "missing for ridge")],
     ),
-    "max_missing decides between method and pairs": (
-        {"baseline": [0.0] * 4, "ols": ["skipped", 0.1, 0.2, 0.3]}, "r2", {"max_missing": 0.25},
-        {"baseline": [0.0] * 3, "ols": [0.1, 0.2, 0.3]}, [], [(0, "missing for ols")],
-    ),
     "an unfinished run is compared on the splits that all have": (
         {"baseline": [0.0] * 10, "ols": [0.4] * 9, "ridge": [0.5] * 8, "cart": [0.1] * 8}, "r2", {},
         {"baseline": [0.0] * 8, "cart": [0.1] * 8, "ols": [0.4] * 8, "ridge": [0.5] * 8}, [],
         [(8, "not run yet for cart, ridge"), (9, "not run yet for cart, ols, ridge")],
     ),
-    "two methods are compared on what both have": (
-        {"ridge": [0.5] * 3, "cart": [0.1]}, "r2", {}, {"cart": [0.1], "ridge": [0.5]}, [],
-        [(1, "not run yet for cart"), (2, "not run yet for cart")],
-    ),
     "a method that has just begun does not cost the others their pairs": (
         {"baseline": [0.0] * 10, "ols": [0.4] * 10, "ridge": [0.5] * 10, "cart": [0.1] * 2}, "r2",
         {}, {"baseline": [0.0] * 10, "ols": [0.4] * 10, "ridge": [0.5] * 10},
         [("cart", "not run yet on 8 of 10 pairs")], [],
-    ),
-    "a failure is a record": (
-        {"baseline": [0.0, 0.0], "ridge": [0.5, "failed"], "cart": [0.1, "skipped"]}, "r2", {},
-        {"baseline": [0.0, 0.0], "ridge": [0.5, 0.0]}, [("cart", "lacks 1 of 2 pairs: 1 skipped")],
-        [],
     ),
     "a baseline without a rank still replaces failures": (
         {"ols": [0.4] * 9 + ["failed"], "ridge": [0.5] * 10,
@@ -128,11 +111,8 @@ def test_a_method_without_probabilities_is_ranked_by_accuracy(make, table_of):
 def test_the_last_method_of_many_is_waited_for_up_to_max_missing():
     recorded = np.ones((10, 40), dtype=bool)
     recorded[9:, 0] = False
-    for max_missing, n_late, expected in (
-        (0.1, 9, (40, 9)),
-        (0.01, 9, (39, 10)),
-        (0.1, 7, (39, 10)),
-    ):
+    cases = [(0.1, 9, (40, 9)), (0.01, 9, (39, 10)), (0.1, 7, (39, 10))]
+    for max_missing, n_late, expected in cases:
         recorded[n_late:, 0] = False
         methods, pairs = choose_recorded(recorded, max_missing)
         assert (methods.sum(), pairs.sum()) == expected
@@ -157,7 +137,7 @@ def test_nothing_to_compare_and_bad_arguments_are_errors(make, scores, options, 
         score_pairs(make(scores), "r2", **options)
 
 
-def test_coverage_counts_every_status_and_what_was_never_run(make, table_of):
+def test_coverage_counts_every_status_and_failures_are_listed_once_per_reason(make):
     table = make(
         {
             "a": {"baseline": [0.0] * 4, "ridge": [0.5, "failed", "timeout", "skipped"]},
@@ -171,19 +151,6 @@ def test_coverage_counts_every_status_and_what_was_never_run(make, table_of):
     by_dataset = coverage(table, per_dataset=True).set_index(["method", "dataset"])
     assert by_dataset.loc[("ridge", "b"), columns].tolist() == [0, 0, 0, 0, 1, 1]
     assert by_dataset.loc[("ridge", "a"), columns].tolist() == [1, 1, 1, 1, 0, 4]
-    one = {"dataset": "a", "method": "cart", "r2": 0.5}
-    other = {"dataset": "b", "method": "cart", "task": "classification", "accuracy": 0.5}
-    table = read_table(table_of(one, {**one, "recipe": "clean"}, other, {**other, "split": 1}))
-    frame = coverage(table).set_index(["recipe", "task"])
-    assert frame["ok"].to_dict() == {
-        ("clean", "regression"): 1,
-        ("published", "classification"): 2,
-        ("published", "regression"): 1,
-    }
-    assert (frame["missing"] == 0).all()
-
-
-def test_failures_are_listed_once_per_reason(make):
     table = make({"a": {"ridge": ["failed", "failed", 0.5]}, "b": {"ridge": ["failed", "timeout"]}})
     frame = list_failures(table)
     assert frame[["method", "status", "reason", "n_cells", "datasets"]].to_numpy().tolist() == [

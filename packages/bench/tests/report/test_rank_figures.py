@@ -9,30 +9,21 @@ import pytest
 from muddle_bench.ranking import METRICS, RankComparison
 from muddle_bench.report import rank_figures
 from muddle_bench.report.boards import is_within_noise
-from muddle_bench.report.rank_figures import (
-    KNOWN,
-    Point,
-    assign_symbols,
-    choose_score_range,
-    draw_critical_difference,
-    draw_score_against_time,
-    find_front,
-)
 
 POINTS = [
-    Point("quick", "GLM", 0.01, 0.5),
-    Point("beaten", "RF", 1.0, 0.4),
-    Point("good", "GBDT", 1.0, 0.7),
-    Point("slow", "MLR", 10.0, 0.8, shared=True),
-    Point("slower", "MLR", 20.0, 0.8),
-    Point("far <off>", "RF", 2.0, -50.0),
+    rank_figures.Point("quick", "GLM", 0.01, 0.5),
+    rank_figures.Point("beaten", "RF", 1.0, 0.4),
+    rank_figures.Point("good", "GBDT", 1.0, 0.7),
+    rank_figures.Point("slow", "MLR", 10.0, 0.8, shared=True),
+    rank_figures.Point("slower", "MLR", 20.0, 0.8),
+    rank_figures.Point("far <off>", "RF", 2.0, -50.0),
 ]
 
 
 def draw_points(points):
-    symbols = assign_symbols(point.family for point in points)
+    symbols = rank_figures.assign_symbols(point.family for point in points)
     by_method = {point.method: symbols[point.family] for point in points}
-    return draw_score_against_time(points, by_method, METRICS["r2"], "R² against time")
+    return rank_figures.draw_score_against_time(points, by_method, METRICS["r2"], "R² against time")
 
 
 @pytest.fixture
@@ -50,13 +41,17 @@ def figures(monkeypatch):
 
 
 def test_front_is_what_no_other_beats():
-    assert [point.method for point in find_front(POINTS, True)] == ["quick", "good", "slow"]
-    names = [point.method for point in find_front(POINTS, False)]
+    assert [point.method for point in rank_figures.find_front(POINTS, True)] == [
+        "quick",
+        "good",
+        "slow",
+    ]
+    names = [point.method for point in rank_figures.find_front(POINTS, False)]
     assert names == ["quick", "beaten", "far <off>"]
-    low, high = choose_score_range([0.8, 0.79, 0.78, 0.75, -1e8], True)
+    low, high = rank_figures.choose_score_range([0.8, 0.79, 0.78, 0.75, -1e8], True)
     assert 0.6 < low < 0.75
     assert 0.8 < high < 0.9
-    low, high = choose_score_range([0.2, 0.21, 0.22, 0.25, 30.0], False)
+    low, high = rank_figures.choose_score_range([0.2, 0.21, 0.22, 0.25, 30.0], False)
     assert 0.1 < low < 0.2
     assert 0.25 < high < 0.4
 
@@ -78,7 +73,12 @@ def test_score_against_time_has_every_method_and_the_front_in_words(figures):
 
 def test_names_do_not_cover_each_other(figures):
     places = np.random.default_rng(0).random((60, 2))
-    draw_points([Point(f"method-{i}", "RF", float(s), float(y)) for i, (s, y) in enumerate(places)])
+    draw_points(
+        [
+            rank_figures.Point(f"method-{i}", "RF", float(s), float(y))
+            for i, (s, y) in enumerate(places)
+        ]
+    )
     (ax,) = figures[0].axes
     boxes = [text.get_window_extent() for text in ax.texts]
     assert len(boxes) > 10
@@ -89,8 +89,10 @@ def test_critical_difference_diagram_has_every_method_and_group(figures):
     ranks = pd.DataFrame({"method": ["a", "b", "c<"], "family": "MLR", "rank": [1.5, 2.0, 3.5]})
     groups = (("a", "b"), ("b", "c<"))
     compared = RankComparison("r2", 0.05, 9, ranks, 1.0, 0.1, 1.0, 0.1, 1.6, groups, ranks)
-    symbol = assign_symbols(["MLR"])["MLR"]
-    svg = draw_critical_difference(compared, dict.fromkeys(ranks["method"], symbol), "CD")
+    symbol = rank_figures.assign_symbols(["MLR"])["MLR"]
+    svg = rank_figures.draw_critical_difference(
+        compared, dict.fromkeys(ranks["method"], symbol), "CD"
+    )
     (ax,) = figures[0].axes
     assert [text.get_text() for text in ax.get_yticklabels()] == ["a", "b", "c<"]
     assert ax.get_ylim()[0] > ax.get_ylim()[1]  # the best on top
@@ -105,12 +107,12 @@ def test_critical_difference_diagram_has_every_method_and_group(figures):
 
 
 def test_symbols_differ_in_colour_or_shape_for_every_family():
-    symbols = assign_symbols([*KNOWN, "Own", "Other", "Third"])
+    symbols = rank_figures.assign_symbols([*rank_figures.KNOWN, "Own", "Other", "Third"])
     looks = {(symbol.color, symbol.marker, symbol.filled) for symbol in symbols.values()}
-    assert len(looks) == len(symbols) == len(KNOWN) + 3
+    assert len(looks) == len(symbols) == len(rank_figures.KNOWN) + 3
     assert len({symbol.id for symbol in symbols.values()}) == len(symbols)
     # Shapes alone tell known families apart, for readers who see no colours.
-    assert len({look[1:] for look in KNOWN.values()}) == len(KNOWN)
+    assert len({look[1:] for look in rank_figures.KNOWN.values()}) == len(rank_figures.KNOWN)
     for symbol in symbols.values():
         corners = np.array(re.findall(r"(-?[\d.]+),(-?[\d.]+)", symbol.path), dtype=float)
         assert 3 < np.abs(corners).max() <= 7

@@ -9,10 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from muddle.page.html import METHOD, Table, number_column, text_column
 from muddle_bench.ranking import compare_published, rank_methods
 from muddle_bench.report import write_report
-from muddle_bench.report.benchmark_page import write_latex
 
 
 def read_rows(path):
@@ -22,7 +20,7 @@ def read_rows(path):
     return [re.split(r"(?<!\\) & ", row) for row in rows]
 
 
-def test_every_table_of_the_page_has_both_files_and_a_line_in_the_index(report, page):
+def test_every_table_has_an_unrounded_csv_file_a_latex_file_and_an_index_line(report, page, table):
     folder = report.with_name("report_tables")
     index = pd.read_csv(folder / "index.csv")
     expected = {f"{name}.{kind}" for name in page.tables for kind in ("csv", "tex")}
@@ -30,9 +28,6 @@ def test_every_table_of_the_page_has_both_files_and_a_line_in_the_index(report, 
     assert {path.name for path in folder.iterdir()} == expected | {"index.csv"}
     rows = index.set_index("file")["rows"]
     assert rows["leaderboard_r2.csv"] == len(page.column("leaderboard_r2", "Method"))
-
-
-def test_csv_files_hold_the_unrounded_numbers(report, table):
     folder = report.with_name("report_tables")
     ranked = rank_methods(table, "accuracy")
     read = pd.read_csv(folder / "leaderboard_accuracy.csv", keep_default_na=True)
@@ -42,9 +37,6 @@ def test_csv_files_hold_the_unrounded_numbers(report, table):
     compared = compare_published(table).query("metric == 'auc'")
     read = pd.read_csv(folder / "published_all_auc.csv")
     np.testing.assert_array_equal(read["difference"], compared["difference"])
-
-
-def test_latex_files_read_like_the_page(report, page):
     folder = report.with_name("report_tables")
     for name, rows in page.tables.items():
         latex = read_rows(folder / f"{name}.tex")
@@ -55,17 +47,6 @@ def test_latex_files_read_like_the_page(report, page):
     assert [row[0] for row in board[1:]] == page.column("leaderboard_r2", "Method")
     shown = [text.replace("−", "$-$") for text in page.column("leaderboard_r2", "Mean R²")]
     assert [row[3] for row in board[1:]] == shown
-
-
-def test_latex_is_escaped():
-    frame = pd.DataFrame({"method": ["a_b & c%"], "reason": ["x<y ± 3 {z}"], "score": [-0.5]})
-    table = Table(
-        "t", "T", frame, (METHOD, text_column("reason", "Why #"), number_column("score", "Δ"))
-    )
-    text = write_latex(table)
-    assert r"a\_b \& c\% & x\textless{}y $\pm$ 3 \{z\} & $-$0.500 \\" in text
-    assert r"Method & Why \# & $\Delta$ \\" in text
-    assert r"\begin{tabular}{llr}" in text
 
 
 @pytest.mark.slow

@@ -80,7 +80,7 @@ def test_a_study_without_rows_has_the_command_that_makes_them(studied, small, tm
     assert "Training record: `muddle study record`" in empty.text
 
 
-def test_the_table_shows_both_scores_and_marks_the_best(studied):
+def test_tables_mark_the_best_score_and_figures_live_on_one_page(studied):
     out, page = studied
     rows = page.tables["study_depth"]
     assert rows[1][:2] == ["Data set", "Value"]
@@ -94,9 +94,6 @@ def test_the_table_shows_both_scores_and_marks_the_best(studied):
     # Columns without one value are left out; the file has them.
     assert "published" not in rows[1][rows[1].index("published") + 1 :]
     assert "ridge_init" in written
-
-
-def test_figures_live_on_one_page(studied):
     out, page = studied
     assert len(page.ids) == len(set(page.ids))
     text = out.read_text(encoding="utf-8")

@@ -10,16 +10,12 @@ from muddle_bench.run import sweep, workers
 from muddle_bench.run.cells import build_cells
 
 CATALOGUE = """
+trees = { file = "trees.csv", target = "kind", task = "classification" }
 [hills]
 file = "hills.csv"
 target = "height"
 task = "regression"
 drop = { "No" = "row number" }
-
-[trees]
-file = "trees.csv"
-target = "kind"
-task = "classification"
 """
 
 

@@ -90,9 +90,6 @@ def edit(table, tmp_path):
     return write
 
 
-# muddle methods
-
-
 def test_methods_are_listed_with_what_they_need(plugin):
     header, *lines = succeed("methods", "--plugin", plugin).stdout.splitlines()
     assert header.split() == ["method", "family", "tasks", "what", "it", "is"]
@@ -110,9 +107,6 @@ def test_methods_are_listed_with_what_they_need(plugin):
     assert states["lacking"] == "skipped: needs no_such_package: pip it"
     assert "ols" not in states
     assert "no_such_plugin" in fail("methods", "--plugin", "no_such_plugin.py")
-
-
-# muddle benchmark run
 
 
 @pytest.mark.parametrize(
@@ -151,9 +145,7 @@ def test_a_run_keeps_one_record_per_cell_and_a_second_one_has_nothing_to_do(wher
     assert more.stdout.startswith(f"2 ok, 4 there before, in {folder}\n")
 
 
-def test_records_lie_in_runs_by_default_and_fresh_refuses_a_folder_that_holds_files(
-    tables, tmp_path, monkeypatch
-):
+def test_records_lie_in_runs_and_fresh_refuses_a_full_folder(tables, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     command = [*HILLS, "--method", "baseline", "--splits", 1, "--threads", 1, "--fresh"]
     succeed(*command, "--data-home", tables)
@@ -224,32 +216,10 @@ def test_a_run_that_cannot_start_says_why_and_writes_nothing(where, tmp_path, ar
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["benchmark", "go"],
-        ["benchmark", "run", "--suit", "smoke"],
-        ["benchmark", "run", "--suite", "smoke", "--recipe", "cleen"],
-        ["benchmark", "run", "--suite", "smoke", "--retry", "fail"],
-        ["benchmark", "status"],
-        ["benchmark", "export", "runs"],
-        ["benchmark", "rank", "runs", "--choose", "best"],
-        ["methods", "--task", "ranking"],
-        ["report"],
-    ],
-)
-def test_wrong_usage_of_the_benchmark_ends_with_2(arguments):
-    assert run(*arguments).exit_code == 2
-
-
-# muddle benchmark status
-
-
 def test_status_counts_the_states_of_each_method_and_gives_reasons(records):
     lines = succeed("benchmark", "status", records).stdout.splitlines()
     rows = [line.split() for line in lines]
-    header = ["method", "ok", "failed", "timeout", "skipped", "stale", "missing"]
-    assert rows[0] == header
+    assert rows[0] == ["method", "ok", "failed", "timeout", "skipped", "stale", "missing"]
     assert ["baseline", "6", "0", "0", "0", "0", "0"] in rows
     assert ["ols", "3", "0", "0", "0", "0", "0"] in rows
     assert ["bad-raise", "0", "3", "0", "0", "0", "0"] in rows
@@ -298,17 +268,6 @@ def test_a_folder_that_is_not_there_is_an_error(tmp_path, command):
     assert line.startswith(f"there is no folder {tmp_path / 'nothing'}. `muddle benchmark run`")
 
 
-# muddle benchmark export, import
-
-
-def test_a_table_that_is_imported_is_exported_as_it_was(table, tmp_path):
-    folder, again = tmp_path / "runs", tmp_path / "again.csv.gz"
-    assert succeed("benchmark", "import", table, folder).stdout == f"27 added, in {folder}\n"
-    assert succeed("benchmark", "import", table, folder).stdout == f"27 the same, in {folder}\n"
-    succeed("benchmark", "export", folder, again)
-    assert again.read_bytes() == table.read_bytes()
-
-
 def test_import_keeps_what_is_there_unless_told_to_replace(copy, edit, tmp_path):
     folder = tmp_path / "runs"
 
@@ -335,20 +294,14 @@ def test_a_table_of_another_kind_is_an_error(tmp_path, records):
     assert "is a .csv or .csv.gz file" in fail("benchmark", "export", records, tmp_path / "x.txt")
 
 
-# muddle benchmark rank
-
-
-def read_board(text):
-    """Header and rows of each board, split at blanks, by the line above it."""
+def test_rank_shows_a_board_per_task(table, records):
+    text = succeed("benchmark", "rank", table).stdout
+    assert run("benchmark", "rank", records).stdout == text
+    assert "left out, never finished: 3 failed: bad-raise" in text
     boards = {}
     for block in text.strip().split("\n\n"):
         title, *lines = block.splitlines()
         boards[title] = [line.split() for line in lines]
-    return boards
-
-
-def test_rank_shows_a_board_per_task(table):
-    boards = read_board(succeed("benchmark", "rank", table).stdout)
     assert list(boards) == [
         "regression, R² (higher is better): 3 pairs of data set and split, 1 data set",
         "classification, accuracy (higher is better): 3 pairs of data set and split, 1 data set",
@@ -364,7 +317,7 @@ def test_rank_shows_a_board_per_task(table):
     assert {row[0] for row in classification[1:3]} == {"cart", "baseline"}
 
 
-def test_rank_numbers_are_those_of_the_ranking(table):
+def test_rank_numbers_are_those_of_the_ranking_for_any_metric(table):
     from muddle_bench.ranking import rank_methods, read_table
 
     expected = rank_methods(read_table(table), "r2")
@@ -374,18 +327,10 @@ def test_rank_numbers_are_those_of_the_ranking(table):
     assert [row["method"] for row in board["rows"]] == expected["method"].tolist()
     np.testing.assert_allclose([row["mean"] for row in board["rows"]], expected["mean"])
     assert (board["task"], board["n_pairs"]) == ("regression", 3)
-
-
-def test_rank_of_a_folder_is_rank_of_its_table(records, table):
-    assert run("benchmark", "rank", records).stdout == run("benchmark", "rank", table).stdout
-
-
-def test_rank_says_who_was_left_out(table):
-    text = succeed("benchmark", "rank", table, "--metric", "r2").stdout
-    assert "left out, never finished: 3 failed: bad-raise" in text
-    assert "left out, never finished: 3 skipped: lacking" in text
-    board = json.loads(succeed("benchmark", "rank", table, "--json").stdout)["r2"]
-    assert {row["method"] for row in board["left_out"]} == {"bad-raise", "lacking"}
+    text = succeed("benchmark", "rank", table, "--metric", "log_loss").stdout
+    assert text.startswith("classification, log-loss (lower is better): 3 pairs")
+    assert "PMA" not in text  # has no meaning for a loss
+    assert "Did you mean 'log_loss'?" in fail("benchmark", "rank", table, "--metric", "logloss")
 
 
 def rank_r2(path, *options):
@@ -428,16 +373,7 @@ def test_rank_notes_what_it_filled_in_or_left_out(edit, change, options, n_pairs
     assert {row["method"] for row in board["rows"]} >= {"ridge", "cart", "baseline"}
 
 
-def test_rank_by_another_metric(table):
-    text = succeed("benchmark", "rank", table, "--metric", "log_loss").stdout
-    assert text.startswith("classification, log-loss (lower is better): 3 pairs")
-    assert "PMA" not in text  # has no meaning for a loss
-    assert "Did you mean 'log_loss'?" in fail("benchmark", "rank", table, "--metric", "logloss")
-    text = succeed("benchmark", "rank", table, "--metric", "ece").stdout
-    assert text.startswith("classification, calibration error (lower is better): 3 pairs")
-
-
-def test_rank_of_families_names_the_members_that_were_chosen(table):
+def test_rank_of_families_names_the_members_that_were_chosen(table, edit):
     text = succeed("benchmark", "rank", table, "--families", "--metric", "r2").stdout
     header, *rows = [line.split() for line in text.splitlines()[1:]]
     assert header[0] == "family"
@@ -448,26 +384,19 @@ def test_rank_of_families_names_the_members_that_were_chosen(table):
         "benchmark", "rank", table, "--families", "--metric", "r2", "--choose", "other-splits"
     ).stdout
     assert "cart 3" in others  # chosen for each pair instead of each data set
-
-
-def test_members_of_the_paper_only(edit):
-    def add_own(frame):
-        own = frame[frame["method"] == "cart"].assign(method="own", family="Own")
-        return pd.concat([frame, own])
-
-    def families(*more):
-        (board,) = json.loads(rank_r2(edit(add_own), "--families", "--json", *more)).values()
-        return {row["family"] for row in board["rows"]}
-
-    assert families() - families("--members", "published") == {"Own"}
-
-
-def test_options_of_families_without_families_are_an_error(table):
+    own = edit(lambda frame: frame.replace({"method": {"cart": "own"}, "family": {"TREE": "Own"}}))
+    assert "Own" in rank_r2(own, "--families", "--members", "all")
+    assert "Own" not in rank_r2(own, "--families", "--members", "published")
     for option in (["--choose", "test"], ["--members", "all"]):
         assert "add --families" in fail("benchmark", "rank", table, *option)
 
 
-def test_rank_writes_a_table_with_all_columns(table, tmp_path):
+def test_rank_writes_one_table_with_all_columns_as_csv_or_tex(table, tmp_path):
+    line = fail("benchmark", "rank", table, "-o", tmp_path / "board.csv")
+    assert line == "a file holds one table: choose it with --metric (r2 or accuracy)."
+    line = fail("benchmark", "rank", table, "--metric", "r2", "-o", tmp_path / "board.txt")
+    assert line == "--output must end in .csv or .tex, got 'board.txt'."
+    assert not list(tmp_path.iterdir())
     out = tmp_path / "board.csv"
     result = succeed("benchmark", "rank", table, "--metric", "r2", "-o", out)
     assert result.stdout == f"4 rows in {out}\n"
@@ -479,24 +408,13 @@ def test_rank_writes_a_table_with_all_columns(table, tmp_path):
     assert tex.read_text().startswith(r"\begin{tabular}")
 
 
-def test_a_file_of_a_board_is_one_csv_or_tex(table, tmp_path):
-    line = fail("benchmark", "rank", table, "-o", tmp_path / "board.csv")
-    assert line == "a file holds one table: choose it with --metric (r2 or accuracy)."
-    line = fail("benchmark", "rank", table, "--metric", "r2", "-o", tmp_path / "board.txt")
-    assert line == "--output must end in .csv or .tex, got 'board.txt'."
-    assert not list(tmp_path.iterdir())
-
-
-def test_rank_of_two_recipes_wants_a_choice(table, edit):
+def test_rank_of_two_recipes_wants_a_choice_and_nothing_without_a_score_is_ranked(table, edit):
     both = edit(lambda frame: pd.concat([frame, frame.assign(recipe="published")]))
     assert "Choose: --recipe clean." in fail("benchmark", "rank", both)
     chosen = succeed("benchmark", "rank", both, "--recipe", "clean").stdout
     assert chosen == succeed("benchmark", "rank", table).stdout
     line = fail("benchmark", "rank", table, "--recipe", "published")
     assert line == "no record has the recipe published; there is clean."
-
-
-def test_rank_where_nothing_has_a_score_points_to_the_status(edit):
     line = fail("benchmark", "rank", edit(lambda frame: frame[frame["method"] == "bad-raise"]))
     assert line == "none of the 3 records has a score. `muddle benchmark status` shows why."
 
@@ -512,7 +430,7 @@ def test_ranking_and_listing_do_not_import_torch(table, tables):
     code = (
         "import sys; from muddle.cli.app import make_app\n"
         f"for words in (['benchmark', 'rank', {str(table)!r}], "
-        f"['datasets', '--data-home', {str(tables)!r}]):\n"
+        f"['methods'], ['datasets', '--data-home', {str(tables)!r}]):\n"
         "    make_app()(words, standalone_mode=False)\n"
         "assert 'torch' not in sys.modules\n"
     )
@@ -530,9 +448,6 @@ def test_a_narrow_terminal_gets_the_columns_that_matter_most():
     assert fit_columns(rows, 5) == ["method", "rank", "mean"]  # these always
     assert [format_seconds(s) for s in (272.346, 1.3, 0.004)] == ["272.35", "1.30", "<0.01"]
     assert format_seconds(float("nan")) == ""
-
-
-# muddle report
 
 
 def test_report_writes_the_page_and_its_tables(records, tmp_path):

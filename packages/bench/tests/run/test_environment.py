@@ -11,18 +11,11 @@ import sklearn
 from sklearn.linear_model import Ridge
 
 import muddle
-from muddle_bench.run.environment import (
-    MemoryMeter,
-    Peaks,
-    describe_machine,
-    describe_versions,
-    find_commit,
-    packages_of,
-)
+from muddle_bench.run import environment
 
 
-def test_versions_are_those_that_are_installed():
-    said = describe_versions(["pandas", "no_such_package"]).split("; ")
+def test_versions_are_those_that_are_installed_of_all_packages_of_a_model():
+    said = environment.describe_versions(["pandas", "no_such_package"]).split("; ")
     assert f"numpy {np.__version__}" in said
     assert f"scikit-learn {sklearn.__version__}" in said
     assert f"muddle {muddle.__version__}" in said
@@ -30,10 +23,13 @@ def test_versions_are_those_that_are_installed():
     assert "no_such_package unknown" in said
     assert any(part.startswith("pandas ") for part in said)
     assert said == sorted(said)
+    assert environment.packages_of(Ridge(), ["catboost"]) == {"sklearn", "catboost"}
+    assert environment.packages_of(muddle.MLRRegressor(), []) == {"torch"}
+    assert environment.packages_of(Ridge(), ["pytabkit"]) == {"sklearn", "pytabkit", "torch"}
 
 
 def test_the_commit_of_a_checkout_is_found_and_nothing_elsewhere(tmp_path):
-    assert find_commit(tmp_path) == ""
+    assert environment.find_commit(tmp_path) == ""
     checkout = tmp_path / "checkout"
     checkout.mkdir()
 
@@ -47,33 +43,27 @@ def test_the_commit_of_a_checkout_is_found_and_nothing_elsewhere(tmp_path):
     git("add", "file")
     git("commit", "-m", "one")
     commit = git("rev-parse", "--short", "HEAD")
-    assert find_commit(checkout) == commit
+    assert environment.find_commit(checkout) == commit
     (checkout / "file").write_text("2")
-    find_commit.cache_clear()
-    assert find_commit(checkout) == f"{commit}+"
-
-
-def test_the_packages_of_a_model_are_its_own_and_those_its_method_names():
-    assert packages_of(Ridge(), ["catboost"]) == {"sklearn", "catboost"}
-    assert packages_of(muddle.MLRRegressor(), []) == {"torch"}
-    assert packages_of(Ridge(), ["pytabkit"]) == {"sklearn", "pytabkit", "torch"}
+    environment.find_commit.cache_clear()
+    assert environment.find_commit(checkout) == f"{commit}+"
 
 
 def test_the_machine_is_named_with_all_its_cores_and_memory(monkeypatch):
-    describe_machine.cache_clear()
-    expected = describe_machine()
+    environment.describe_machine.cache_clear()
+    expected = environment.describe_machine()
     assert re.fullmatch(r".+, \d+ cores?, \d+ GiB", expected)
     # In a worker with one thread, joblib is told that there is one core.
     monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "1")
-    describe_machine.cache_clear()
-    assert describe_machine() == expected
+    environment.describe_machine.cache_clear()
+    assert environment.describe_machine() == expected
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak can be reset on Linux only")
 def test_memory_is_the_growth_since_the_start_and_not_that_of_earlier_cells():
     block = np.ones(20_000_000)  # 160 MB
     del block
-    meter = MemoryMeter("cpu")
+    meter = environment.MemoryMeter("cpu")
     small = np.ones(5_000_000)
     peaks = meter.read()
     assert 38 < peaks.here < 60
@@ -81,9 +71,3 @@ def test_memory_is_the_growth_since_the_start_and_not_that_of_earlier_cells():
     del small
     meter.restart()
     assert meter.read().here < 30
-
-
-def test_the_higher_of_two_peaks_is_taken_for_each_memory():
-    assert Peaks(1.0, None).or_higher(Peaks(2.0, None)) == Peaks(2.0, None)
-    assert Peaks(3.0, 5.0).or_higher(Peaks(2.0, 7.0)) == Peaks(3.0, 7.0)
-    assert Peaks(3.0, None).or_higher(Peaks(2.0, 7.0)) == Peaks(3.0, 7.0)

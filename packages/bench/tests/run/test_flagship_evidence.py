@@ -37,9 +37,6 @@ def timing():
     return load("benchmarks", "flagship")
 
 
-# Beside other methods
-
-
 def make_records(scores):
     """Records of muddle and a rival: {(data set, split): (ours, theirs)}."""
     rows = []
@@ -50,15 +47,12 @@ def make_records(scores):
     return pd.DataFrame(rows, columns=["dataset", "split", "method", "r2", "fit_seconds"])
 
 
-def test_every_other_data_set_is_for_development(evidence):
+def test_duels_count_pairs_of_both_and_halve_ties_in_two_halves_of_data_sets(evidence):
     halves = [evidence.find_half(name) for name in ("abalone", "adult", "hills")]
     assert halves == ["development", "evaluation", "own"]
     records = pd.DataFrame({"dataset": ["abalone", "hills"]})
     parts = evidence.split_by_half(records)
     assert {half: len(part) for half, part in parts.items()} == {"development": 1, "all": 2}
-
-
-def test_duels_count_pairs_of_both_and_halve_ties(evidence):
     records = make_records(
         {("a", 0): (0.9, 0.8), ("a", 1): (0.5, 0.5), ("b", 0): (0.1, 0.2), ("b", 1): (0.7, None)}
     )
@@ -105,9 +99,6 @@ def test_the_table_in_the_readme_is_that_of_the_records(evidence):
         ]
 
 
-# Speed
-
-
 def test_ratios_are_medians_over_turns(timing):
     table = timing.make_table("classification", 30)
     seconds = {"muddle": [1.0, 2.0, 9.0], "realmlp-5": [4.0, 1.0, 3.0]}
@@ -118,17 +109,7 @@ def test_ratios_are_medians_over_turns(timing):
     assert set(table.y) == {0, 1}
 
 
-def test_on_a_gpu_our_seconds_stand_alone(timing, monkeypatch, capsys):
-    names = [method.name for method in timing.choose_methods(["fast", "default"], "cuda")]
-    assert names == ["muddle-fast", "muddle"]
-    monkeypatch.setattr(timing, "missing_package", lambda method: "needs pytabkit")
-    assert [method.name for method in timing.choose_methods(["fast"], "cpu")] == ["muddle-fast"]
-    assert "realmlp-5 skipped: needs pytabkit" in capsys.readouterr().out
-
-
-def test_speed_takes_turns_on_made_up_and_real_tables(
-    timing, tables, tmp_path, monkeypatch, capsys
-):
+def test_speed_takes_turns_on_all_tables(timing, tables, tmp_path, monkeypatch, capsys):
     fitted = []
 
     class Told(Ridge):

@@ -7,16 +7,8 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from muddle_bench.run import progress as progress_module
+from muddle_bench.run import progress as telling
 from muddle_bench.run.cells import Settings, group_cells
-from muddle_bench.run.progress import (
-    Clock,
-    LineProgress,
-    LiveProgress,
-    Standings,
-    format_seconds,
-    make_reporter,
-)
 from muddle_bench.run.records import Cell, Damage, Record
 from muddle_bench.run.sweep import Plan, Reporter, Summary, Survey
 
@@ -41,14 +33,19 @@ def clock(monkeypatch):
     """Time that stands still until it is moved."""
 
     time = SimpleNamespace(now=0.0, monotonic=lambda: time.now)
-    monkeypatch.setattr(progress_module, "time", time)
+    monkeypatch.setattr(telling, "time", time)
     return time
 
 
-def test_time_left_is_what_each_method_took_so_far(clock):
-    left = Clock(make_plan().jobs)
+def test_time_left_is_what_each_method_took_so_far_and_timeouts_take_the_limit(clock):
+    left = telling.Clock(make_plan(time_limit=9.0).jobs)
+    clock.now = 10.0
+    left.count(make_record(CELLS[0], seconds=1.0))
+    left.count(make_record(CELLS[1], status="timeout", seconds=None))
+    assert left.seconds_left() == pytest.approx(1 + 9 + 2 * 5)
+    left = telling.Clock(make_plan().jobs)
     assert left.seconds_left() is None
-    clock.now = 20.0  # for fits of 10 s: half of the time goes elsewhere
+    clock.now += 20.0  # for fits of 10 s: half of the time goes elsewhere
     left.count(make_record(CELLS[0], seconds=1.0))
     left.count(make_record(CELLS[1], seconds=2.0))
     left.count(make_record(CELLS[2], seconds=7.0))
@@ -57,18 +54,10 @@ def test_time_left_is_what_each_method_took_so_far(clock):
     assert left.seconds_left() == pytest.approx(3.0 * 20 / 17)
 
 
-def test_methods_not_seen_yet_are_taken_as_the_mean_and_timeouts_as_the_limit(clock):
-    left = Clock(make_plan(time_limit=9.0).jobs)
-    clock.now = 10.0
-    left.count(make_record(CELLS[0], seconds=1.0))
-    left.count(make_record(CELLS[1], status="timeout", seconds=None))
-    assert left.seconds_left() == pytest.approx(1 + 9 + 2 * 5)
-
-
 def test_a_shared_fit_counts_once(clock):
     names = ["mlr-1-released", "mlr-2-released"]
     cells = [Cell("clean", "regression", "hills", m, s) for s in (0, 1) for m in names]
-    left = Clock(group_cells(cells, {}, Settings()))
+    left = telling.Clock(group_cells(cells, {}, Settings()))
     clock.now = 8.0
     for cell in cells[:2]:
         left.count(make_record(cell, seconds=8.0))
@@ -76,7 +65,7 @@ def test_a_shared_fit_counts_once(clock):
 
 
 def test_leaders_are_those_of_the_lowest_mean_rank():
-    board = Standings()
+    board = telling.Standings()
     for cell, r2 in zip(CELLS, [0.9, 0.5, 0.1, 0.2, 0.8, 0.1], strict=True):
         board.add(make_record(cell, r2))
     trees = Cell("clean", "classification", "trees", "svm", 0)
@@ -92,12 +81,12 @@ def test_leaders_are_those_of_the_lowest_mean_rank():
     assert leaders["classification"]["method"].tolist() == ["svm"]
     board.add(make_record(CELLS[1], 0.9))  # shares the first place
     assert board.leaders(1)["regression"]["rank"].tolist() == [1.25]
-    assert Standings().leaders(1) == {}
+    assert telling.Standings().leaders(1) == {}
 
 
 def test_lines_tell_progress_and_each_trouble_once():
     stream = io.StringIO()
-    progress = LineProgress(stream, every=0.0)
+    progress = telling.LineProgress(stream, every=0.0)
     progress.started(make_plan(damaged=[Damage("runs/0.json", "not a record")]))
     failure = {"status": "failed", "reason": "ValueError: no"}
     progress.finished(make_record(CELLS[0], **failure))
@@ -119,37 +108,24 @@ def test_lines_tell_progress_and_each_trouble_once():
     ]
 
 
-def test_a_file_that_is_not_there_is_said_once_for_all_methods():
-    stream = io.StringIO()
-    progress = LineProgress(stream)  # the lines of progress come every few seconds only
-    progress.started(make_plan())
-    for cell in CELLS[:2]:
-        progress.finished(make_record(cell, status="skipped", reason="no file hills.csv"))
-        progress.finished(make_record(cell, status="failed", reason="ValueError: no"))
-    said = stream.getvalue()
-    assert said.count("no file hills.csv") == 1
-    assert said.count("ValueError: no") == 2  # of two methods
-    assert len(said.splitlines()) == 4
-
-
 def test_a_run_says_what_it_leaves_alone():
     states = {CELLS[0]: "stale", CELLS[1]: "failed", CELLS[2]: "timeout"}
     stream = io.StringIO()
-    LineProgress(stream).started(make_plan(CELLS[3:], states))
+    telling.LineProgress(stream).started(make_plan(CELLS[3:], states))
     said = stream.getvalue()
     assert "1 records are stale" in said
     options = "--retry failed --retry timeout"
     assert f"not tried again without {options}: 1 failed, 1 timeout" in said
     stream = io.StringIO()
-    LineProgress(stream).started(make_plan(CELLS, states))
+    telling.LineProgress(stream).started(make_plan(CELLS, states))
     assert stream.getvalue() == "6 cells to run, 0 finished before\n"
 
 
 def test_a_terminal_shows_bar_cells_under_way_and_leaders(monkeypatch):
-    monkeypatch.setattr(progress_module, "BOARD_EVERY", -1.0)
+    monkeypatch.setattr(telling, "BOARD_EVERY", -1.0)
     plain = {"markup": False, "highlight": False}
     console = Console(file=io.StringIO(), force_terminal=True, width=100, **plain)
-    progress = LiveProgress(console)
+    progress = telling.LiveProgress(console)
     plan = make_plan()
     progress.started(plan)
     for job in plan.jobs[:2]:
@@ -174,9 +150,9 @@ def test_the_way_of_telling_depends_on_the_stream():
         def isatty(self):
             return True
 
-    assert type(make_reporter(quiet=True)) is Reporter
-    assert isinstance(make_reporter(stream=io.StringIO()), LineProgress)
-    assert isinstance(make_reporter(stream=Terminal()), LiveProgress)
+    assert type(telling.make_reporter(quiet=True)) is Reporter
+    assert isinstance(telling.make_reporter(stream=io.StringIO()), telling.LineProgress)
+    assert isinstance(telling.make_reporter(stream=Terminal()), telling.LiveProgress)
 
 
 @pytest.mark.parametrize(
@@ -184,4 +160,4 @@ def test_the_way_of_telling_depends_on_the_stream():
     [(0.4, "0 s"), (99, "99 s"), (100, "2 min"), (3600, "60 min"), (7500, "2 h 05 min")],
 )
 def test_durations_are_as_exact_as_one_wants_them(seconds, said):
-    assert format_seconds(seconds) == said
+    assert telling.format_seconds(seconds) == said

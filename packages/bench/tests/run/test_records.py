@@ -34,22 +34,10 @@ from muddle_bench.run.records import (
 )
 
 RECORD = Record(
-    recipe="clean",
-    task="regression",
-    dataset="hills",
-    method="ridge",
-    split=0,
-    family="GLM",
-    status="ok",
-    r2=0.1 + 0.2,
-    rmse=1.0,
-    mae=1e-17,
-    fit_seconds=0.1,
-    n_train=48,
-    rows_hash="aaa",
-    fingerprint="f1",
-    machine='A "quoted", name',
-    finished="2026-01-01T00:00:00.000000+00:00",
+    **{"recipe": "clean", "task": "regression", "dataset": "hills", "method": "ridge", "split": 0},
+    **{"family": "GLM", "status": "ok", "r2": 0.1 + 0.2, "rmse": 1.0, "mae": 1e-17},
+    **{"fit_seconds": 0.1, "n_train": 48, "rows_hash": "aaa", "fingerprint": "f1"},
+    **{"machine": 'A "quoted", name', "finished": "2026-01-01T00:00:00.000000+00:00"},
 )
 RECORDS = [
     RECORD,
@@ -64,15 +52,6 @@ RECORDS = [
 @pytest.fixture
 def filled(tmp_path):
     return fill(tmp_path / "runs", RECORDS)
-
-
-def test_the_columns_are_those_that_tables_and_rankings_agree_on():
-    assert ", ".join(COLUMNS) == (
-        "recipe, task, dataset, method, split, family, status, reason, r2, rmse, mae, accuracy, "
-        "auc, log_loss, brier, ece, fit_seconds, predict_seconds, peak_mb, device_peak_mb, "
-        "shared_fit, n_train, n_test, n_features, rows_hash, fingerprint, threads, device, "
-        "versions, machine, finished, details"
-    )
 
 
 @given(
@@ -96,9 +75,6 @@ def test_a_record_comes_back_from_json_and_csv_to_the_last_bit(r2, reason, n_tra
         ({"r2": "high"}, "r2 must be a finite number, got 'high'"),
         ({"r2": float("nan")}, "r2 must be a finite number, got nan"),
         ({"split": 1.5}, "split must be a whole number, got 1.5"),
-        ({"split": True}, "split must be a whole number, got True"),
-        ({"split": -1}, "split must be a whole number, got -1"),
-        ({"split": None}, "split must be a whole number, got None"),
         ({"method": 3}, "method must be a text, got 3"),
         ({"acuracy": 1.0}, "unknown field 'acuracy'. Did you mean 'accuracy'?"),
     ],
@@ -120,21 +96,12 @@ def test_a_record_from_before_a_field_was_added_is_read_without_it(name, value):
         read_values(values)
 
 
-@pytest.mark.parametrize("values", [None, [1], "text", 3])
-def test_what_is_no_record_is_an_error(values):
-    with pytest.raises(DataFormatError, match="must be an object with fields"):
-        read_values(values)
-
-
 def test_a_reason_is_one_line_of_bearable_length():
     assert shorten("one\n  two\r\n\tthree\x00") == "one two three"
     assert shorten("bad \ud800 text") == "bad ? text"
     long = shorten("x" * 10_000)
     assert len(long) == LONGEST_REASON
     assert long.endswith("...")
-
-
-# The store
 
 
 @pytest.fixture
@@ -148,12 +115,6 @@ def leave_behind(store, name, age=0.0):
     path.write_text("{")
     os.utime(path, (time.time() - age, time.time() - age))
     return path
-
-
-def dead_process():
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
 
 
 def test_a_record_lies_where_its_cell_says_and_comes_back(store):
@@ -176,7 +137,6 @@ def test_a_record_lies_where_its_cell_says_and_comes_back(store):
         (b'{"recipe": "clea', "not a record: Unterminated string"),
         (b"\xff\xfe\x00", "not a record: "),
         (b"[1, 2]", "not a record: a record must be an object with fields"),
-        (b"{}", "not a record: the field 'recipe' is missing"),
         (b"[" * 100_000, "not a record: nested too deeply"),
         (
             json.dumps(asdict(replace(RECORD, split=1))).encode(),
@@ -238,7 +198,9 @@ def test_readers_see_a_whole_record_while_many_write(store):
 
 def test_what_a_dead_process_left_is_removed_and_what_a_live_one_writes_is_not(store):
     host = name_owner().rpartition("-")[0]
-    gone = leave_behind(store, f"0.json.abcd.{host}-{dead_process()}.partial")
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    gone = leave_behind(store, f"0.json.abcd.{host}-{process.pid}.partial")
     ours = leave_behind(store, f"0.json.abcd.{host}-{os.getpid()}.partial")
     elsewhere = leave_behind(store, "0.json.abcd.other_host-1.partial")
     nameless = leave_behind(store, "x.partial")
@@ -251,9 +213,6 @@ def test_what_is_older_than_a_day_is_removed_whoever_wrote_it(store):
         leave_behind(store, name, age=2 * 24 * 3600)
     store.clean()
     assert not list(store.folder.rglob("*.partial"))
-
-
-# Exported tables
 
 
 def fill(folder, records):
@@ -302,30 +261,17 @@ FAILED = replace(RECORD, status="failed", r2=None, rmse=None, mae=None, reason="
     [
         (FAILED, RECORD, False, "there"),
         (RECORD, FAILED, False, "here"),
-        (RECORD, FAILED, True, "here"),
         (RECORD, replace(RECORD, r2=0.9), False, "here"),
         (RECORD, replace(RECORD, r2=0.9), True, "there"),
         (FAILED, replace(FAILED, reason="never"), False, "here"),
-        (FAILED, replace(FAILED, reason="never"), True, "there"),
     ],
 )
-def test_a_result_beats_none_and_otherwise_what_is_here_stays(
-    tmp_path, here, there, replace_, kept
-):
+def test_a_result_beats_none_else_what_is_here_stays(tmp_path, here, there, replace_, kept):
     export_table(fill(tmp_path / "there", [there]), tmp_path / "t.csv")
     store = fill(tmp_path / "here", [here])
     report = import_table(tmp_path / "t.csv", store, replace=replace_)
     assert store.read(RECORD.cell) == {"here": here, "there": there}[kept]
     assert (report.n_kept, report.n_replaced) == ((1, 0) if kept == "here" else (0, 1))
-
-
-def test_records_of_another_configuration_are_said_and_not_mixed_in(tmp_path):
-    there = replace(RECORD, fingerprint="f9", r2=0.9)
-    export_table(fill(tmp_path / "there", [there]), tmp_path / "t.csv")
-    store = fill(tmp_path / "here", [RECORD])
-    report = import_table(tmp_path / "t.csv", store)
-    assert report.conflicts == ["ridge on hills, split 0: fingerprint f1 here, f9 there"]
-    assert store.read(RECORD.cell) == RECORD
 
 
 def test_a_damaged_record_here_is_replaced(tmp_path, filled):
@@ -360,14 +306,10 @@ def edit(path, old, new):
         (",finished", ",finished,r2", "line 1: a field occurs twice"),
         ("trees,ridge,0", "trees,ridge,zero", "line 2: split must be a whole number, got 'zero'"),
         ("trees,ridge,0", "trees,ridge", "line 2: a row must have 32 fields"),
-        (",48,", ",many,", "line 2: n_train must be a whole number, got 'many'"),
-        (",ok,", ",good,", "line 2: status must be one of ok, failed, timeout, skipped"),
         ("hills,ridge,10", "hills,ridge,0", "line 7: a second record of ridge on hills, split 0"),
     ],
 )
-def test_a_wrong_table_is_an_error_that_names_the_line_and_writes_nothing(
-    tmp_path, filled, old, new, said
-):
+def test_a_wrong_table_names_the_line_and_writes_nothing(tmp_path, filled, old, new, said):
     export_table(filled, tmp_path / "a.csv")
     edit(tmp_path / "a.csv", old, new)
     other = Store(tmp_path / "other")
@@ -375,25 +317,6 @@ def test_a_wrong_table_is_an_error_that_names_the_line_and_writes_nothing(
         import_table(tmp_path / "a.csv", other)
     assert said in str(caught.value)
     assert not other.folder.exists()
-
-
-def drop_column(path, name):
-    table = pd.read_csv(path, dtype=str, keep_default_na=False)
-    table.drop(columns=name).to_csv(path, index=False)
-
-
-def test_a_table_from_before_the_calibration_error_is_imported_with_that_column_empty(tmp_path):
-    scored = [replace(record, ece=0.1) for record in RECORDS]
-    export_table(fill(tmp_path / "runs", scored), tmp_path / "old.csv")
-    drop_column(tmp_path / "old.csv", "ece")
-    other = Store(tmp_path / "other")
-    assert import_table(tmp_path / "old.csv", other).n_added == len(RECORDS)
-    assert other.scan().records == {record.cell: record for record in RECORDS}
-    assert import_table(tmp_path / "old.csv", other).n_unchanged == len(RECORDS)
-    export_table(other, tmp_path / "new.csv")
-    exported = pd.read_csv(tmp_path / "new.csv")
-    assert tuple(exported.columns) == COLUMNS
-    assert exported["ece"].isna().all()
 
 
 def test_a_file_that_is_no_table_is_an_error(tmp_path):

@@ -23,7 +23,7 @@ def make_job(tables, dataset, task, recipe="clean", split=0):
     return job
 
 
-def test_a_matrix_is_encoded_by_training_rows_alone(tables):
+def test_a_matrix_is_encoded_by_training_rows_alone_and_a_table_is_raw(tables):
     data = load_dataset("hills", data_home=tables)
     rows = split_rows(60, 0)
     problem = prepare(make_job(tables, "hills", "regression"), "matrix")
@@ -35,9 +35,6 @@ def test_a_matrix_is_encoded_by_training_rows_alone(tables):
     np.testing.assert_array_equal(problem.y_test, data.y[rows.test])
     assert problem.train.dtype == np.float64
     assert (problem.seen.size, problem.n_classes, problem.categorical) == (0, 0, ())
-
-
-def test_a_table_is_raw_with_its_text_columns_named(tables):
     data = load_dataset("hills", data_home=tables)
     rows = split_rows(60, 0)
     problem = prepare(make_job(tables, "hills", "regression"), "table")
@@ -80,16 +77,6 @@ def test_the_published_matrix_goes_as_it_is_to_methods_that_scale_themselves(dat
     np.testing.assert_allclose(problem.test, expected)
 
 
-def test_classes_are_codes_in_the_order_of_their_names(tables):
-    data = load_dataset("trees", data_home=tables)
-    problem = prepare(make_job(tables, "trees", "classification"), "matrix")
-    names = np.array(["ash", "birch", "cedar"])
-    rows = split_rows(60, 0)
-    np.testing.assert_array_equal(names[problem.y_test], data.y[rows.test])
-    np.testing.assert_array_equal(names[problem.y_train], data.y[rows.train])
-    np.testing.assert_array_equal(problem.seen, [0, 1, 2])
-
-
 def test_codes_of_training_rows_have_no_gap_where_a_class_is_missing(tables, tmp_path):
     home = tmp_path / "data"
     shutil.copytree(tables, home)
@@ -121,7 +108,7 @@ def test_a_method_that_writes_to_its_input_does_not_spoil_it_for_others(tables, 
     assert fresh.y_train.any()
 
 
-def test_a_split_is_the_authors_call_with_its_number_as_seed():
+def test_a_split_is_the_authors_call_and_its_hash_stands_for_the_rows():
     X = np.arange(103)
     train, test = train_test_split(X, train_size=0.8, random_state=7)
     split = split_rows(103, 7)
@@ -129,9 +116,6 @@ def test_a_split_is_the_authors_call_with_its_number_as_seed():
     np.testing.assert_array_equal(split.test, test)
     assert (len(train), len(test)) == (82, 21)
     assert sorted([*train, *test]) == list(range(103))
-
-
-def test_the_hash_stands_for_the_rows_in_their_order():
     rows = np.array([3, 1, 2])
     expected = hashlib.sha256(struct.pack("<3q", 3, 1, 2)).hexdigest()[:12]
     assert hash_rows(rows) == hash_rows(rows.astype(np.int32)) == expected

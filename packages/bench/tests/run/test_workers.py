@@ -21,14 +21,6 @@ from muddle_bench.run import workers
 from muddle_bench.run.cells import Settings, group_cells
 from muddle_bench.run.records import Record, Store, is_running
 from muddle_bench.run.sweep import run_benchmark
-from muddle_bench.run.workers import (
-    Child,
-    borrow_child,
-    check_address,
-    leave_out_finished,
-    make_environment,
-    run_job_apart,
-)
 
 
 @pytest.fixture
@@ -46,7 +38,7 @@ def run_method(make_job):
     """The record of one cell, by a child that earlier tests may have used."""
 
     def run(method, **options):
-        with borrow_child(options.get("threads", 1)) as child:
+        with workers.borrow_child(options.get("threads", 1)) as child:
             (record,) = child.run(make_job([method], **options))
         return record
 
@@ -92,9 +84,7 @@ def test_whatever_goes_wrong_is_a_failed_record_with_the_reason(run_method, deed
     assert record.fingerprint
 
 
-def test_a_cell_past_its_limit_is_stopped_and_so_is_what_it_started(
-    run_method, notes, wait_until_gone
-):
+def test_a_cell_past_its_limit_is_stopped_with_its_processes(run_method, notes, wait_until_gone):
     record = run_method("bad-hang-with-child", time_limit=0.5)
     assert record.status == "timeout"
     assert record.reason == "no result within the time limit of 0.5 s"
@@ -102,47 +92,44 @@ def test_a_cell_past_its_limit_is_stopped_and_so_is_what_it_started(
     assert wait_until_gone(int((notes / "pid").read_text()))
 
 
-def test_neither_a_slow_start_nor_megabytes_of_output_do_harm(run_method):
+def test_threads_are_set_and_neither_a_slow_start_nor_much_output_does_harm(run_method):
     assert run_method("late", time_limit=0.8).status == "ok"  # the limit is for fit and predict
     assert run_method("bad-print").status == "ok"
-
-
-def test_a_job_that_never_gets_ready_is_stopped_too(make_job, monkeypatch):
-    monkeypatch.setattr(workers, "PREPARATION_LIMIT", 0.01)
-    child = Child(threads=1)
-    (record,) = child.run(make_job(["linear"], time_limit=5))
-    assert record.status == "timeout"
-    assert record.reason == "not ready to start within 0.01 s"
-    assert not child.is_alive()
-
-
-def test_threads_are_set_and_imports_are_frozen_before_a_cell(run_method):
     said = run_method("environment", threads=2).reason
     assert "env ['2', '2', '2'] torch 2" in said
     assert said.partition("pools ")[2] in ("[2]", "[1]")  # a machine may have one core
     assert int(said.partition("frozen ")[2].split()[0]) > 10_000
 
 
+def test_a_job_that_never_gets_ready_is_stopped_too(make_job, monkeypatch):
+    monkeypatch.setattr(workers, "PREPARATION_LIMIT", 0.01)
+    child = workers.Child(threads=1)
+    (record,) = child.run(make_job(["linear"], time_limit=5))
+    assert record.status == "timeout"
+    assert record.reason == "not ready to start within 0.01 s"
+    assert not child.is_alive()
+
+
 def test_threads_wait_without_taking_a_core_unless_the_user_has_it_otherwise(monkeypatch):
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    assert make_environment(2)["OMP_WAIT_POLICY"] == "PASSIVE"
+    assert workers.make_environment(2)["OMP_WAIT_POLICY"] == "PASSIVE"
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
-    assert make_environment(2)["OMP_WAIT_POLICY"] == "ACTIVE"
+    assert workers.make_environment(2)["OMP_WAIT_POLICY"] == "ACTIVE"
 
 
 def test_a_child_serves_one_caller_at_a_time_and_is_replaced_when_it_was_long_idle(monkeypatch):
-    with borrow_child(1) as first:
+    with workers.borrow_child(1) as first:
         pass
-    with borrow_child(1) as second:
+    with workers.borrow_child(1) as second:
         assert second is first
-        with borrow_child(1) as third:
+        with workers.borrow_child(1) as third:
             assert third is not second
     os.kill(first.pid, signal.SIGKILL)  # it died between jobs
     first._process.wait()
-    with borrow_child(1) as fourth:
+    with workers.borrow_child(1) as fourth:
         assert fourth is third
     monkeypatch.setattr(workers, "IDLE_LIMIT", 0.0)
-    with borrow_child(1) as fifth:
+    with workers.borrow_child(1) as fifth:
         assert fifth is not third
     assert not third.is_alive()
 
@@ -170,9 +157,7 @@ child.run(job)
 """
 
 
-def test_a_child_in_a_fit_ends_with_all_it_started_when_its_parent_is_killed(
-    tables, plugin, notes, wait_until_gone
-):
+def test_a_child_in_a_fit_ends_when_its_parent_is_killed(tables, plugin, notes, wait_until_gone):
     noted = notes / "pid"
     noted.unlink(missing_ok=True)
     command = [sys.executable, "-c", PARENT, tables, plugin]
@@ -201,7 +186,7 @@ def test_a_process_of_joblib_ends_if_its_run_is_gone_and_not_if_it_is_the_run_it
 def test_one_fit_answers_for_all_methods_that_share_it(make_job, notes):
     (notes / "fits").unlink(missing_ok=True)
     job = make_job(["shared-1", "shared-2", "shared-none"])
-    with borrow_child(1) as child:
+    with workers.borrow_child(1) as child:
         records = {record.method: record for record in child.run(job)}
     assert (notes / "fits").read_text() == "fit\n"
     assert {record.shared_fit for record in records.values()} == {"shared"}
@@ -213,7 +198,7 @@ def test_one_fit_answers_for_all_methods_that_share_it(make_job, notes):
 
 
 def test_answers_before_the_limit_are_kept_when_a_later_one_hangs(make_job):
-    with borrow_child(1) as child:
+    with workers.borrow_child(1) as child:
         records = child.run(make_job(["shared-1", "shared-hang"], time_limit=1.0))
     assert [(record.method, record.status) for record in records] == [
         ("shared-1", "ok"),
@@ -226,7 +211,7 @@ def test_missing_data_is_skipped_and_a_table_too_small_to_split_fails(make_job, 
     shutil.copy(tables / "catalogue.toml", tmp_path)
     job = make_job(["linear"])
     job = replace(job, settings=replace(job.settings, data_home=str(tmp_path)))
-    with borrow_child(1) as child:
+    with workers.borrow_child(1) as child:
         (record,) = child.run(job)
         assert record.status == "skipped"
         assert record.reason.startswith("MissingDataError: ")
@@ -237,21 +222,6 @@ def test_missing_data_is_skipped_and_a_table_too_small_to_split_fails(make_job, 
         assert child.is_alive()
     assert record.status == "failed"
     assert record.reason.startswith("ValueError: ")
-
-
-def test_cells_that_another_run_finished_are_left_out(make_job, tmp_path, run_method):
-    store = Store(tmp_path / "runs")
-    job = replace(make_job(["shared-1", "shared-2"]), seen=("", "2026"))
-    assert leave_out_finished(job, store) == job
-    record = run_method("linear")
-    store.save(replace(record, method="shared-1"))
-    assert leave_out_finished(job, store).methods == ("shared-2",)
-    store.save(replace(record, method="shared-2", finished="2026"))
-    assert leave_out_finished(job, store).methods == ("shared-2",)
-    store.save(replace(record, method="shared-2", finished="2027"))
-    assert leave_out_finished(job, store).methods == ()
-    seeing = replace(job, settings=replace(job.settings, folder=str(store.folder)))
-    assert run_job_apart(seeing) == []
 
 
 # Backends
@@ -328,7 +298,7 @@ def test_an_address_needs_a_host_and_a_port(address):
     opened = workers.open_backend("dask", None, address)
     with pytest.raises(ValueError, match=r"as tcp://host:8786, got"), opened:
         pass
-    check_address("ray", "auto")  # Ray may look for its cluster itself
+    workers.check_address("ray", "auto")  # Ray may look for its cluster itself
 
 
 @pytest.mark.parametrize("backend", ["dask", "ray"])
@@ -337,4 +307,4 @@ def test_an_address_where_no_one_listens_is_said_at_once(backend):
         free.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
         with pytest.raises(ClusterError, match=f"no {backend.capitalize()} cluster answers at"):
-            check_address(backend, address)
+            workers.check_address(backend, address)

@@ -11,14 +11,8 @@ from muddle_bench.studies.points import Point, Variant
 from muddle_bench.studies.study_tables import NUMBERS, TEXTS
 
 CATALOGUE = """
-[hills]
-file = "hills.csv"
-target = "height"
-task = "regression"
-[trees]
-file = "trees.csv"
-target = "kind"
-task = "classification"
+hills = { file = "hills.csv", target = "height", task = "regression" }
+trees = { file = "trees.csv", target = "kind", task = "classification" }
 """
 PLUGIN = """
 from muddle_bench.studies.points import make_methods

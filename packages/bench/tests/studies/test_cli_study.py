@@ -38,7 +38,6 @@ def test_all_studies_are_listed():
     ("arguments", "said"),
     [
         (["dependence", "widht"], "Did you mean 'width'?"),
-        (["dependence", "ablation"], "no study named 'ablation'"),
         (["ablation", "--dataset", "ionosfere"], "Did you mean 'ionosphere'?"),
         (["dependence", "width", "--dataset", "servo"], "There are points on concrete-slump"),
         (["all", "--together", "--jobs", "2"], "without jobs: got jobs=2"),
@@ -52,12 +51,6 @@ def test_a_wrong_argument_ends_with_one_line_that_helps(arguments, said):
     assert result.exit_code == (2 if "ten" in arguments else 1)
     assert said in result.stderr
     assert "Traceback" not in result.stderr
-
-
-def test_splits_must_be_numbers():
-    result = call("study", "all", "--splits", "ten")
-    assert result.exit_code == 2
-    assert "how many" in result.stderr
 
 
 def test_a_folder_must_fit_the_command(tmp_path):

@@ -6,19 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from muddle_bench.studies import study_figures
 from muddle_bench.studies.points import HEURISTIC, STUDIES, WHOLE
-from muddle_bench.studies.study_figures import (
-    INK,
-    LOOKS,
-    arrange_steps,
-    draw_record,
-    draw_steps,
-    draw_study,
-    place_values,
-    write_figures,
-)
 
-COLOR, SHAPE = LOOKS[0]
+COLOR, SHAPE = study_figures.LOOKS[0]
 
 
 @pytest.fixture(scope="module")
@@ -49,15 +40,8 @@ def find_marks(ax, *, filled, color=COLOR):
 
 def draw(table, name):
     """The axes of a study with one plot."""
-    figure = draw_study(table, STUDIES[name])
+    figure = study_figures.draw_study(table, STUDIES[name])
     return figure.axes[0] if figure.axes else figure.subfigs[0].axes[0]
-
-
-def legend_texts(legend):
-    return [text.get_text() for text in legend.get_texts()]
-
-
-# Positions
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -65,48 +49,47 @@ def test_every_value_of_a_study_has_a_place(study_table, name):
     study = STUDIES[name]
     rows = [(p.dataset, p.value + "*" * p.is_default, 0.5, 0.5) for p in study.points]
     table = study_table(rows, name)
-    draw_study(table, study)
+    study_figures.draw_study(table, study)
     if study.scale not in ("steps", "rows"):
-        axis = place_values(table, study)
+        axis = study_figures.place_values(table, study)
         assert set(axis.places) == {point.value for point in study.points}
         assert axis.edges <= {"0", HEURISTIC, WHOLE}
 
 
 def test_values_without_a_place_on_the_axis_stand_at_its_edges(penalties, study_table):
-    axis = place_values(penalties, STUDIES["ridge_init"])
+    axis = study_figures.place_values(penalties, STUDIES["ridge_init"])
     assert (axis.places["0.001"], axis.places["1000"]) == pytest.approx((-3, 3))
     assert axis.places["0"] < axis.separators[0] < -3 < 3 < axis.separators[1]
     assert axis.separators[1] < axis.places["heuristic"]
     assert axis.edges == {"0", "heuristic"}
     assert sorted(axis.ticks)[1:3] == [(-3, "10⁻³"), (3, "10³")]
-    axis = place_values(
+    axis = study_figures.place_values(
         study_table([("a", "0", 0.1), ("a", "1*", 0.2)]), STUDIES["structured_noise"]
     )
     assert axis.places == {"0": 0.0, "1": 1.0}
     assert not axis.edges
     values = [*(str(2**power) for power in range(14)), "103", "546", "8760"]
     table = study_table([("a", value, 0.1) for value in values])
-    places = sorted(place for place, _ in place_values(table, STUDIES["batch_size"]).ticks)
+    places = sorted(
+        place for place, _ in study_figures.place_values(table, STUDIES["batch_size"]).ticks
+    )
     assert min(np.diff(places)) >= 0.05 * 13
     assert len(places) > 6
 
 
-# Marks
-
-
-def test_measured_scores_are_filled_marks_and_published_ones_open(penalties):
+def test_measured_scores_are_filled_marks_published_ones_open_and_steps_in_order(penalties, steps):
     ax = draw(penalties, "ridge_init")
-    places = place_values(penalties, STUDIES["ridge_init"]).places
-    color, shape = LOOKS[1]
+    places = study_figures.place_values(penalties, STUDIES["ridge_init"]).places
+    color, shape = study_figures.LOOKS[1]
     scores = {"0": 0.1, "0.001": 0.2, "1000": 0.8, "heuristic": 0.9}
     measured = [(places[name], score, shape) for name, score in scores.items()]
     assert find_marks(ax, filled=True, color=color) == measured
     assert find_marks(ax, filled=False, color=color) == measured[:3]
     chosen = [line.get_xydata().tolist() for line in ax.lines
-              if line.get_markeredgecolor() == INK and line.get_marker() != "None"
+              if line.get_markeredgecolor() == study_figures.INK and line.get_marker() != "None"
               and len(line.get_xdata())]  # fmt: skip
     assert chosen == [[[places["heuristic"], 0.7]], [[places["heuristic"], 0.9]]]
-    names = legend_texts(ax.get_legend())
+    names = [text.get_text() for text in ax.get_legend().get_texts()]
     assert names[:2] == ["a", "b"]
     assert {"published", "default", "below −0.5"} < set(names)
     # Scores far below are carets at the edge and flatten nothing.
@@ -114,6 +97,15 @@ def test_measured_scores_are_filled_marks_and_published_ones_open(penalties):
         (at_edge,) = [mark for mark in find_marks(ax, filled=filled) if mark[0] == -3]
         assert at_edge[1:] == (-0.5, 7)
     assert -0.7 < ax.get_ylim()[0] <= -0.5
+    ax = draw(steps, "ablation")
+    labels = [text.get_text() for text in ax.get_yticklabels()]
+    assert labels == ["FFNN", "+ Ridge", "MLR (default)"]
+    assert ax.get_ylim()[0] > ax.get_ylim()[1]  # the first on top
+    expected = {(COLOR, True): [0.1, 0.2, 0.4], (COLOR, False): [0.0, 0.3, 0.35]}
+    expected[study_figures.LOOKS[1][0], True] = [0.15, 0.25, 0.45]
+    for (color, filled), scores in expected.items():
+        marks = find_marks(ax, filled=filled, color=color)
+        np.testing.assert_allclose([x for x, _, _ in marks], scores)
 
 
 def test_the_band_is_two_standard_errors_wide_and_one_split_has_none(study_table):
@@ -130,45 +122,6 @@ def test_the_band_is_two_standard_errors_wide_and_one_split_has_none(study_table
     assert find_marks(ax, filled=False) == [(4.0, 0.5, "o")]
 
 
-def test_steps_show_single_nets_and_bags_in_the_order_of_the_table(steps):
-    ax = draw(steps, "ablation")
-    labels = [text.get_text() for text in ax.get_yticklabels()]
-    assert labels == ["FFNN", "+ Ridge", "MLR (default)"]
-    assert ax.get_ylim()[0] > ax.get_ylim()[1]  # the first on top
-    expected = {(COLOR, True): [0.1, 0.2, 0.4], (LOOKS[1][0], True): [0.15, 0.25, 0.45],
-                (COLOR, False): [0.0, 0.3, 0.35]}  # fmt: skip
-    for (color, filled), scores in expected.items():
-        marks = find_marks(ax, filled=filled, color=color)
-        np.testing.assert_allclose([x for x, _, _ in marks], scores)
-
-
-def test_data_sets_with_the_same_steps_stand_side_by_side(steps, study_table):
-    other = study_table([("z", "tanh", 0.1), ("z", "MLR*", 0.1)], "ablation", bag_published=0.5)
-    parts = [steps.assign(dataset=name, score_published=np.nan) for name in "abcd"]
-    table = pd.concat([*parts, other], ignore_index=True)
-    bands = [[part["dataset"].iloc[0] for part in band] for band in arrange_steps(table)]
-    assert bands == [["a", "b"], ["c", "d"], ["z"]]
-    figure = draw_steps(table, STUDIES["ablation"])
-    assert [ax.get_title() for row in figure.subfigs for ax in row.axes] == list("abcdz")
-    # Published marks are on one plot only.
-    assert legend_texts(figure.legends[0]).count("published") == 1
-
-
-def test_depth_has_a_line_per_data_set_and_a_mark_per_depth(study_table):
-    rows = [(name, f"{depth}" + "*" * (depth == 2), 0.1 * depth, 0.1 * depth + 0.01)
-            for name in ("a", "b", "c") for depth in (1, 2, 3, 4)]  # fmt: skip
-    ax = draw(study_table(rows, "depth"), "depth")
-    assert [text.get_text() for text in ax.get_yticklabels()] == ["a", "b", "c"]
-    for depth, (color, shape) in zip((1, 2, 3, 4), LOOKS, strict=False):
-        marks = find_marks(ax, filled=True, color=color)
-        assert [round(y) for _, y, _ in marks] == [0, 1, 2]
-        assert {(round(x, 6), mark) for x, _, mark in marks} == {(round(0.1 * depth, 6), shape)}
-    assert "hidden layers: 2 (default)" in legend_texts(ax.get_legend())
-
-
-# The training record
-
-
 @pytest.fixture
 def history():
     columns = {"iteration": [0, 1, 2], "validation_score": [0.1, 0.4, 0.3], "penalty": [9.0, 5, 3]}
@@ -176,35 +129,30 @@ def history():
 
 
 def test_training_record_shows_score_penalty_and_the_best_iteration(history):
-    ax, other = draw_record(history).axes
+    ax, other = study_figures.draw_record(history).axes
     np.testing.assert_array_equal(ax.lines[0].get_ydata(), history["validation_score"])
     assert list(ax.lines[1].get_xdata()) == [1]
     np.testing.assert_array_equal(other.lines[0].get_ydata(), history["penalty"])
     assert other.get_yscale() == "log"
-    plain = draw_record(history.assign(penalty=math.nan))  # a net without a ridge
+    plain = study_figures.draw_record(history.assign(penalty=math.nan))  # a net without a ridge
     assert {each.get_yscale() for each in plain.axes} == {"linear"}
 
 
-# Files
-
-
-def test_files_are_the_same_each_time_and_need_a_folder_of_tables(
-    steps, penalties, history, tmp_path
-):
+def test_files_are_the_same_each_time(steps, penalties, history, tmp_path):
     folder = tmp_path / "tables"
     folder.mkdir()
     penalties.to_csv(folder / "ridge_init.csv", index=False)
     steps.to_csv(folder / "ablation.csv", index=False)
     history.to_csv(folder / "training_record.csv", index=False)
     (folder / "width.csv").write_text("")  # as good as missing
-    paths = write_figures(folder, tmp_path / "first")
+    paths = study_figures.write_figures(folder, tmp_path / "first")
     assert [path.name for path in paths] == [
         f"{name}.{kind}" for name in ("ablation", "ridge_init", "training_record")
         for kind in ("svg", "png")
     ]  # fmt: skip
     assert all(path.read_bytes()[:4] == b"\x89PNG" for path in paths if path.suffix == ".png")
-    write_figures(folder, tmp_path / "second")
+    study_figures.write_figures(folder, tmp_path / "second")
     for path in paths:
         assert path.read_bytes() == (tmp_path / "second" / path.name).read_bytes(), path.name
     with pytest.raises(FileNotFoundError, match=r"there is no folder .*nowhere.* `muddle study`"):
-        write_figures(tmp_path / "nowhere", tmp_path / "out")
+        study_figures.write_figures(tmp_path / "nowhere", tmp_path / "out")

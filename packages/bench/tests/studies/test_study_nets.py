@@ -17,7 +17,7 @@ from muddle_bench.run.records import Record, Store
 from muddle_bench.run.splits import Problem, split_rows
 from muddle_bench.studies import running, study_nets
 from muddle_bench.studies.points import NO_PENALTY, STEPS, Variant, vary
-from muddle_bench.studies.running import KnownSplits, build_cells, run_points
+from muddle_bench.studies.running import build_cells, run_points
 from muddle_bench.studies.study_nets import StudyNets, make_config, measure
 
 SMALL = {"width": 16, "max_iter": 5}
@@ -47,10 +47,7 @@ def fit(problem, **settings):
     return make_nets(task, **settings).fit(problem.train, problem.y_train)
 
 
-# One split
-
-
-def test_nets_are_those_of_a_bag(regression, classification):
+def test_nets_are_those_of_a_bag_and_scored_one_by_one(regression, classification):
     for problem, kind in ((regression, BagMLRRegressor), (classification, BagMLRClassifier)):
         model = fit(problem)
         shared = {f.name: getattr(model.config, f.name) for f in fields(model.config)}
@@ -69,9 +66,6 @@ def test_nets_are_those_of_a_bag(regression, classification):
         first = [bag.history_.loc[net, "penalty"].iloc[0] for net in range(3)]
         assert facts["first_penalty"] == pytest.approx(np.mean(first))
         assert (facts["n_nets"], facts["n_lost"], facts["n_diverged"]) == (3, 0, 0)
-
-
-def test_single_nets_are_scored_by_r2_or_the_area_under_the_curve(regression, classification):
     model = fit(regression)
     scores = [r2_score(regression.y_test, net) for net in model.predict_nets(regression.test)]
     assert measure(model, regression)["net_score"] == pytest.approx(np.mean(scores))
@@ -85,14 +79,6 @@ def test_single_nets_are_scored_by_r2_or_the_area_under_the_curve(regression, cl
     mean = tables.mean(axis=0)
     np.testing.assert_allclose(model.predict_proba(classification.test), mean)
     assert (model.predict(classification.test) == mean.argmax(axis=1)).all()
-
-
-def test_a_plain_net_learns_and_has_no_penalty(regression):
-    settings = dict(STEPS["FFNN"].changes) | {"max_loss": None, "max_iter": 60, "width": 64}
-    facts = measure(fit(regression, **settings), regression)
-    assert facts["net_score"] > 0.3
-    assert facts["first_penalty"] is None
-    json.dumps(facts, allow_nan=False)
 
 
 @pytest.mark.parametrize(
@@ -120,9 +106,7 @@ def diverge(jobs, **options):
     raise DivergenceError("none of the nets")
 
 
-def test_lost_nets_predict_the_training_mean_or_the_shares_of_classes(
-    regression, classification, monkeypatch
-):
+def test_lost_nets_predict_the_training_mean(regression, classification, monkeypatch):
     model = fit(regression)
     kept = study_nets.take_nets(model.result_, 0, 2)
     model.store(model.prepare(regression.train, regression.y_train), kept)
@@ -159,9 +143,6 @@ def test_mlr1_on_103_rows_is_near_the_published_r2(data_folder):
         for predicted in model.predict_nets(data.X.iloc[one.test])
     ]
     assert np.mean(scores) == pytest.approx(0.399, abs=0.06)
-
-
-# Splits together
 
 
 @pytest.fixture
@@ -207,27 +188,7 @@ def make_jobs(numbers):
     return make
 
 
-def test_splits_of_one_shape_are_one_call_of_the_trainer(make_jobs, monkeypatch):
-    calls = []
-    train = study_nets.train_jobs
-
-    def watch(jobs, **options):
-        calls.append([len(job.seeds) for job in jobs])
-        return train(jobs, **options)
-
-    monkeypatch.setattr(study_nets, "train_jobs", watch)
-    results = study_nets.train_together(make_jobs(), "cpu")
-    assert calls == [[6]]
-    assert [result.kept for result in results] == [[0, 1]] * 3
-
-    def diverge_together(jobs, **options):
-        return diverge(jobs) if len(jobs[0].seeds) > 2 else train(jobs, **options)
-
-    monkeypatch.setattr(study_nets, "train_jobs", diverge_together)
-    assert [result.n_nets for result in study_nets.train_all(make_jobs(), "cpu")] == [2, 2, 2]
-
-
-def test_splits_of_other_shapes_or_with_a_head_on_all_rows_are_trained_apart(make_jobs, numbers):
+def test_splits_of_one_shape_alone_are_trained_in_one_call(make_jobs, numbers, monkeypatch):
     X = numbers[0].copy()
     X[:, 3] = 0.0
     X[0, 3] = 1.0  # not constant in the first split alone
@@ -245,18 +206,23 @@ def test_splits_of_other_shapes_or_with_a_head_on_all_rows_are_trained_apart(mak
     assert [part.kept for part in parts] == [[0, 1, 2], [1], [0, 1]]
     torch.testing.assert_close(parts[1].head, result.head[3:4])
     torch.testing.assert_close(parts[2].history.loss, result.history.loss[:, 4:6])
+    calls = []
+    train = study_nets.train_jobs
 
+    def watch(jobs, **options):
+        calls.append([len(job.seeds) for job in jobs])
+        return train(jobs, **options)
 
-def test_points_that_share_a_split_share_its_encoding_and_not_their_settings(numbers):
-    known = KnownSplits()
-    first, wider, other, more = (
-        known.prepare_nets(0, make_nets(**settings), *numbers).job
-        for settings in ({}, {"width": 32}, {"seed": 1}, {"n_nets": 4})
-    )
-    assert wider.data is first.data
-    assert (first.config.width, wider.config.width) == (16, 32)
-    assert other.seeds != first.seeds
-    assert len(more.seeds) == 4
+    monkeypatch.setattr(study_nets, "train_jobs", watch)
+    results = study_nets.train_together(make_jobs(), "cpu")
+    assert calls == [[6]]
+    assert [result.kept for result in results] == [[0, 1]] * 3
+
+    def diverge_together(jobs, **options):
+        return diverge(jobs) if len(jobs[0].seeds) > 2 else train(jobs, **options)
+
+    monkeypatch.setattr(study_nets, "train_jobs", diverge_together)
+    assert [result.n_nets for result in study_nets.train_all(make_jobs(), "cpu")] == [2, 2, 2]
 
 
 def test_points_that_cannot_be_trained_end_as_records(run, point_on, monkeypatch):
@@ -303,13 +269,6 @@ def test_seconds_of_a_group_are_shared_out(run, point_on, monkeypatch):
     assert {record.fit_seconds for record in records.values()} == {2.0}
 
 
-@pytest.mark.parametrize("given", [{"jobs": 2}, {"time_limit": 5.0}, {"debug": True}])
-def test_options_that_one_call_cannot_have_are_an_error(run, point_on, given):
-    (name,) = given
-    with pytest.raises(ValueError, match=f"without {name}.*--apart"):
-        run([point_on()], together=True, **given)
-
-
 def test_cells_that_studies_share_are_run_once(point_on):
     points = [point_on(), point_on(), point_on(variant=vary(width=64))]
     apart = build_cells(points, 2, "clean")
@@ -319,9 +278,6 @@ def test_cells_that_studies_share_are_run_once(point_on):
     grouped = build_cells(points, 2, "clean", split_by_split=False)
     assert [cell.split for cell in grouped] == [0, 1, 0, 1]
     assert set(grouped) == set(apart)
-
-
-# The training record
 
 
 def test_the_training_record_is_written_the_same_each_time(numbers, tmp_path, monkeypatch):

@@ -9,20 +9,7 @@ import pytest
 from muddle.training.config import OLD_NAMES, preset_config
 from muddle_bench.methods.method import Request
 from muddle_bench.methods.registry import METHODS, by_name
-from muddle_bench.studies import points as study_methods
-from muddle_bench.studies.points import (
-    BASE,
-    DEPENDENCES,
-    NO_PENALTY,
-    STEPS,
-    STUDIES,
-    THREE,
-    Variant,
-    all_variants,
-    choose_points,
-    find_study,
-    vary,
-)
+from muddle_bench.studies import points as study_points
 from muddle_bench.studies.study_nets import make_config
 from muddle_bench.studies.study_tables import POOLED, published_rows
 
@@ -59,8 +46,8 @@ def test_every_printed_row_is_known_with_its_numbers_and_its_default(published_f
         assert rows["ablation", POOLED, row["step"]]["bag"] == float(row["bagging_r2"])
     defaults = {
         (point.study, point.dataset, point.value): point.is_default
-        for name in DEPENDENCES
-        for point in STUDIES[name].points
+        for name in study_points.DEPENDENCES
+        for point in study_points.STUDIES[name].points
     }
     keys = [tuple(key) for *key, _ in printed[5:133]]
     for key, source in zip(keys, read(published_folder, "dependence"), strict=True):
@@ -71,39 +58,46 @@ def test_every_printed_row_is_known_with_its_numbers_and_its_default(published_f
         assert defaults[key] == (source["is_default"] == "yes")
 
 
-def test_every_published_row_has_exactly_one_point():
+def test_every_published_row_has_exactly_one_point_and_equal_points_are_shared():
     points = Counter(
         (point.study, point.dataset, point.value)
-        for study in STUDIES.values()
+        for study in study_points.STUDIES.values()
         for point in study.points
     )
     assert set(points.values()) == {1}
     for study, dataset, value in published_rows():
-        for one in THREE if dataset == POOLED else [dataset]:
+        for one in study_points.THREE if dataset == POOLED else [dataset]:
             assert points[study, one, value] == 1, (study, one, value)
     published = set(published_rows())
-    for name in DEPENDENCES:
-        for point in STUDIES[name].points:
+    for name in study_points.DEPENDENCES:
+        for point in study_points.STUDIES[name].points:
             assert (name, point.dataset, point.value) in published
+    permuted = study_points.find_study("permutations").points[0]
+    assert (
+        permuted.variant
+        == study_points.STEPS["+ Ridge + Struct. Dithering"]
+        == study_points.vary(n_permutations=0)
+    )
+    assert (
+        study_points.STEPS["MLR"]
+        == study_points.vary(structured_noise=1, width=1024)
+        == study_points.Variant()
+    )
+    by_name([*METHODS.values(), *study_points.METHODS])
+    variants = {point.variant for study in study_points.STUDIES.values() for point in study.points}
+    assert len(variants) == len(study_points.all_variants())
 
 
 @pytest.mark.parametrize(("study", "parameter"), PARAMETERS.items())
 def test_a_value_is_that_of_its_setting(study, parameter):
-    for point in STUDIES[study].points:
+    for point in study_points.STUDIES[study].points:
         changes = dict(point.variant.changes)
         if point.is_default:
             assert changes == {}
         elif (study, point.value) == ("ridge_init", "0"):
-            assert changes == {"penalty": NO_PENALTY}
+            assert changes == {"penalty": study_points.NO_PENALTY}
         else:
             assert changes == {parameter: float(point.value)}
-
-
-def test_the_base_is_the_released_preset_with_the_batch_of_the_studies():
-    config = preset_config("mlr-2", "released", "regression")
-    assert (
-        make_config("regression", 2, **BASE | {"batch_size": 4096, "ties": config.ties}) == config
-    )
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
@@ -112,11 +106,11 @@ def test_points_have_the_released_preset(task):
     ties = "error" if task == "regression" else "first"
     models = {
         method.name: method.make(Request(task=task, seed=3))
-        for method in study_methods.METHODS
-        if method.name == Variant().name or method.name.startswith("study-depth")
+        for method in study_points.METHODS
+        if method.name == study_points.Variant().name or method.name.startswith("study-depth")
     }
     assert len(models) == 5
-    base = models.pop(Variant().name)
+    base = models.pop(study_points.Variant().name)
     preset = preset_config("mlr-2", "released", task)
     assert base.config == replace(preset, batch_size=2**14, ties=ties)
     assert (base.n_nets, base.random_state) == (10, 3)
@@ -126,23 +120,7 @@ def test_points_have_the_released_preset(task):
 
 
 def test_every_variant_has_settings_that_nets_accept():
-    for variant in all_variants().values():
+    for variant in study_points.all_variants().values():
         config = make_config("regression", variant.depth or 2, **dict(variant.changes))
         for key, value in variant.changes:
             assert getattr(config, key) == OLD_NAMES.get(key, {}).get(value, value)
-
-
-def test_studies_share_points_that_are_the_same_and_names_are_of_one_variant():
-    permuted = find_study("permutations").points[0]
-    assert permuted.variant == STEPS["+ Ridge + Struct. Dithering"] == vary(n_permutations=0)
-    assert STEPS["MLR"] == vary(structured_noise=1, width=1024) == Variant()
-    by_name([*METHODS.values(), *study_methods.METHODS])
-    variants = {point.variant for study in STUDIES.values() for point in study.points}
-    assert len(variants) == len(all_variants())
-
-
-def test_an_unknown_study_or_data_set_is_an_error_with_a_suggestion():
-    with pytest.raises(ValueError, match=r"no study named 'widht'\. Did you mean 'width'\?"):
-        find_study("widht")
-    with pytest.raises(ValueError, match=r"Did you mean 'qsar-aquatic-toxicity'\?"):
-        choose_points(["width"], ["qsar-aquatic-toxicty"])

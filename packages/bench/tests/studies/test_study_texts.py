@@ -2,19 +2,26 @@
 
 import math
 
-import pandas as pd
 import pytest
 
 from muddle_bench.studies import study_texts
 from muddle_bench.studies.points import STUDIES
 
 
-def test_a_difference_is_clear_beyond_two_standard_errors_of_both(study_table):
+def test_a_difference_is_clear_beyond_two_standard_errors_and_one_split_is_no_evidence(study_table):
     # sqrt(0.01² + 0.01²) = 0.01414: 0.028 is within two of them, 0.029 is not.
     rows = [("a", "1*", 0.5), ("a", "2", 0.528), ("a", "3", 0.529), ("a", "4", 0.471)]
     compared = study_texts.compare_default(study_table(rows))
     assert compared["clear"].tolist() == [False, True, True]
     assert compared["difference"].tolist() == pytest.approx([0.028, 0.029, -0.029])
+    rows = [("a", "1*", 0.5), ("a", "2", 0.9)]
+    text = study_texts.describe_default(study_table(rows, score_se=math.nan))
+    assert text.endswith(
+        "With one split there are no standard errors, so this is not evidence yet."
+    )
+    assert study_texts.describe_default(study_table(rows[1:])).startswith(
+        "The default was not measured"
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,18 +62,7 @@ def test_the_default_beside_another_value(study_table, scores, texts):
     assert ("candidate" in found) == any("candidate" in text for text in texts)
 
 
-def test_one_split_is_not_evidence(study_table):
-    rows = [("a", "1*", 0.5), ("a", "2", 0.9)]
-    text = study_texts.describe_default(study_table(rows, score_se=math.nan))
-    assert text.endswith(
-        "With one split there are no standard errors, so this is not evidence yet."
-    )
-    assert study_texts.describe_default(study_table(rows[1:])).startswith(
-        "The default was not measured"
-    )
-
-
-def test_means_count_the_default_as_one_value_and_leave_out_what_one_data_set_lacks(study_table):
+def test_means_count_the_default_once_and_steps_are_compared_with_the_published_order(study_table):
     table = study_table([("a", "16", 0.2), ("a", "64", 0.9), ("a", "103*", 0.4), ("b", "16", 0.4),
                          ("b", "546*", 0.8)])  # fmt: skip
     (text,) = study_texts.describe_means(table)
@@ -78,9 +74,6 @@ def test_means_count_the_default_as_one_value_and_leave_out_what_one_data_set_la
     texts = study_texts.describe_study(study_table(rows), STUDIES["ablation"])
     assert texts[0] == STUDIES["ablation"].about
     assert texts[1].startswith("The default has the best score on 1 of 1 data set;")
-
-
-def test_order_of_steps_against_the_published_one(study_table):
     rows = [
         ("mean", "FFNN", 0.1, -0.1),
         ("mean", "+ Ridge", 0.32, 0.3),
@@ -92,9 +85,6 @@ def test_order_of_steps_against_the_published_one(study_table):
         "minus + Ridge is −0.010, within two standard errors, published +0.100.",
         "Bags, mean over data sets: the order of the steps is the published one.",
     ]
-
-
-def test_published_numbers_and_their_largest_difference(study_table):
     rows = [("a", "1*", 0.5, 0.51), ("a", "2", 0.6, 0.8), ("b", "1*", 0.7)]
     assert study_texts.describe_published(study_table(rows)) == (
         "2 of 3 rows have a published value. The median absolute difference is 0.105, the largest "
@@ -134,21 +124,3 @@ def test_conditions_gaps_marks_at_the_edge_and_warnings(study_table):
     assert texts[0] == "a at 1: diverged: 1 of 100 nets"
     assert len(texts) == 9
     assert texts[-1] == "1 more, in the table"
-
-
-def test_the_training_record_in_words():
-    history = pd.DataFrame({"iteration": [0, 1, 2], "validation_score": [-0.1, 0.5, 0.4],
-                            "penalty": [216.2, 100.0, 50.0]})  # fmt: skip
-    assert study_texts.describe_record(history)[1] == (
-        "The best validation score is 0.500 at iteration 1 of 2; the score starts at −0.100 and "
-        "ends at 0.400. The penalty starts at 216.2, is 100 at the best iteration and ends at 50."
-    )
-    empty = study_texts.describe_record(history.assign(validation_score=math.nan))
-    assert empty[1] == "No iteration has a validation score."
-
-
-def test_values_read_well():
-    values = ("0.001", "0.1", "10", "1000", "100000", "4096", "0", "n")
-    assert [study_texts.format_value(value) for value in values] == [
-        "10⁻³", "0.1", "10", "10³", "10⁵", "4096", "0", "n",
-    ]  # fmt: skip
