@@ -27,7 +27,7 @@ def test_wrong_target_name_suggests_the_one_that_was_meant(shell):
     said = shell.fails("fit", "homes.csv", "--target", "prise", "-o", "m.muddle")
     assert said.startswith("--target must be a column of homes.csv, got 'prise'.")
     assert "Did you mean 'price'?" in said
-    assert "Its columns: 'area', 'kind'" in said
+    assert "It has columns 'area', 'kind'" in said
 
 
 @pytest.mark.parametrize(

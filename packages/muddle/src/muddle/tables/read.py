@@ -23,9 +23,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from muddle.errors import DataFormatError, MissingDataError, MissingPackageError
-from muddle.page.html import list_names
 from muddle_runtime.fitted import Task
 from muddle_runtime.parameters import suggest
+from muddle_runtime.tables import list_columns
 
 STREAM = "-"  # the standard input or output
 # Texts that mean a missing value.
@@ -617,7 +617,7 @@ def check_column(name: str, names: Iterable[str], source: str | Path, role: str)
     if name not in names:
         raise DataFormatError(
             f"{role} must be a column of {source}, got {name!r}.{suggest(name, names)} "
-            f"Its columns: {list_names(names, SHOWN_NAMES)}."
+            f"It has {list_columns(names, SHOWN_NAMES)}."
         )
 
 
