@@ -166,7 +166,7 @@ class FittedModel:
     Takes arrays, lists of rows, data frames (with narwhals), and what services have: a dict of
     columns, a list of dicts, or one dict for a single row. Outputs, errors and warnings are those
     of the estimator that was fitted. A row alone and in any batch gets the same prediction within
-    1e-6 of the target's deviation, or 1e-6 in probability.
+    1e-6 of the target's deviation (of its own size, if that is larger), or 1e-6 in probability.
 
     `columns` tells which columns new rows must have; `n_features_in_`, `feature_names_in_` and
     `classes_` are as in scikit-learn; the module describes the fields.
