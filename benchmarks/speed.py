@@ -84,7 +84,7 @@ class Contestant:
 
 
 def fit_ens_mlr(setting: Setting, **overrides: Any) -> EnsMLRRegressor:
-    model = EnsMLRRegressor.preset(
+    model = EnsMLRRegressor.published(
         "ens-mlr",
         "paper",
         **{

@@ -113,12 +113,14 @@ def test_quirks_of_a_set_can_be_left_away_too(data_folder):
 
 
 def test_the_papers_preset_makes_the_same_columns_of_a_clean_table(data_folder):
-    """TablePreprocessor.preset("paper") and the published recipe without its quirks agree."""
+    """TablePreprocessor.published("paper") and the published recipe without its quirks agree."""
     for name in ("insurance", "tic-tac-toe-endgame", "qsar-aquatic-toxicity"):
         quirks = [*QUIRKS_OF_ALL, *QUIRKS]
         published = load_dataset(name, "published", data_folder, without=quirks).X
         clean = load_dataset(name, data_home=data_folder).X
-        ours = TablePreprocessor.preset("paper").set_output(transform="pandas").fit_transform(clean)
+        ours = (
+            TablePreprocessor.published("paper").set_output(transform="pandas").fit_transform(clean)
+        )
         assert ours.shape == published.shape
         for column in published.columns.intersection(ours.columns):
             np.testing.assert_allclose(ours[column], published[column], atol=1e-9)

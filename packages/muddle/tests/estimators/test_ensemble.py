@@ -214,9 +214,9 @@ def test_the_time_limit_holds_and_every_depth_has_nets(numbers):
 @pytest.mark.parametrize("make", [BagMLRRegressor, BagMLRClassifier])
 @pytest.mark.parametrize("settings", ["paper", "released"])
 def test_presets_of_bags_have_the_settings_of_the_single_net(make, settings):
-    model = make.preset("bag-mlr-3", settings, random_state=1)
+    model = make.published("bag-mlr-3", settings, random_state=1)
     single = MLRRegressor if is_regression(make) else MLRClassifier
-    expected = single.preset("mlr-3", settings).get_params() | {"random_state": 1}
+    expected = single.published("mlr-3", settings).get_params() | {"random_state": 1}
     if settings == "released":  # as regression, in both tasks
         expected |= {"dither": 0.03, "max_loss": 1.0}
         expected |= {} if is_regression(make) else {"criterion": "squared"}
@@ -227,14 +227,14 @@ def test_presets_of_bags_have_the_settings_of_the_single_net(make, settings):
 @pytest.mark.parametrize("make", [EnsMLRRegressor, EnsMLRClassifier])
 @pytest.mark.parametrize("settings", ["paper", "released"])
 def test_presets_of_ensembles_differ_in_select_only(make, settings):
-    ens = make.preset("ens-mlr", settings)
+    ens = make.published("ens-mlr", settings)
     assert (ens.depths, ens.n_nets, ens.select) == ((1, 2), 10, "all")
-    best = make.preset("best-mlr", settings)
-    top = make.preset("top5-mlr", settings)
+    best = make.published("best-mlr", settings)
+    top = make.published("top5-mlr", settings)
     assert best.get_params() == ens.get_params() | {"select": "best"}
     assert top.get_params() == ens.get_params() | {"select": "top", "top_k": 5}
     for config, depth in zip(ens._configs(), (1, 2), strict=True):
-        single = MLRRegressor.preset(f"mlr-{depth}", settings)._configs()[0]
+        single = MLRRegressor.published(f"mlr-{depth}", settings)._configs()[0]
         if is_regression(make) or settings == "released":
             assert config.task == "regression"
             assert (config.dither, config.max_loss) == (single.dither, single.max_loss)
@@ -243,12 +243,12 @@ def test_presets_of_ensembles_differ_in_select_only(make, settings):
 
 
 def test_presets_take_other_parameters_and_know_their_names():
-    model = EnsMLRClassifier.preset("ens-mlr", "released", criterion="logistic", dither=0.0)
+    model = EnsMLRClassifier.published("ens-mlr", "released", criterion="logistic", dither=0.0)
     assert model.criterion == "logistic"
     with pytest.raises(ValueError, match="Did you mean 'bag-mlr-2'"):
-        BagMLRRegressor.preset("bag-mlr2")
+        BagMLRRegressor.published("bag-mlr2")
     with pytest.raises(ValueError, match="Did you mean 'released'"):
-        EnsMLRClassifier.preset("ens-mlr", "releasd")
+        EnsMLRClassifier.published("ens-mlr", "releasd")
 
 
 def test_the_squared_criterion_is_regression_on_zero_one_labels(classes):

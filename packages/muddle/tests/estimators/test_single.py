@@ -29,7 +29,7 @@ def curved():
 def test_every_preset_beats_a_linear_model_on_a_curved_target(name, settings, curved):
     X, y = curved
     train, test = slice(0, 160), slice(160, None)
-    model = MLRRegressor.preset(name, settings=settings, width=128, max_iter=150, random_state=0)
+    model = MLRRegressor.published(name, settings=settings, width=128, max_iter=150, random_state=0)
     score = model.fit(X[train], y[train]).score(X[test], y[test])
     assert score > RidgeCV().fit(X[train], y[train]).score(X[test], y[test]) + 0.3
 
@@ -38,7 +38,7 @@ def test_every_preset_beats_a_linear_model_on_a_curved_target(name, settings, cu
 def test_two_classes_of_real_data(settings):
     X, y = load_breast_cancer(return_X_y=True)
     X, X_test, y, y_test = train_test_split(X, y, random_state=0, stratify=y)
-    model = MLRClassifier.preset("mlr-1", settings, width=128, max_iter=60, random_state=0)
+    model = MLRClassifier.published("mlr-1", settings, width=128, max_iter=60, random_state=0)
     model.fit(X, y)
     assert model.score(X_test, y_test) > 0.93
     assert model.validation_metric_ == "auc"

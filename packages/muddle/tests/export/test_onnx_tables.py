@@ -26,7 +26,7 @@ def rng():
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param(TablePreprocessor.preset("paper").get_params(), id="paper"),
+        pytest.param(TablePreprocessor.published("paper").get_params(), id="paper"),
         {"scaling": "standard", "flags": "0/1", "few_values": "levels"},
         {"max_levels": 60, "min_level_rows": 6, "drop": ["size", "sold"]},
         {"missing_values": ["", "loft", "street 3"], "categorical": ["rooms", "garden", "kind"]},

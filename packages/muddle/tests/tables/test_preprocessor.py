@@ -37,7 +37,7 @@ def target():
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @parametrize_with_checks(
-    [TablePreprocessor(), TablePreprocessor.preset("paper", scaling="robust+clip")]
+    [TablePreprocessor(), TablePreprocessor.published("paper", scaling="robust+clip")]
 )
 def test_sklearn_contract(estimator, check):
     check(estimator)
@@ -226,7 +226,7 @@ def test_a_named_column_is_taken_as_levels(mixed):
 
 def test_the_papers_rules(mixed, target):
     table = mixed.assign(gender=np.where(np.arange(60) % 3 == 0, "f", None))
-    names = TablePreprocessor.preset("paper").fit(table, target).get_feature_names_out().tolist()
+    names = TablePreprocessor.published("paper").fit(table, target).get_feature_names_out().tolist()
     assert "age" in names
     assert "age=missing" not in names
     assert not any(name.startswith("city") for name in names)
@@ -235,7 +235,7 @@ def test_the_papers_rules(mixed, target):
     ]
     assert [name for name in names if name.startswith("gender")] == ["gender=missing"]
     with pytest.raises(ValueError, match="Did you mean 'paper'"):
-        TablePreprocessor.preset("papr")
+        TablePreprocessor.published("papr")
 
 
 def test_numbers_hidden_in_text_get_a_hint():

@@ -32,7 +32,9 @@ def make_flagship(request: Request, preset: Preset) -> Any:
 def make_mlr(request: Request, settings: Source, prefix: str, preset: str) -> Any:
     """An estimator of MLR; "ens-mlr" has ten nets each of depth 1 and 2, for seven methods."""
     kind = _find_class(prefix, request)
-    return kind.preset(preset, settings=settings, random_state=request.seed, device=request.device)
+    return kind.published(
+        preset, settings=settings, random_state=request.seed, device=request.device
+    )
 
 
 def _find_class(prefix: str, request: Request) -> Any:

@@ -103,7 +103,7 @@ class MLR(Estimator, NetParameters):
         return self._preset_task
 
     @classmethod
-    def preset(cls, name: str, settings: Source = "paper", **overrides: Any) -> Self:
+    def published(cls, name: str, settings: Source = "paper", **overrides: Any) -> Self:
         """An unfitted estimator with published settings.
 
         Parameters

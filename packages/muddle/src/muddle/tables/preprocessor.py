@@ -143,8 +143,8 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
     random_state: int = 0
 
     @classmethod
-    def preset(cls, name: str, **overrides: Any) -> Self:
-        """An unfitted preprocessor with the settings of a preset.
+    def published(cls, name: str, **overrides: Any) -> Self:
+        """An unfitted preprocessor with published settings.
 
         Parameters
         ----------
