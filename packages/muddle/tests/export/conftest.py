@@ -24,7 +24,7 @@ def fitted_model(tmp_path_factory):
     return lambda estimator: read_model(estimator.save(path))
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)  # not of the session: other folders follow
 def small_pool():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pool, "BASE", replace(pool.BASE, width=12, max_iter=10))
@@ -101,7 +101,7 @@ def net(fit, array):
     return fit(*array)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def flagship(fitted_model, array):
     estimator = MuddleRegressor(preset="fast", random_state=0, device="cpu")
     return fitted_model(estimator.fit(*array))
