@@ -145,6 +145,18 @@ def test_the_mixture_is_the_weighted_sum_of_its_members(regressor):
     assert {member.normal is None for member in model.members} == {True, False}
 
 
+def test_predictions_stay_within_the_bounds_of_the_target(regressor):
+    model, labels = (
+        regressor.model,
+        regressor.model.labels(regressor.model.transform(regressor.rows)),
+    )
+    bounds = np.quantile(labels, [0.3, 0.7], axis=0)
+    narrow = replace(model, target=replace(model.target, bounds=bounds))
+    found = narrow.labels(narrow.transform(regressor.rows))
+    np.testing.assert_array_equal(found, np.clip(labels, *bounds))
+    assert (found != labels).any()
+
+
 def test_chosen_nets_predict_their_mean(ensemble):
     model, rows = ensemble.model, ensemble.rows
     each = model.predict_nets(rows)

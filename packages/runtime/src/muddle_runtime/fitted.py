@@ -24,11 +24,16 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from muddle_runtime import labels as targets
 from muddle_runtime.columns import FloatArray
 from muddle_runtime.forward import NUMPY, Bank, Library, NetRef, Nets
 from muddle_runtime.intervals import Conformal, Spread, rows_needed
-from muddle_runtime.labels import Calibration, ClassTarget, NormalScores, NumberTarget
+from muddle_runtime.labels import (
+    Calibration,
+    ClassTarget,
+    NormalScores,
+    NumberTarget,
+    to_probabilities,
+)
 from muddle_runtime.parameters import check_choice, check_fraction, check_int
 from muddle_runtime.tables import TablePlan, warn
 
@@ -367,7 +372,7 @@ class FittedModel:
             return self.target.restore(outputs)
         assert self.temperatures is not None
         temperatures = self.temperatures[list(nets)][:, None, None]
-        return targets.to_probabilities(self.target.to_scores(outputs), temperatures)
+        return to_probabilities(self.target.to_scores(outputs), temperatures)
 
     def _bounds(
         self, matrix: FloatArray, find: Callable[..., Any], asked: Any, needed: int, request: str

@@ -15,10 +15,10 @@ from muddle.tables.read import (
     check_source,
     find_near_numbers,
     guess_task,
+    is_numeric,
     mark_gaps,
     type_columns,
 )
-from muddle.tables.read import is_numeric as is_number
 from muddle_bench.data.catalogue import (
     OWN_CATALOGUE,
     Entry,
@@ -199,7 +199,7 @@ def _load_clean(entry: Entry, path: Path) -> Dataset:
     if task is None:
         task, reason = guess_task(raw)
         notes.append(f"task guessed: {task}, {reason}")
-        if task == "classification" and is_number(raw):
+        if task == "classification" and is_numeric(raw):
             notes[-1] += "; if they are a quantity, state task='regression'"
     for sentence, markers in find_near_numbers(table.drop(columns=list(dropped))):
         notes.append(f"{sentence}: if it means a missing value, pass missing=[{markers}]")
