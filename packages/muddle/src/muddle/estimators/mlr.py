@@ -7,7 +7,7 @@ belong to training are taken from TrainConfig.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 import pandas as pd
@@ -32,7 +32,7 @@ from muddle.estimators.problems import (
     read_numbers,
 )
 from muddle.tables.preprocessor import TablePreprocessor
-from muddle.training.config import DITHER, Head, Source, Ties, TrainConfig, preset_config
+from muddle.training.config import DITHER, Source, Ties, TrainConfig, preset_config
 from muddle.training.data import TrainJob
 from muddle.training.jobs import train_in_parallel
 from muddle.training.stopping import Deadline
@@ -72,7 +72,7 @@ class NetParameters:
     patience: int | None = DEFAULT.patience
     batch_size: int = DEFAULT.batch_size
     validation_fraction: float = DEFAULT.validation_fraction
-    head: Head = DEFAULT.head
+    head: Literal["all", "train", "batch"] = "all"
     precision: Precision = DEFAULT.precision
     max_loss: float | None = DEFAULT.max_loss
     time_limit: float | None = DEFAULT.time_limit
