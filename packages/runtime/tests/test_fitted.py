@@ -146,10 +146,8 @@ def test_the_mixture_is_the_weighted_sum_of_its_members(regressor):
 
 
 def test_predictions_stay_within_the_bounds_of_the_target(regressor):
-    model, labels = (
-        regressor.model,
-        regressor.model.labels(regressor.model.transform(regressor.rows)),
-    )
+    model = regressor.model
+    labels = model.labels(model.transform(regressor.rows))
     bounds = np.quantile(labels, [0.3, 0.7], axis=0)
     narrow = replace(model, target=replace(model.target, bounds=bounds))
     found = narrow.labels(narrow.transform(regressor.rows))
