@@ -4,8 +4,8 @@ The lines below run on any array library with numpy's functions: on numpy, and o
 tables on a GPU (`Library`). Nets of one shape are one stack of arrays. Training has a forward of
 its own, fused with its backward (muddle.core.backprop).
 
-A representation turns features into hidden units, and a ridge head turns these into labels. Nets
-are the one kind so far; a further kind is a class beside `Nets`, with a stack beside `_NetStack`.
+A representation turns features into hidden units, and a ridge head turns these into labels: nets,
+distances to centres (`Kernel`), leaves of trees (`Forest`), or the features themselves (`Linear`).
 
 Shapes: K nets, N rows, F features of which the first P are numbers, V features that a net sees,
 S views of one kind, H hidden units, C label columns.
@@ -262,6 +262,42 @@ class Nets:
             scale=None if self.scale is None else self.scale[chosen],
             views=tuple(self.views[net] for net in chosen),
         )
+
+
+# --- other representations -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """The features themselves, and a constant unit last: F + 1 hidden units."""
+
+    n_features: int
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """exp(-distance) to each of M centres in scaled features, and a constant unit last."""
+
+    centres: NDArray[np.float32]  # (M, F), scaled
+    scale: FloatArray  # (F,) factor of each feature
+
+
+@dataclass(frozen=True, eq=False)
+class Forest:
+    """Trees one after the other, the nodes of each in depth-first order.
+
+    The hidden units are the leaves of all trees, 1 where a row falls and else 0. A row goes to the
+    next node if its feature, as float32, is at most the threshold, and else to `right`.
+    """
+
+    feature: NDArray[np.int32]  # (nodes,)
+    threshold: NDArray[np.float32]  # (nodes,)
+    right: NDArray[np.int32]  # (nodes,), above the node's own position; of a leaf: -1 - its number
+    roots: NDArray[np.int32]  # (trees,), ascending from 0
+    n_features: int
+
+
+Representation = Nets | Linear | Kernel | Forest
 
 
 @dataclass(frozen=True)
