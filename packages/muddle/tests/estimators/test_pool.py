@@ -92,6 +92,20 @@ def test_bins_are_filled_one_after_the_other_without_a_jump(matrix):
     assert in_bin.max() <= 60 / N_BINS + 1  # equally many rows in each
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_value_in_most_rows_leaves_bins_to_the_others(weighted):
+    rng = np.random.default_rng(0)
+    amounts = np.where(rng.random(2000) < 0.92, 0.0, rng.lognormal(1.0, 1.0, 2000))[:, None]
+    weights = np.ones(2000) if weighted else None
+    view, seen = see("bins", amounts, 1, weights)
+    assert view.n_seen == N_BINS
+    others = seen[amounts[:, 0] > 0]
+    inside = ((others > 0) & (others < 1)).mean(axis=0)
+    np.testing.assert_allclose(inside[1:], 1 / 7, atol=0.02)  # the first ends at the least of them
+    shifted = np.concatenate([amounts, -amounts - 1.0])  # two frequent values, in the middle
+    assert see("bins", shifted, 1)[0].n_seen == N_BINS
+
+
 def test_bins_count_rows_by_weight():
     numbers = np.linspace(0.0, 1.0, 101)[:, None]
     heavy = np.where(numbers[:, 0] < 0.2, 9.0, 1.0)
