@@ -17,7 +17,6 @@ from sklearn.utils.validation import check_is_fitted
 from muddle.core.device import resolve_device, torch_threads
 from muddle.estimators.base import MAX_SEED, Estimator, watch
 from muddle.estimators.calibrate import fit_calibration, fit_normal_scores, fit_spread, sample_rows
-from muddle.estimators.crossfit import to_fitted_member
 from muddle.estimators.importances import measure_importances
 from muddle.estimators.pool import (
     Plan,
@@ -106,7 +105,14 @@ class Flagship(Estimator):
         table = preprocessor.plan_
         rows = np.arange(len(matrix))
         training = TrainingSet(
-            matrix, table.n_numbers, problem.labels, strata, problem.weights, rows, normal
+            matrix,
+            table.n_numbers,
+            problem.labels,
+            strata,
+            problem.weights,
+            rows,
+            normal=normal,
+            of_classes=self._task == "classification",
         )
         seeds = np.random.RandomState(check_random_state(self.random_state).randint(MAX_SEED))
         pool = self._fit_pool(training, device, deadline, seeds)
@@ -117,9 +123,6 @@ class Flagship(Estimator):
             importances, deviations = measure_importances(pool, features, device, seed, seconds)
         self._warn_about(pool, importances)
         out_of_fold, details, parts = self._complete(problem, pool, device)
-        places = np.flatnonzero(pool.weights).tolist()
-        if not places and "spread" in parts:  # all weight is with the mean of the labels
-            places = [0]
         board = pool.rank(lambda predicted: self._score(predicted, pool.training))
         record = self._describe_training(
             preprocessor, problem.summarise(table), deadline.elapsed(), {"leaderboard": board}
@@ -128,8 +131,8 @@ class Flagship(Estimator):
             estimator=self._kind(),
             table=table,
             members=tuple(
-                to_fitted_member(pool.members[place], float(pool.weights[place]))
-                for place in places
+                pool.members[place].to_fitted(float(pool.weights[place]))
+                for place in np.flatnonzero(pool.weights)
             ),
             offset=pool.offset,
             training=replace(record, importances=importances, importances_std=deviations),
@@ -148,12 +151,13 @@ class Flagship(Estimator):
         seeds: np.random.RandomState,
     ) -> Pool:
         """Train the pool; if there are few seconds, on fewer rows."""
-        n_rows, effort = len(training.labels), None
-        plan = make_plan(self._task, self.preset, n_rows, skewed=training.normal is not None)
+        (n_rows, n_labels), effort = training.labels.shape, None
+        skewed = training.normal is not None
+        plan = make_plan(self._task, self.preset, n_rows, n_labels=n_labels, skewed=skewed)
         if deadline.limit is not None:
-            effort = plan_in_time(training, plan.candidates[0], device, deadline)
+            effort = plan_in_time(training, plan.nets[0], device, deadline)
             if effort.work.n_rows < n_rows:
-                of_classes = self._task == "classification"
+                of_classes = training.of_classes
                 rows = choose_rows(training.strata, effort.work.n_rows, of_classes=of_classes)
                 training = training.take(rows)
         return fit_pool(
@@ -219,8 +223,13 @@ class Flagship(Estimator):
         return super().__getattribute__(name)  # the error of a property, or the usual one
 
     def _configs(self) -> list[Plan]:
-        """The plan for a small table with a long tail, which records of the benchmark keep."""
-        return [make_plan(self._task, self.preset, 100, skewed=True)]
+        """Plans for tables of several sizes, with one label column and several, which records of
+        the benchmark keep: they show every rule by which plans grow with the rows."""
+        return [
+            make_plan(self._task, self.preset, n_rows, n_labels=n_labels, skewed=True)
+            for n_rows in (100, 1_000, 10_000, 100_000)
+            for n_labels in (1, 3)
+        ]
 
     def _plot_fit(self, kind: Literal["learning", "importances"], score: str, ax: Any) -> Any:
         check_is_fitted(self)
