@@ -1,6 +1,7 @@
 """Probabilities, intervals and spread hold on rows that the models never saw."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from scipy.stats import rankdata
 from sklearn.preprocessing import PowerTransformer
 
 from muddle.estimators.calibrate import (
+    FLOOR_SHARE,
     HIGHEST,
     LOWEST,
     RAISES,
@@ -38,6 +40,14 @@ def test_probabilities_by_hand():
     np.testing.assert_allclose(to_probabilities(three, 2.0), [[0.25, 0.25, 0.5]])
     calibration = Calibration(np.array([1.0, 1.0, 0.5]), np.log([1.0, 3.0, 2.0]))
     np.testing.assert_allclose(calibration.apply(three), [[1 / 8, 3 / 8, 0.5]])
+    # With a floor, a score of 2p - 1 means p; 0 becomes the floor, 3 floors / 2 become 2 floors.
+    exact = Calibration(np.ones(3), np.zeros(3), floor=1e-9)
+    wanted = np.array([[0.5, 0.2, 0.3], [0.9, 0.04, 0.06]])
+    np.testing.assert_allclose(exact.apply(2 * wanted - 1), wanted, atol=1e-12)
+    two = Calibration(np.ones(2), np.zeros(2), floor=1e-9).apply(2 * wanted[:, 1:2] - 1)
+    np.testing.assert_allclose(two[:, 1], wanted[:, 1], atol=1e-12)
+    coarse = Calibration(np.ones(3), np.zeros(3), floor=0.2)
+    np.testing.assert_allclose(coarse.apply(np.array([[-1, -0.4, -0.4]])), [[0.2, 0.4, 0.4]])
 
 
 def test_a_few_separated_rows_do_not_give_certainty():
@@ -52,15 +62,62 @@ def test_a_few_separated_rows_do_not_give_certainty():
 
 @pytest.mark.parametrize(
     ("slopes", "biases"),
-    [([3.0, 3.0], [0.0, 0.0]), ([6.0, 6.0], [1.0, -1.0]), ([1.0, 2.0, 4.0], [0.5, -1.0, 0.5])],
+    [([1.0, 1.0], [0.0, 0.0]), ([2.0, 2.0], [1.0, -1.0]), ([0.5, 1.0, 2.0], [0.5, -1.0, 0.5])],
 )
 def test_slopes_and_biases_that_made_the_labels_are_found(slopes, biases):
     rng = np.random.default_rng(0)
-    scores = rng.normal(size=(40_000, 1 if len(slopes) == 2 else 3))
+    scores = rng.uniform(-1.1, 1.1, size=(40_000, 1 if len(slopes) == 2 else 3))
     truth = Calibration(np.array(slopes), np.array(biases))
+    truth = replace(truth, floor=FLOOR_SHARE / math.sqrt(len(scores)))
     fitted = fit_calibration(scores, draw_codes(rng, truth.apply(scores)), None)
+    assert fitted.floor == truth.floor
     np.testing.assert_allclose(fitted.slopes, truth.slopes, rtol=0.04)
     np.testing.assert_allclose(fitted.biases, truth.biases, atol=0.05)
+
+
+def draw_perfect(n_classes, n_rows, seed):
+    """Probabilities, classes drawn by them, and scores 2p - 1."""
+    rng = np.random.default_rng(seed)
+    wanted = np.exp(2 * rng.normal(size=(n_rows, n_classes)))
+    wanted /= wanted.sum(axis=1, keepdims=True)
+    return wanted, draw_codes(rng, wanted), 2 * (wanted[:, 1:] if n_classes == 2 else wanted) - 1
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_more_rows_of_perfect_scores_give_perfect_probabilities(n_classes):
+    wanted, _, new = draw_perfect(n_classes, 20_000, 0)
+    bins = (20 * wanted).astype(int)
+
+    def judge(n_rows):
+        """Mean |probability - wanted| in bins, as in the expected calibration error, and the rise
+        of the log-loss over that of the wanted probabilities; means over fits."""
+        found = []
+        for seed in range(1, 6):
+            _, codes, scores = draw_perfect(n_classes, n_rows, seed)
+            probabilities = fit_calibration(scores, codes, None).apply(new)
+            gaps = [
+                np.abs(np.bincount(own, gap)).sum()
+                for own, gap in zip(bins.T, (probabilities - wanted).T, strict=True)
+            ]
+            rise = (wanted * np.log(wanted / probabilities)).sum(axis=1).mean()
+            found.append([np.mean(gaps) / len(wanted), rise])
+        return np.mean(found, axis=0)
+
+    errors, rises = np.transpose([judge(n_rows) for n_rows in (50, 300, 3_000, 30_000)])
+    assert (errors[1:] < errors[:-1] / 1.4).all()
+    assert (errors[2:] < [0.012, 0.004]).all()  # without the link 0.03, however many the rows
+    assert (rises[1:] < rises[:-1] / 1.5).all()
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_useless_scores_give_about_the_frequencies(n_classes):
+    rng = np.random.default_rng(0)
+    codes = np.repeat(np.arange(n_classes), [300, *[40] * (n_classes - 1)])
+    scores = rng.uniform(-0.5, 0.5, size=(len(codes), 1 if n_classes == 2 else n_classes))
+    probabilities = fit_calibration(scores, codes, None).apply(scores)
+    frequencies = np.bincount(codes) / len(codes)
+    assert np.abs(probabilities - frequencies).max() < 0.1
+    np.testing.assert_allclose(probabilities.mean(axis=0), frequencies, atol=0.01)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3, 5])

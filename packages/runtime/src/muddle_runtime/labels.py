@@ -114,17 +114,36 @@ def undo_powers(found: FloatArray, powers: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """softmax(slopes * scores + biases), C classes; the score s of two classes counts as ∓s/2."""
+    """softmax(slopes * scores + biases), C classes; the score s of two classes counts as ∓s/2.
+
+    Scores are estimates of 2p - 1. With a floor, their place is taken by log p (`link_scores`).
+    """
 
     slopes: FloatArray  # (C,), all above 0; equal for two classes
     biases: FloatArray  # (C,), their mean is 0
+    floor: float | None = None  # None: scores as they are
 
     def apply(self, scores: FloatArray) -> FloatArray:
         """(N, 1) for two classes or (N, C) -> probabilities (N, C), none of them 0 or 1"""
-        log_p = log_softmax(self.slopes * class_columns(scores) + self.biases)
+        log_p = log_softmax(self.slopes * link_scores(scores, self.floor) + self.biases)
         probabilities: FloatArray = np.exp(np.maximum(log_p, LEAST_LOG_PROBABILITY))
         probabilities /= probabilities.sum(axis=1, keepdims=True)
         return probabilities
+
+
+def link_scores(scores: FloatArray, floor: float | None) -> FloatArray:
+    """log p of each class with p = (1 + score) / 2, kept positive: near the floor and below it
+    (p + sqrt(p² + 4 floor²)) / 2. Two classes: ∓half of log p - log(1 - p). (N, 1 or C) -> (N, C)
+    """
+    if floor is None:
+        return class_columns(scores)
+    both = np.hstack([-scores, scores]) if scores.shape[1] == 1 else scores
+    share = (1 + both) / 2
+    root = np.hypot(share, 2 * floor)
+    # For shares far below 0 the sum would cancel; there it is written as a quotient.
+    soft = np.where(share > 0, share + root, 4 * floor**2 / (root - np.minimum(share, 0))) / 2
+    logged = np.log(soft)
+    return class_columns(logged[:, 1:] - logged[:, :1]) if scores.shape[1] == 1 else logged
 
 
 def class_columns(scores: FloatArray) -> FloatArray:

@@ -23,7 +23,7 @@ from muddle.estimators.crossfit import Member
 from muddle_runtime.columns import FloatArray
 from muddle_runtime.fitted import SpreadModel
 from muddle_runtime.intervals import Conformal, Spread
-from muddle_runtime.labels import Calibration, NormalScores, class_columns
+from muddle_runtime.labels import Calibration, NormalScores, class_columns, link_scores
 from muddle_runtime.tables import Scale
 
 # Scores are near ±1: flatter slopes give every row the frequencies, steeper ones only certainty.
@@ -32,6 +32,11 @@ LOWEST, HIGHEST = 1e-2, 1e2
 # Rows shared evenly among the classes: a few rows that happen to be separated would otherwise make
 # the model certain (decisions/0005).
 SMOOTHING = 1.0
+# Scores estimate 2p - 1, so the link is logarithmic in p, and a floor keeps p positive: FLOOR_SHARE
+# divided by the root of the number of rows, which is how far scores of a class are off at best. On
+# 45 tables of 100 to 10,000 rows 0.9 was level with or ahead of thrice and a third of it, and of
+# constant floors from 0.003 to 0.1.
+FLOOR_SHARE = 0.9
 # Strength of the penalties: between 1 and 5 the mean log-loss of the simulations hardly changes.
 # Against one temperature they are level at 20 rows and ahead from 60 on.
 BIAS_PENALTY = 3.0
@@ -79,12 +84,14 @@ def fit_calibration(scores: FloatArray, codes: Codes, weights: FloatArray | None
     A weight of 2 counts like the row twice. Scores that do not vary get the smoothed frequencies of
     the classes.
     """
-    columns = class_columns(scores)
-    n_classes = columns.shape[1]
     counts = np.ones(len(codes)) if weights is None else weights
     n_rows = float(counts.sum())
+    floor = FLOOR_SHARE / math.sqrt(n_rows)
+    columns = link_scores(scores, floor)
+    n_classes = columns.shape[1]
     wanted = _smooth_labels(codes, n_classes, n_rows)
-    bias_penalty = BIAS_PENALTY * _correlate(columns, np.eye(n_classes)[codes], counts)
+    related = _correlate(class_columns(scores), np.eye(n_classes)[codes], counts)
+    bias_penalty = BIAS_PENALTY * related
 
     def penalised_loss(parameters: FloatArray) -> tuple[float, FloatArray]:
         slopes, biases = np.split(parameters, 2)
@@ -109,7 +116,7 @@ def fit_calibration(scores: FloatArray, codes: Codes, weights: FloatArray | None
         penalised_loss, start, jac=True, bounds=bounds, method="L-BFGS-B", options=options
     )
     slopes, biases = np.split(found.x, 2)
-    return Calibration(slopes, biases)
+    return Calibration(slopes, biases, floor)
 
 
 def _smooth_labels(codes: Codes, n_classes: int, n_rows: float) -> FloatArray:
