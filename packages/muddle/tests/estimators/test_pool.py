@@ -29,25 +29,38 @@ N_NUMBERS = 3
 VIEWS = ["plain", "bins", "waves"]
 
 
-def test_presets_differ_in_candidates_steps_and_rounds():
+def test_presets_differ_in_candidates_and_rounds():
     fast, default, best = (make_plan("regression", p, 100) for p in ("fast", "default", "best"))
     assert default.candidates == best.candidates
-    assert [c.name for c in fast.candidates] == [c.name for c in default.candidates[:2]]
-    assert (fast.n_rounds, default.n_rounds, best.n_rounds) == (1, 3, 7)
-    steps = [plan.candidates[0].config.steps for plan in (fast, default)]
-    assert steps == [100, 200]
+    assert [c.name for c in fast.candidates] == ["waves", "kernel", "forest", "linear"]
+    assert [c.kind for c in default.bodies] == ["kernel", "forest", "linear", "boosting"]
+    assert len(default.nets) == 4
+    assert (fast.n_rounds, default.n_rounds, best.n_rounds) == (1, 1, 7)
+    assert make_plan("regression", "best", 5000).n_rounds == 3
     skewed = (make_plan("regression", p, 100, skewed=True).candidates for p in ("fast", "default"))
-    assert [[c.target for c in own].count("normal") for own in skewed] == [0, 1]
+    assert [[c.target for c in own].count("normal") for own in skewed] == [0, 2]
 
 
-def test_more_rows_mean_larger_batches_more_steps_and_fewer_rounds():
+def test_several_labels_have_no_boosting_and_a_model_without_rows_no_kernel():
+    plan = make_plan("classification", "default", 100, n_labels=3)
+    assert [body.kind for body in plan.bodies] == ["kernel", "forest", "linear"]
+    for preset in ("fast", "default", "best"):
+        plan = make_plan("regression", preset, 100, skewed=True, keep_rows=False)
+        assert "kernel" not in {body.kind for body in plan.bodies}
+        assert "forest" in {body.kind for body in plan.bodies}
+
+
+def test_more_rows_mean_larger_batches_more_steps_and_fewer_wider_nets():
     plans = [make_plan("classification", "default", n_rows) for n_rows in (100, 5000, 10**6)]
-    configs = [plan.candidates[0].config for plan in plans]
+    configs = [plan.nets[0].config for plan in plans]
     assert [config.batch_size for config in configs] == [256, 1000, 2048]
-    assert [config.steps for config in configs] == [200, 496, 1500]
-    assert [plan.n_rounds for plan in plans] == [3, 1, 1]
+    assert [config.steps for config in configs] == [100, 496, 1500]
+    assert [config.width for config in configs] == [128, 256, 256]
+    assert [len(plan.nets) for plan in plans] == [3, 2, 2]
     rates = [config.learning_rate for config in configs]
     assert rates == [pytest.approx(1e-3), pytest.approx(4e-3), pytest.approx(1e-2)]
+    several = make_plan("classification", "default", 100, n_labels=3)
+    assert (several.nets[0].config.width, several.nets[0].config.steps) == (256, 200)
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +175,7 @@ def draw_rows(n_rows=60, signal=1.0, n_labels=1, weights=None):
 
 @pytest.fixture(scope="session")
 def fit(candidates):
-    def fit(training, names, n_rounds=1, limit=None):
+    def fit(training, names, n_rounds=1, limit=None, bodies=()):
         chosen = [candidates[name] if isinstance(name, str) else name for name in names]
         effort = None
         if limit is not None:  # a machine that is fast enough for all of it
@@ -171,7 +184,7 @@ def fit(candidates):
             effort = Effort(Pace(1e-15, 1e-15), work, ())
         return fit_pool(
             training,
-            Plan(tuple(chosen), n_rounds),
+            Plan(tuple(chosen), tuple(bodies), n_rounds),
             device=CPU,
             deadline=Deadline(limit),
             effort=effort,
@@ -258,7 +271,7 @@ def test_a_candidate_that_diverges_is_named_and_left_out(fit, limit):
         trials = trials_of(fit(draw_rows(), order, n_rounds=2, limit=limit))
         assert (trials["broken"].outcome, trials["broken"].members) == ("diverged", [])
         assert (trials["waves"].outcome, trials["waves"].n_rounds) == ("trained", 2)
-    with pytest.raises(DivergenceError, match="none of 1 configurations had nets with a finite"):
+    with pytest.raises(DivergenceError, match="none of 1 configurations had a finite"):
         fit(draw_rows(), ["broken"], limit=limit)
 
 

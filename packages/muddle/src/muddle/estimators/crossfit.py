@@ -39,6 +39,7 @@ from muddle_runtime.labels import NormalScores
 BLOCK_ROWS = 4096
 
 TargetScale = Literal["plain", "normal"]
+BodyKind = Literal["kernel", "forest", "boosting", "linear"]
 Seen = NDArray[np.float32]  # (N, V) features as a net sees them
 
 
@@ -109,6 +110,15 @@ class Candidate:
     target: TargetScale = "plain"
 
 
+@dataclass(frozen=True)
+class BodyCandidate:
+    """A body that is not a net (bodies.py), and the labels that it learns."""
+
+    name: str
+    kind: BodyKind
+    target: TargetScale = "plain"
+
+
 @dataclass(frozen=True, eq=False)
 class Member:
     """The nets of a candidate at the end of one cycle of its training."""
@@ -124,6 +134,10 @@ class Member:
     folds: Folds
     out_of_fold: FloatArray  # (N, C) predicted labels
     n_recoveries: int  # how often a penalty was raised because a factorisation failed
+
+    @property
+    def name(self) -> str:
+        return self.candidate.name
 
     @property
     def n_nets(self) -> int:
@@ -283,21 +297,22 @@ class _Threads:
     def start(self, task: Callable[[], Any]) -> Callable[[], Any]:
         """Begin a task; the function returned waits for its result."""
         if self._executor is None:
-            result = self._attempt(task)
+            result = attempt(task)
             return lambda: result
-        return self._executor.submit(self._attempt, task).result
+        return self._executor.submit(attempt, task).result
 
     def __exit__(self, *_: object) -> None:
         if self._executor is not None:
             # After an error or Ctrl-C, tasks that have not begun never do.
             self._executor.shutdown(wait=True, cancel_futures=True)
 
-    @staticmethod
-    def _attempt(task: Callable[[], Any]) -> Any:
-        try:
-            return task()
-        except DivergenceError:
-            return None
+
+def attempt(task: Callable[[], Any]) -> Any:
+    """The result of a task, None if it diverges."""
+    try:
+        return task()
+    except DivergenceError:
+        return None
 
 
 class _SharedReporter:

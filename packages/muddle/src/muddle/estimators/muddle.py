@@ -61,10 +61,11 @@ class OutOfFold:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Flagship(Estimator):
-    """A pool of cross-fitted nets that predicts a weighted mean."""
+    """A pool of cross-fitted nets and other bodies that predicts a weighted mean."""
 
     preset: Preset = "default"
     time_limit: float | None = None
+    keep_rows: bool = True
     preprocessor: TablePreprocessor | None = None
     device: str = "auto"
     random_state: int | np.random.RandomState | None = None
@@ -152,8 +153,14 @@ class Flagship(Estimator):
     ) -> Pool:
         """Train the pool; if there are few seconds, on fewer rows."""
         (n_rows, n_labels), effort = training.labels.shape, None
-        skewed = training.normal is not None
-        plan = make_plan(self._task, self.preset, n_rows, n_labels=n_labels, skewed=skewed)
+        plan = make_plan(
+            self._task,
+            self.preset,
+            n_rows,
+            n_labels=n_labels,
+            skewed=training.normal is not None,
+            keep_rows=bool(self.keep_rows),
+        )
         if deadline.limit is not None:
             effort = plan_in_time(training, plan.nets[0], device, deadline)
             if effort.work.n_rows < n_rows:
@@ -189,8 +196,8 @@ class Flagship(Estimator):
             )
         if lost:
             warn(
-                f"{len(lost)} of {n_planned} configurations ({'; '.join(lost)}) had nets without a "
-                "finite loss and were left out. Clip or transform extreme feature values."
+                f"{len(lost)} of {n_planned} configurations ({'; '.join(lost)}) had no finite loss and "
+                "were left out. Clip or transform extreme feature values."
             )
 
     # --- the fitted model ------------------------------------------------------------------------
@@ -198,7 +205,8 @@ class Flagship(Estimator):
     @property
     def leaderboard_(self) -> pd.DataFrame:
         """Every member of the pool, the best first: configuration, iteration, out-of-fold score (R²
-        or area under the ROC curve), weight, nets, rounds, seconds and outcome."""
+        or area under the ROC curve), weight, nets, recoveries (penalties raised because a
+        factorisation failed), rounds, seconds and outcome."""
         return self._frame("leaderboard")
 
     @property
@@ -244,22 +252,26 @@ class Flagship(Estimator):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class MuddleRegressor(RegressorMixin, Flagship):
-    """Regression on any table, nothing to tune: a weighted pool of cross-fitted MLR nets.
+    """Regression on any table, nothing to tune: a weighted pool of cross-fitted models.
 
-    Nets of several configurations are trained fold by fold, so that every row is predicted by nets
-    that have not seen it. These predictions decide the weight of each configuration, at each end
-    of its learning-rate cycles; and they give prediction intervals that hold on new rows. Then each
-    net's output layer is solved again on all rows.
+    MLR nets of several configurations, a kernel ridge with a trained metric, trees and a linear
+    ridge are trained fold by fold, so that every row is predicted by models that have not seen it.
+    These predictions decide the weight of each, of nets at each end of their learning-rate cycles;
+    and they give prediction intervals that hold on new rows. Then each net's output layer is solved
+    again on all rows, and the other bodies are fitted once more.
 
     Takes numbers, text, categories, dates and gaps as they are, one target or several.
 
     Parameters
     ----------
     preset : {"fast", "default", "best"}, default="default"
-        "fast": two configurations in half the steps; "best": more rounds of cross-fitting.
+        "fast": one net beside the other bodies; "best": more rounds of cross-fitting.
     time_limit : float or None, default=None
-        Seconds for the whole fit. If they are few, the first configuration is cut to fit (folds,
-        rows, iterations) and others are left out; a warning and `leaderboard_` tell which.
+        Seconds for the whole fit. If they are few, the first net is cut to fit (folds, rows,
+        iterations) and others are left out; a warning and `leaderboard_` tell which.
+    keep_rows : bool, default=True
+        Whether the model may hold training rows, as scaled features without their targets. The
+        kernel needs them and is left out without.
     preprocessor : TablePreprocessor or None, default=None
         How the table becomes numbers, unfitted. None: ``TablePreprocessor(scaling="robust+clip")``.
     device : str, default="auto"
@@ -378,14 +390,14 @@ class MuddleRegressor(RegressorMixin, Flagship):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class MuddleClassifier(ClassifierMixin, Flagship):
-    """Classification on any table, nothing to tune: a weighted pool of cross-fitted MLR nets.
+    """Classification on any table, nothing to tune: a weighted pool of cross-fitted models.
 
     As :class:`MuddleRegressor`, for two classes or more, labels of any type. Probabilities are
     calibrated on predictions of rows that the nets had not seen.
 
     Parameters
     ----------
-    preset, time_limit, preprocessor, device, random_state, verbose
+    preset, time_limit, keep_rows, preprocessor, device, random_state, verbose
         As in :class:`MuddleRegressor`.
     class_weight : dict, "balanced" or None, default=None
         Weight of each class, multiplied with sample_weight. "balanced": inverse class frequency.

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -17,12 +18,16 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
+from muddle.core.device import torch_threads
 from muddle.errors import DivergenceError
 from muddle.estimators.base import MAX_SEED
+from muddle.estimators.bodies import BODIES, BodyData, BodyMember, estimate_seconds
 from muddle.estimators.crossfit import (
+    BodyCandidate,
     Candidate,
     Folds,
     Member,
+    attempt,
     draw_folds,
     join_folds,
     join_rounds,
@@ -31,6 +36,7 @@ from muddle.estimators.crossfit import (
     train_side_by_side,
 )
 from muddle.estimators.time_limit import (
+    LATER_SHARE,
     Effort,
     Pace,
     Work,
@@ -57,6 +63,7 @@ from muddle_runtime.tables import fill_bins
 Preset = Literal["fast", "default", "best"]
 Outcome = Literal["trained", "shortened", "diverged", "no time"]
 Watch = Callable[[int, str], AbstractContextManager[Reporter | None]]
+AnyMember = Member | BodyMember
 
 N_FOLDS = 5
 # Rounds of cross-fitting of preset "best": small tables leave time for more, and gain most.
@@ -129,11 +136,17 @@ class Plan:
 
 
 def make_plan(
-    task: Task, preset: Preset, n_rows: int, *, n_labels: int = 1, skewed: bool = False
+    task: Task,
+    preset: Preset,
+    n_rows: int,
+    *,
+    n_labels: int = 1,
+    skewed: bool = False,
+    keep_rows: bool = True,
 ) -> Plan:
     """The plan of a preset for a table with n_rows rows and n_labels label columns.
 
-    skewed: the target has a long tail."""
+    skewed: the target has a long tail. keep_rows: the model may hold training rows."""
     check_choice("preset", preset, get_args(Preset))
     n_train = n_rows - n_rows // N_FOLDS
     batch_size = min(MOST_IN_BATCH, max(FEWEST_IN_BATCH, n_train // BATCHES))
@@ -147,6 +160,8 @@ def make_plan(
         replace(c, config=replace(c.config, **options)) for c in _list_candidates(task, n_train)
     ]
     bodies = [BodyCandidate(kind, kind) for kind in ("kernel", "forest", "linear")]
+    if not keep_rows:
+        bodies = [body for body in bodies if body.kind != "kernel"]
     if preset == "fast":
         return Plan(tuple(nets[:1]), tuple(bodies), 1)
     if n_labels == 1:  # it costs as much for each label, and gained nothing for several classes
@@ -158,7 +173,8 @@ def make_plan(
         nets = nets[:2]
     if skewed:
         nets.insert(1, replace(nets[0], name=f"{nets[0].name}, normal scores", target="normal"))
-        bodies.append(BodyCandidate("kernel, normal scores", "kernel", "normal"))
+        if keep_rows:
+            bodies.append(BodyCandidate("kernel, normal scores", "kernel", "normal"))
     return Plan(tuple(nets), tuple(bodies), n_rounds)
 
 
@@ -197,6 +213,7 @@ class TrainingSet:
     weights: FloatArray | None  # (N,), mean 1
     rows: NDArray[np.int64]  # (N,) positions among the rows of `fit`
     normal: NormalScores | None = None  # for a target with a long tail
+    of_classes: bool = False
 
     def take(self, rows: NDArray[np.int64]) -> "TrainingSet":
         weights = None if self.weights is None else self.weights[rows]
@@ -445,7 +462,7 @@ def fit_pool(
         weights = weigh_members(predicted, training.labels, training.weights)
         shares = Counter[str]()
         for member, weight in zip(members, weights, strict=True):
-            shares[member.candidate.name] += weight
+            shares[member.name] += weight
         least = LEAST_SHARE * weights.sum()
         running = [candidate for candidate in running if shares[candidate.name] > least]
         running = sorted(running, key=lambda candidate: -shares[candidate.name])[:MOST_FURTHER]
@@ -480,11 +497,10 @@ class _Rounds:
         with self.watch(n_net_iterations, label) as reporter:
             if self.pace is not None:
                 first = nets[0] if label == "first round" else None  # trained in any case
-                found = [self._train_in_time(self.pace, nets[0], folds, reporter, must=bool(first))]
-                found += [self._fit_in_time(self.pace, body, folds) for body in bodies]
-                return found + [
-                    self._train_in_time(self.pace, c, folds, reporter, must=False) for c in nets[1:]
-                ]
+                options = (self.pace, folds, reporter)
+                found = [self._train_in_time(nets[0], *options, must=first is not None)]
+                found += [self._fit_in_time(body, folds) for body in bodies]
+                return found + [self._train_in_time(c, *options, must=False) for c in nets[1:]]
             built = [build_job(self.training, c, folds, self.seeds) for c in nets]
             tasks = [self._plan_body(body, folds) for body in bodies]
             # What computes on a GPU waits for the nets, which take all of it.
@@ -503,26 +519,28 @@ class _Rounds:
             ]
             others = iter(fitted)
             for body, task, waits in zip(bodies, tasks, later, strict=True):
-                found.append(_judge(body, _attempt(task) if waits else next(others)))
+                found.append(_judge(body, attempt(task) if waits else next(others)))
             return found
 
     def _plan_body(self, body: BodyCandidate, folds: Folds) -> Callable[[], BodyMember]:
-        labels, normal = self.training.choose_labels(body)
-        seed = int(self.seeds.randint(MAX_SEED))
+        """The fit of a body, to be called."""
         training = self.training
-        rows = Rows(training.matrix, labels, training.weights, training.of_classes, normal)
-        return partial(fit_body, body, rows, folds, seed, self.device)
+        labels, normal = training.choose_labels(body)
+        data = BodyData(training.matrix, labels, training.weights, training.of_classes, normal)
+        seed = int(self.seeds.randint(MAX_SEED))
+        return partial(BODIES[body.kind], data, folds, seed, self.device)
 
-    def _fit_in_time(self, pace: Pace, body: BodyCandidate, folds: Folds) -> Trial:
+    def _fit_in_time(self, body: BodyCandidate, folds: Folds) -> Trial:
         """Fit a body, or not at all."""
         n_rows, n_features = self.training.matrix.shape
         seconds = estimate_seconds(body.kind, n_rows, n_features, self.training.labels.shape[1])
-        if pace.scale(seconds) > LATER_SHARE * time_for_training(self.deadline):
+        if seconds > LATER_SHARE * time_for_training(self.deadline):
             return Trial(body, [], 0.0, 0, "no time")
-        return _judge(body, _attempt(self._plan_body(body, folds)))
+        with torch_threads(1):
+            return _judge(body, attempt(self._plan_body(body, folds)))
 
     def _train_in_time(
-        self, pace: Pace, candidate: Candidate, folds: Folds, reporter: Reporter | None, must: bool
+        self, candidate: Candidate, pace: Pace, folds: Folds, reporter: Reporter | None, must: bool
     ) -> Trial:
         """Train a candidate as planned, or not at all."""
         late = Trial(candidate, [], 0.0, 0, "no time")
@@ -556,3 +574,10 @@ class _Rounds:
         seconds = sum(float(group.history.seconds[:, :1].nansum()) for group in groups)
         outcome: Outcome = "trained" if members else "diverged"
         return Trial(candidate, members, seconds, folds.n_rounds, outcome)
+
+
+def _judge(body: BodyCandidate, member: BodyMember | None) -> Trial:
+    """The trial of a body; None: it diverged."""
+    if member is None:
+        return Trial(body, [], 0.0, 0, "diverged")
+    return Trial(body, [replace(member, name=body.name)], member.seconds, 1, "trained")
