@@ -26,7 +26,15 @@ from muddle.estimators.crossfit import Folds
 from muddle.tables.target import Rows
 from muddle_runtime import fitted
 from muddle_runtime.columns import FloatArray
-from muddle_runtime.forward import LARGEST_SINGLE, Forest, Kernel, Linear, Representation
+from muddle_runtime.forward import (
+    LARGEST_SINGLE,
+    Bank,
+    Forest,
+    Kernel,
+    Linear,
+    Ref,
+    Representation,
+)
 from muddle_runtime.labels import NormalScores
 
 N_TREES = 100
@@ -90,7 +98,7 @@ class BodyMember:
         total, count = np.zeros((len(rows), self.head.shape[2])), np.zeros((len(rows), 1))
         for model, held_out in zip(self.fold_models, self.folds.held_out, strict=True):
             own = np.isin(rows, held_out)
-            outputs = Bank([Unit(model.representation, 0, model.head[0])]).total(matrix[own])
+            outputs = Bank([Ref(model.representation, 0, model.head[0])]).total(matrix[own])
             total[own] += outputs if self.normal is None else self.normal.undo(outputs)
             count[own] += 1
         return total / count
