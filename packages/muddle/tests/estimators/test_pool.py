@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from muddle.errors import DivergenceError
+from muddle.estimators import bodies as bodies_module
 from muddle.estimators import pool as pool_module
 from muddle.estimators.calibrate import fit_normal_scores
-from muddle.estimators.crossfit import Candidate
+from muddle.estimators.crossfit import BodyCandidate, Candidate
 from muddle.estimators.pool import (
     N_BINS,
     N_CURVES,
@@ -300,3 +301,47 @@ def test_row_weights_reach_nets_and_pool(fit, monkeypatch):
     assert seen[0] is None
     np.testing.assert_array_equal(seen[1], weights)
     assert not torch.allclose(even.head, uneven.head)
+
+
+def test_bodies_are_weighed_with_nets_in_the_same_folds(fit, monkeypatch):
+    monkeypatch.setattr(bodies_module, "N_TREES", 10)
+    bodies = [BodyCandidate(kind, kind) for kind in ("linear", "forest", "kernel", "boosting")]
+    training = draw_rows(80)
+    pool = fit(training, ["mute"], n_rounds=2, bodies=bodies)
+    trials = trials_of(pool)
+    assert [trials[body.name].n_rounds for body in bodies] == [1] * 4
+    assert sum(pool.weights[-4:]) > 0.9  # the net learns nothing
+    nets = trials["mute"].members[0]
+    for body in bodies:
+        (member,) = trials[body.name].members
+        np.testing.assert_array_equal(member.folds.held_out, nets.folds.held_out[:5])
+        again = member.predict_out_of_fold(training.matrix, training.rows)
+        np.testing.assert_allclose(again, member.out_of_fold, atol=1e-6)
+    board = pool.rank(lambda predicted: r2(predicted, training.labels))
+    assert set(board["configuration"]) == {"mute", "linear", "forest", "kernel", "boosting"}
+    assert board["configuration"].iloc[0] == "linear"  # as the target is
+
+
+@pytest.mark.parametrize("limit", [None, 1000.0])
+def test_a_body_that_diverges_is_named_and_left_out(fit, monkeypatch, limit):
+    def diverge(*_):
+        raise DivergenceError("none")
+
+    monkeypatch.setitem(bodies_module.BODIES, "kernel", diverge)
+    bodies = [BodyCandidate("kernel", "kernel"), BodyCandidate("linear", "linear")]
+    trials = trials_of(fit(draw_rows(), ["waves"], limit=limit, bodies=bodies))
+    assert (trials["kernel"].outcome, trials["kernel"].members) == ("diverged", [])
+    assert (trials["linear"].outcome, len(trials["linear"].members)) == ("trained", 1)
+
+
+def test_only_bodies_for_normal_scores_learn_transformed_labels(fit):
+    training = draw_rows(100)
+    labels = np.exp(1.2 * training.matrix[:, :1])
+    labels = (labels - labels.mean()) / labels.std()
+    training = replace(training, labels=labels, normal=fit_normal_scores(labels))
+    bodies = [BodyCandidate("plain", "linear"), BodyCandidate("normal", "linear", "normal")]
+    trials = trials_of(fit(training, ["mute"], bodies=bodies))
+    plain, normal = (trials[body.name].members[0] for body in bodies)
+    assert plain.normal is None
+    assert normal.normal is training.normal
+    assert r2(normal.out_of_fold, labels) > r2(plain.out_of_fold, labels) + 0.1

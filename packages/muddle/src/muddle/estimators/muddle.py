@@ -196,8 +196,8 @@ class Flagship(Estimator):
             )
         if lost:
             warn(
-                f"{len(lost)} of {n_planned} configurations ({'; '.join(lost)}) had no finite loss and "
-                "were left out. Clip or transform extreme feature values."
+                f"{len(lost)} of {n_planned} configurations ({'; '.join(lost)}) had no finite loss "
+                "and were left out. Clip or transform extreme feature values."
             )
 
     # --- the fitted model ------------------------------------------------------------------------
