@@ -212,8 +212,30 @@ def test_a_model_tells_its_columns(regressor):
     assert columns["size"].holds == "number"
     assert columns["size"].needed
     assert columns["kind"].levels is not None
-    assert "MuddleRegressor" in repr(model)
+    assert repr(model) == f"FittedModel(MuddleRegressor, 7 columns, {model.n_nets} nets)"
     assert model.n_features_in_ == len(model.feature_names_in_)
+
+
+def test_a_model_tells_its_bodies(mixed_regressor):
+    model = mixed_regressor.model
+    n_nets = model.members[0].representation.n_nets
+    assert model.bodies == {"nets": n_nets, "kernel": 2, "forest": 2, "linear": 1}
+    assert model.n_nets == n_nets
+    expected = f"7 columns, {n_nets} nets, 2 kernels, 2 forests, linear)"
+    assert repr(model) == f"FittedModel(MuddleRegressor, {expected}"
+
+
+def test_an_interval_computes_the_labels_once(mixed_regressor, monkeypatch):
+    model, calls = mixed_regressor.model, []
+    labels = type(model).labels
+    monkeypatch.setattr(
+        type(model), "labels", lambda self, *given: calls.append(1) or labels(self, *given)
+    )
+    model.predict_interval(mixed_regressor.rows)
+    assert len(calls) == 1
+    matrix = model.transform(mixed_regressor.rows)
+    known = model.spreads(matrix, labels(model, matrix))
+    np.testing.assert_array_equal(model.spreads(matrix), known)
 
 
 def test_a_pickled_or_copied_model_leaves_prepared_nets_behind(stored):

@@ -855,10 +855,10 @@ def _restore_spread(
         refuse("spread.part", f"below {len(members)}", part)
     else:
         body = members[part].representation
-    if part is not None and sees_prediction:
-        refuse("spread.sees_prediction", "false for a part, which sees the features", True)
     if not isinstance(body, (Nets, Forest)):
         refuse("spread.part", "a part of nets or a forest", body.kind)
+    if part is not None and sees_prediction:
+        refuse("spread.sees_prediction", "false for a part, which sees the features", True)
     if len(spreads) != n_labels:
         fail("spread.spreads", f"one per output, {n_labels}", len(spreads))
     for spread in spreads:
