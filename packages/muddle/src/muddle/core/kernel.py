@@ -35,7 +35,8 @@ LEAST_LOG_PENALTY, MOST_LOG_PENALTY = -14.0, 7.0
 MOST_EXACT, N_CENTRES = 4096, 2048
 # Rows whose kernel is held at once, in the solve with centres and in predictions.
 BLOCK_ROWS = 4096
-# A system that cannot be factored is tried again with ten times the penalty.
+# After a factorisation that failed, the penalty is raised by this factor; in the last solve, a small
+# number on the diagonal is, this many times.
 PENALTY_RAISE, MAX_RAISES = 10.0, 8
 # Rows nearer than this count as equal: the kernel has no slope at distance 0.
 NEAREST = 1e-14  # squared
@@ -80,7 +81,7 @@ def train_metric(
     """
     features, labels = features.double(), labels.double()
     # The kernel sees differences only, and products of small numbers round less.
-    features = features - features.mean(dim=0)
+    features = features - features.median(dim=0).values
     weights = torch.ones_like(labels[:, 0]) if weights is None else weights.double()
     # On a CPU the matrices of one fold stay in the cache.
     n_folds = len(train_rows)
@@ -148,7 +149,7 @@ def _train(
         size = (second / (1 - SECOND_MOMENT**n_taken)).sqrt() + TINY
         moved = now - RATE * first / (1 - FIRST_MOMENT**n_taken) / size
         now = torch.where(step, moved, now)
-        now[:, -1] += torch.where(failed, math.log(PENALTY_RAISE), 0.0)[:, 0]
+        now[:, -1].add_(failed[:, 0].to(now), alpha=math.log(PENALTY_RAISE))
         now[:, -1].clamp_(LEAST_LOG_PENALTY, MOST_LOG_PENALTY)
     now = torch.where(running & now.isfinite().all(dim=1, keepdim=True), now, good)
     return Metric(now[:, :-1], now[:, -1])
@@ -222,15 +223,14 @@ def _mlr(
     factor: Tensor, labels: Tensor, share: Tensor, noise: Tensor, permutations: Tensor
 ) -> _Slope:
     """rms(residual) + mean over permutations |rms(permuted) - rms(residual of permuted)|."""
-    n_folds, n_columns = len(labels), labels.shape[2]
-    folds = torch.arange(n_folds, device=labels.device)[:, None, None]
+    n_columns, n_permutations = labels.shape[2], permutations.shape[1]
+    folds = torch.arange(len(labels), device=labels.device)[:, None, None]
     permuted = labels[folds, permutations]  # (K, T, B, C)
-    n_permutations = permuted.shape[1]
     every = torch.cat([labels[:, None], permuted], dim=1)  # (K, 1 + T, B, C)
     columns = every.transpose(1, 2).flatten(2)  # (K, B, (1 + T) C)
     alpha = torch.cholesky_solve(columns, factor)
     residual = noise[:, :, None] * alpha
-    shaped = residual.unflatten(2, (-1, n_columns)).transpose(1, 2)
+    shaped = residual.reshape(*labels.shape[:2], -1, n_columns).transpose(1, 2)
     left = _root_mean_square(shaped, share[:, None])  # (K, 1 + T)
     gap = _root_mean_square(permuted, share[:, None]) - left[:, 1:]
     loss = left[:, 0] + gap.abs().mean(dim=1)
@@ -317,11 +317,10 @@ def solve_kernel(
     rows = torch.from_numpy(np.sort(chosen)).to(features.device)
     centres = scaled[rows]
     root = weights.sqrt()[:, None]
+    parts = zip(*(torch.split(part, BLOCK_ROWS) for part in (scaled, centred, root)), strict=True)
     blocks = (
-        ((own * compute_kernel(block, centres))[None], (own * part)[None])
-        for block, part, own in zip(
-            scaled.split(BLOCK_ROWS), centred.split(BLOCK_ROWS), root.split(BLOCK_ROWS), strict=True
-        )
+        ((own * compute_kernel(block, centres))[None], (own * wanted)[None])
+        for block, wanted, own in parts
     )
     system = gather_system(blocks, n_rows, torch.float64)
     among = compute_kernel(centres, centres)
@@ -333,22 +332,24 @@ def solve_kernel(
 def _solve(matrix: Tensor, regulariser: Tensor, right: Tensor, log_penalty: float) -> Tensor:
     """(matrix + penalty regulariser)^-1 right; only lower triangles are read.
     regulariser: (S, S), or (S,) on the diagonal"""
-    penalty = math.exp(log_penalty)
+    if regulariser.ndim == 2:
+        system = torch.add(matrix, regulariser, alpha=math.exp(log_penalty))
+    else:
+        system = matrix.clone()
+        system.diagonal().add_(regulariser, alpha=math.exp(log_penalty))
+    # Equal centres make it singular: then the least that rounding shows is added, or more.
+    more = len(matrix) * torch.finfo(matrix.dtype).eps * float(system.diagonal().mean())
     for _ in range(MAX_RAISES + 1):
-        if regulariser.ndim == 2:
-            system = torch.add(matrix, regulariser, alpha=penalty)
-        else:
-            system = matrix.clone()
-            system.diagonal().add_(regulariser, alpha=penalty)
         factor, info = torch.linalg.cholesky_ex(system)
         if int(info) == 0:
             found = torch.cholesky_solve(right, factor)
             if bool(found.isfinite().all()):
                 return found
-        penalty *= PENALTY_RAISE
+        system.diagonal().add_(more)
+        more *= PENALTY_RAISE
     raise DivergenceError(
-        f"the kernel of {len(matrix):,} centres could not be factored, even with a penalty of "
-        f"{penalty / PENALTY_RAISE:.2g}. Features must be finite; clip or transform extreme values."
+        f"the kernel of {len(matrix):,} centres could not be factored. Features must be finite; "
+        "clip or transform extreme values."
     )
 
 
