@@ -8,7 +8,7 @@ import pytest
 from scipy.spatial.distance import cdist
 from sklearn.ensemble import ExtraTreesRegressor
 
-from muddle import MLRClassifier, MLRRegressor, TablePreprocessor
+from muddle import MLRClassifier, MLRRegressor
 from muddle.export import onnx_tables
 from muddle.export.onnx import _calibrate, _write_outputs, build_model
 from muddle.export.onnx_tables import Features
@@ -292,7 +292,8 @@ def test_the_spread_sees_the_prediction_within_its_bounds(fit, array, run):
     found = run(model, rows, interval=0.8)
     assert np.isclose(found["prediction"], model.target.restore(model.target.bounds)[1]).any()
     assert_close(model, found["upper"], model.predict_interval(rows, 0.8)[:, 1], 1e-6)
-    np.testing.assert_allclose(found["upper"] - found["lower"], np.ptp([found["lower"][0], found["upper"][0]]))
+    widths = found["upper"] - found["lower"]
+    np.testing.assert_allclose(widths, widths[0], rtol=1e-9)
 
 
 # --- against other programs ----------------------------------------------------------------------
@@ -353,10 +354,10 @@ def test_scores_with_a_floor(evaluate):
     floor, slope = 0.003, 0.9
     calibration = Calibration(np.full(2, slope), np.array([-0.1, 0.1]), floor)
     found = evaluate(lambda x: _calibrate(x, calibration), scores)
-    # log of soft(p) by its other form, in long double
-    p = (np.longdouble(1) + np.hstack([-scores, scores])) / 2
-    root = np.sqrt(p**2 + 4 * np.longdouble(floor) ** 2)
-    soft = np.where(p > 0, (p + root) / 2, 2 * np.longdouble(floor) ** 2 / (root - p))
+    p = (1 + np.hstack([-scores, scores])) / 2
+    root = np.hypot(p, 2 * floor)
+    # (p + root) / 2, without its loss of digits below 0
+    soft = np.where(p > 0, p + root, 4 * floor**2 / (root - np.minimum(p, 0))) / 2
     z = slope * (np.log(soft[:, 1]) - np.log(soft[:, 0])) + 0.2
     np.testing.assert_allclose(found[:, 1], 1 / (1 + np.exp(-z)), rtol=0, atol=1e-12)
     assert (np.diff(found[:, 1]) >= 0).all()

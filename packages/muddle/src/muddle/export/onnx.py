@@ -244,9 +244,7 @@ def _write_labels(model: FittedModel, features: Features) -> Value:
     return labels if model.offset is None else labels + model.offset
 
 
-def _write_outputs(
-    representation: Representation, head: NDArray[Any], features: Features
-) -> Value:
+def _write_outputs(representation: Representation, head: NDArray[Any], features: Features) -> Value:
     """The output of each net with its head. head (K, H, C) -> (K, N, C) double"""
     return REPRESENTATIONS[type(representation)](representation, head, features)
 
@@ -288,13 +286,14 @@ def _write_spread(model: FittedModel, features: Features, labels: Value) -> Valu
 def _calibrate(scores: Value, calibration: Calibration) -> Value:
     """softmax(slopes * scores + biases); the score s of two classes counts as ∓s/2.
 
-    With a floor, scores are first read as 2 p - 1, and p, kept above 0, becomes its logarithm.
+    With a floor, the logarithm of the share p that a score estimates, as 2 p - 1, takes its place.
     """
-    slopes, floor = calibration.slopes, calibration.floor
-    two_classes = len(slopes) == 2
-    if floor is not None:
-        first = _log_positive((scores + 1.0) / 2.0, floor)
-        scores = first - _log_positive((scores.apply("Neg") + 1.0) / 2.0, floor) if two_classes else first
+    slopes, two_classes = calibration.slopes, len(calibration.slopes) == 2
+    if calibration.floor is not None:
+        logged = _log_shares(scores, calibration.floor)
+        if two_classes:
+            logged = logged - _log_shares(scores.apply("Neg"), calibration.floor)
+        scores = logged
     if two_classes:
         slopes = slopes * [-0.5, 0.5]
     log_p = (scores * slopes + calibration.biases).apply("LogSoftmax", axis=1)
@@ -302,14 +301,15 @@ def _calibrate(scores: Value, calibration: Calibration) -> Value:
     return probabilities / probabilities.sum(1, keepdims=True)
 
 
-def _log_positive(p: Value, floor: float) -> Value:
-    """log((p + sqrt(p² + 4 floor²)) / 2), which is log(floor) + asinh(p / (2 floor)).
+def _log_shares(scores: Value, floor: float) -> Value:
+    """log((p + sqrt(p² + 4 floor²)) / 2) with p = (1 + score) / 2.
 
-    The sum would lose all digits for p far below 0, and there is no Asinh of doubles.
+    This is log(floor) + asinh(p / (2 floor)), which keeps its digits for p far below 0;
+    onnxruntime has no Asinh of doubles.
     """
-    ratio = (p / (2 * floor)).clip(-FARTHEST, FARTHEST)
+    ratio = ((scores + 1.0) / (4 * floor)).clip(-FARTHEST, FARTHEST)
     size = (ratio.apply("Abs") + (ratio * ratio + 1.0).apply("Sqrt")).apply("Log")
-    return ratio.apply("Sign") * size + np.log(floor)
+    return ratio.apply("Sign") * size + float(np.log(floor))
 
 
 def _write_mean_probability(model: FittedModel, target: ClassTarget, features: Features) -> Value:
