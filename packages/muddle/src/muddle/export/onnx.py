@@ -1,7 +1,7 @@
 """A FittedModel as one ONNX graph, from the columns of a table to predictions.
 
 The table becomes features in float64 (onnx_tables.py). The nets of a member run side by side in
-float32, one product per layer; a forest is one operation, in float32 too; kernels and linear
+float32, one product per layer. A forest is one operation, which gives float32. Kernels and linear
 members stay in float64, and so does everything after the heads. A new kind of representation is
 one function in REPRESENTATIONS, a new view one in VIEWS.
 
@@ -355,7 +355,9 @@ def _write_forest(forest: Forest, head: NDArray[np.float32], features: Features)
     inner = forest.right >= 0
     (leaves,) = np.nonzero(~inner)
     values = head[0, -1 - forest.right[leaves]]  # (leaves, C)
-    summed = features.matrix.cast(FLOAT).apply(
+    # Features count as float32. Given as doubles, the sum over the trees is one of doubles.
+    rows = features.matrix.cast(FLOAT).cast(DOUBLE)
+    total = rows.apply(
         "TreeEnsembleRegressor",
         domain=ML_DOMAIN,
         n_targets=n_targets,
@@ -371,7 +373,7 @@ def _write_forest(forest: Forest, head: NDArray[np.float32], features: Features)
         target_ids=np.tile(np.arange(n_targets), len(leaves)).tolist(),
         target_weights=values.ravel().tolist(),
     )
-    return summed.cast(DOUBLE).apply("Unsqueeze", np.array([0]))
+    return total.cast(DOUBLE).apply("Unsqueeze", np.array([0]))  # it is a float nevertheless
 
 
 def _write_nets(nets: Nets, head: FloatArray, features: Features) -> Value:
