@@ -24,6 +24,8 @@ from muddle.errors import MissingPackageError
 from muddle_runtime.columns import FloatArray
 from muddle_runtime.fitted import FittedModel
 from muddle_runtime.forward import (
+    LARGEST_FEATURE,
+    SAME_POINT,
     BinsView,
     Forest,
     Kernel,
@@ -84,8 +86,8 @@ LABEL_TYPES = {
 # A power nearer to 0 (or to 2) than this counts as this far away: the curve is the same to 8
 # digits.
 LEAST_POWER = 1e-8
-# The square of a feature or a score beyond this may be infinite; nothing changes this far out.
-FARTHEST = 1e100
+# The square of a score beyond this may be infinite; its logarithm is sure of the class long before.
+LARGEST_SCORE = 1e100
 
 
 def export_model(
@@ -307,7 +309,7 @@ def _log_shares(scores: Value, floor: float) -> Value:
     This is log(floor) + asinh(p / (2 floor)), which keeps its digits for p far below 0;
     onnxruntime has no Asinh of doubles.
     """
-    ratio = ((scores + 1.0) / (4 * floor)).clip(-FARTHEST, FARTHEST)
+    ratio = ((scores + 1.0) / (4 * floor)).clip(-LARGEST_SCORE, LARGEST_SCORE)
     size = (ratio.apply("Abs") + (ratio * ratio + 1.0).apply("Sqrt")).apply("Log")
     return ratio.apply("Sign") * size + float(np.log(floor))
 
@@ -334,16 +336,20 @@ def _write_mean_probability(model: FittedModel, target: ClassTarget, features: F
 
 def _write_linear(linear: Linear, head: FloatArray, features: Features) -> Value:
     """The last row of the head is the constant. head (1, F + 1, C) -> (1, N, C)"""
-    return features.matrix @ head[:, :-1] + head[:, -1:]
+    rows = features.matrix.clip(-LARGEST_FEATURE, LARGEST_FEATURE)
+    return rows @ head[:, :-1] + head[:, -1:]
 
 
 def _write_kernel(kernel: Kernel, head: FloatArray, features: Features) -> Value:
     """exp(-distance) to each centre. head (1, M + 1, C) -> (1, N, C)"""
     centres = kernel.centres.astype(np.float64)
-    rows = (features.matrix * kernel.scale).clip(-FARTHEST, FARTHEST)
-    # |x - c|² = |x|² - 2 xc + |c|²: rows and centres meet in a product alone.
-    squares = rows @ (-2.0 * centres.T) + (centres**2).sum(1) + (rows * rows).sum(1, keepdims=True)
-    near = squares.apply("Max", 0.0).apply("Sqrt").apply("Neg").apply("Exp")  # (N, M)
+    rows = (features.matrix * kernel.scale).clip(-LARGEST_FEATURE, LARGEST_FEATURE)
+    # |x - c|² = |x|² + |c|² - 2 xc: one product for all pairs. What it leaves of equal points is
+    # rounding, whose root would be large.
+    parts = (rows * rows).sum(1, keepdims=True) + (centres**2).sum(1)  # (N, M)
+    apart = parts + rows @ (-2.0 * centres.T)
+    apart = apart.apply("Greater", parts * SAME_POINT).apply("Where", apart, 0.0)
+    near = apart.apply("Sqrt").apply("Neg").apply("Exp")
     return near @ head[:, :-1] + head[:, -1:]
 
 
