@@ -343,10 +343,11 @@ def _write_linear(linear: Linear, head: FloatArray, features: Features) -> Value
 def _write_kernel(kernel: Kernel, head: FloatArray, features: Features) -> Value:
     """exp(-distance) to each centre. head (1, M + 1, C) -> (1, N, C)"""
     centres = kernel.centres.astype(np.float64)
+    squares: FloatArray = (centres**2).sum(1)
     rows = (features.matrix * kernel.scale).clip(-LARGEST_FEATURE, LARGEST_FEATURE)
     # |x - c|² = |x|² + |c|² - 2 xc: one product for all pairs. What it leaves of equal points is
     # rounding, whose root would be large.
-    parts = (rows * rows).sum(1, keepdims=True) + (centres**2).sum(1)  # (N, M)
+    parts = (rows * rows).sum(1, keepdims=True) + squares  # (N, M)
     apart = parts + rows @ (-2.0 * centres.T)
     apart = apart.apply("Greater", parts * SAME_POINT).apply("Where", apart, 0.0)
     near = apart.apply("Sqrt").apply("Neg").apply("Exp")
