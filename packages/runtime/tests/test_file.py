@@ -262,7 +262,7 @@ FORGERIES = [
     (put("parts.0.weights.0", lambda a: a * np.nan), "parts.0.weights.0 must be without NaN"),
     (put("parts.0.biases.0", lambda a: a + np.inf), "parts.0.biases.0 must be finite"),
     (put("parts.0.head", lambda a: a.astype(int)), "head must be of type float64 or float32, got"),
-    (put("temperature", lambda a: a.astype("u1")), "types F16, F32, F64, I64"),
+    (put("temperature", lambda a: a.astype("u1")), "types F16, F32, F64, I32, I64"),
     (put("temperature", lambda a: 0 * a), "temperature must be above 0"),
     (put("preprocessor.kept", lambda a: a + 1), r"preprocessor.kept must be within 0 and \d, got"),
     (put("preprocessor.kept", lambda a: a[::-1]), "preprocessor.kept must be ascending"),

@@ -1,9 +1,11 @@
-"""The model file: one safetensors file whose metadata is a JSON header; format 1, docs/format.md.
+"""The model file: one safetensors file whose metadata is a JSON header; format 2, docs/format.md.
 
 Reading it runs nothing and imports nothing. For each part of a FittedModel there is a schema, a
 function that stores the part in a header and arrays, and one that restores it and checks on the
 way, so that prediction never meets what it cannot handle. Names in a file never change, whatever
 becomes of the classes.
+
+Files of format 1 have nets as members only, and the logistic link of their scores.
 
 Shapes: P columns of numbers, F features, V features seen, K nets, H hidden units, C label columns.
 """
@@ -24,7 +26,18 @@ from safetensors.numpy import save
 from muddle_runtime import fitted, schema, tables
 from muddle_runtime.errors import ModelFileError
 from muddle_runtime.fitted import FittedModel, Member, Selection, SpreadModel, Training
-from muddle_runtime.forward import ACTIVATIONS, BinsView, Nets, PlainView, View, WavesView
+from muddle_runtime.forward import (
+    ACTIVATIONS,
+    BinsView,
+    Forest,
+    Kernel,
+    Linear,
+    Nets,
+    PlainView,
+    Representation,
+    View,
+    WavesView,
+)
 from muddle_runtime.intervals import Conformal, Spread
 from muddle_runtime.labels import Calibration, ClassTarget, NormalScores, NumberTarget
 from muddle_runtime.parameters import check_choice
@@ -38,12 +51,12 @@ Arrays = dict[str, NDArray[Any]]
 Target = NumberTarget | ClassTarget
 Dtype = Literal["float32", "float16"]
 
-FORMAT = 1
+FORMAT = 2
 KEY = "muddle"  # the one entry of the safetensors metadata
 # safetensors reads no header beyond 100 million bytes; ours is quoted once more inside it.
 LONGEST_HEADER = 45_000_000
 MOST_AXES = 3
-DTYPES = ("F16", "F32", "F64", "I64")
+DTYPES = ("F16", "F32", "F64", "I32", "I64")
 # Weights are at most this: far beyond any net that was trained, and far enough from the largest
 # float that a few layers of such weights still output something finite.
 LARGEST_WEIGHT, LARGEST_HEAD = 1e30, 1e100
@@ -133,9 +146,10 @@ def write_model(model: FittedModel, path: str | PathLike[str], *, dtype: Dtype =
 
 
 def _narrow(name: str, array: NDArray[Any]) -> NDArray[Any]:
-    """Nets in float16 and heads in float32."""
+    """Nets and centres in float16, heads in float32; thresholds decide, so they stay exact."""
     is_head = name.endswith(".head")
-    if not is_head and not name.startswith("parts."):
+    is_weight = name.startswith("parts.") and array.dtype == np.float32
+    if not is_head and (not is_weight or name.endswith(".threshold")):
         return array
     wanted = "float32" if is_head else "float16"
     with np.errstate(over="ignore"):
@@ -224,7 +238,7 @@ def store_model(model: FittedModel) -> tuple[Header, Arrays]:
         "target": _store_target(model.target, arrays),
         **_store_members(model.members, arrays),
         "answer": _store_answer(model, arrays),
-        "spread": None if model.spread is None else _store_spread(model.spread, arrays),
+        "spread": None if model.spread is None else _store_spread(model, model.spread, arrays),
         "training": _store_training(training, arrays),
     }
     return header, arrays
@@ -240,11 +254,11 @@ def restore_model(header: Header, arrays: Arrays) -> FittedModel:
     table = _restore_table(header, shelf)
     target, n_labels = _restore_target(header, shelf)
     members = _restore_members(header, table.n_features, n_labels, shelf)
-    n_nets = sum(member.representation.n_nets for member in members)
+    n_nets = _count_nets(members)
     answer = _restore_answer(header, target, n_nets, n_labels, shelf)
     spread = None
     if estimator == "MuddleRegressor":
-        spread = _restore_spread(header["spread"], members, n_labels, shelf)
+        spread = _restore_spread(header, members, table.n_features, n_labels, shelf)
     else:
         schema.null(header["spread"], "spread")
     training = _restore_training(header, target, n_nets, shelf)
@@ -512,59 +526,67 @@ def _restore_classes(labels: list[Any], dtype: str) -> NDArray[Any]:
     refuse("target.classes", f"labels of type {dtype}", labels)
 
 
-# --- members: nets, their views and heads --------------------------------------------------------
+# --- members: representations, views of nets, and heads ------------------------------------------
 
 PLAIN = record({"kind": text, "n_features": positive})
 BINS = record({"kind": text, "n_features": positive, "n_numbers": positive})
 VIEWS = {"plain": PLAIN, "bins": BINS, "waves": PLAIN}
-PART: dict[str, Check] = {
+NETS_PART: dict[str, Check] = {
     "activation": choice(*ACTIVATIONS),
     "depth": positive,
     "n_nets": positive,
     "views": list_of(count, least=1),
-    "normal": schema.flag,
 }
+# Entries of a part beside `kind`, `normal` and `weight`.
+PARTS: dict[str, dict[str, Check]] = {"nets": NETS_PART, "linear": {}, "kernel": {}, "forest": {}}
+FOREST_ARRAYS = ("feature", "threshold", "right", "roots")
 
 
 def _store_members(members: Iterable[Member], arrays: Arrays) -> Header:
     views: list[Header] = []
     known: dict[Any, int] = {}
+
+    def place_view(view: View) -> int:
+        """The position of a view among those stored; equal ones are stored once."""
+        header: Header = {"kind": view.kind, "n_features": view.n_features}
+        if isinstance(view, BinsView):
+            header["n_numbers"] = view.n_numbers
+        own = {name: getattr(view, name) for name in view.array_names}
+        key = (*header.values(), *(array.tobytes() for array in own.values()))
+        if key not in known:
+            known[key] = len(views)
+            arrays.update({f"views.{len(views)}.{name}": array for name, array in own.items()})
+            views.append(header)
+        return known[key]
+
     parts = []
     for i, member in enumerate(members):
-        nets, where = member.representation, f"parts.{i}"
-        places = []
-        for view in nets.views:
-            header: Header = {"kind": view.kind, "n_features": view.n_features}
-            if isinstance(view, BinsView):
-                header["n_numbers"] = view.n_numbers
-            own = {name: getattr(view, name) for name in view.array_names}
-            key = (*header.values(), *(array.tobytes() for array in own.values()))
-            if key not in known:
-                known[key] = len(views)
-                arrays |= {f"views.{len(views)}.{name}": array for name, array in own.items()}
-                views.append(header)
-            places.append(known[key])
-        for layer, (weight, bias) in enumerate(zip(nets.weights, nets.biases, strict=True)):
-            arrays[f"{where}.weights.{layer}"] = weight
-            arrays[f"{where}.biases.{layer}"] = bias
-        if nets.scale is not None:
-            arrays[f"{where}.scale"] = nets.scale
+        body, where = member.representation, f"parts.{i}"
+        entries: Header = {}
+        if isinstance(body, Nets):
+            entries = {
+                "activation": body.activation,
+                "depth": len(body.weights),
+                "n_nets": body.n_nets,
+                "views": [place_view(view) for view in body.views],
+            }
+            for layer, (weight, bias) in enumerate(zip(body.weights, body.biases, strict=True)):
+                arrays[f"{where}.weights.{layer}"] = weight
+                arrays[f"{where}.biases.{layer}"] = bias
+            if body.scale is not None:
+                arrays[f"{where}.scale"] = body.scale
+        elif isinstance(body, Kernel):
+            arrays[f"{where}.centres"], arrays[f"{where}.scale"] = body.centres, body.scale
+        elif isinstance(body, Forest):
+            arrays |= {f"{where}.{name}": getattr(body, name) for name in FOREST_ARRAYS}
         arrays[f"{where}.head"] = member.head
         normal = member.normal
         if normal is not None:
             arrays["normal.lambdas"], arrays["normal.mean"] = normal.powers, normal.scale.mean
             arrays["normal.scale"] = normal.scale.deviation
             arrays["normal.least"], arrays["normal.most"] = normal.least, normal.most
-        parts.append(
-            {
-                "activation": nets.activation,
-                "depth": len(nets.weights),
-                "n_nets": nets.n_nets,
-                "views": places,
-                "normal": normal is not None,
-                "weight": member.weight,
-            }
-        )
+        about = {"normal": normal is not None, "weight": member.weight}
+        parts.append({"kind": body.kind, **entries, **about})
     return {"views": views, "parts": parts}
 
 
@@ -577,21 +599,87 @@ def _restore_members(
     if sum(view["kind"] == "plain" for view in stored) > 1:
         fail("views", "distinct, so plain once at most", "plain again")
     views = [_restore_view(view, f"views.{i}", n_features, shelf) for i, view in enumerate(stored)]
-    weight = schema.number(0.0, 1.0) if flagship else schema.null
-    least = 0 if flagship else 1
-    list_of(record({**PART, "weight": weight}), least=least)(parts, "parts")
+    _check_parts(header, flagship)
     normal = None
     if any(part["normal"] for part in parts):
         normal = _restore_normal(n_labels, shelf)
-    n_nets = sum(part["n_nets"] for part in parts)
-    if not flagship and not is_ensemble(header) and n_nets != 1:
-        fail("parts", f"of one net for {header['estimator']}", n_nets)
     members = []
     for i, part in enumerate(parts):
-        nets = _restore_nets(part, f"parts.{i}", views, flagship, shelf)
-        head = _take_head(f"parts.{i}.head", (nets.n_nets, nets.width, n_labels), shelf)
-        members.append(Member(nets, head, part["weight"], normal if part["normal"] else None))
+        where, kind = f"parts.{i}", part.get("kind", "nets")
+        body: Representation
+        if kind == "nets":
+            body = _restore_nets(part, where, views, flagship, shelf)
+        elif kind == "linear":
+            body = Linear(n_features)
+        elif kind == "kernel":
+            body = _restore_kernel(where, n_features, shelf)
+        else:
+            body = _restore_forest(where, n_features, shelf)
+        head = _take_head(f"{where}.head", body, n_labels, shelf)
+        members.append(Member(body, head, part["weight"], normal if part["normal"] else None))
+    n_nets = _count_nets(members)
+    if not flagship and not is_ensemble(header) and n_nets != 1:
+        fail("parts", f"of one net for {header['estimator']}", n_nets)
     return tuple(members)
+
+
+def _check_parts(header: Header, flagship: bool) -> None:
+    """A part has the entries of its kind; all are nets in format 1, and without a mixture."""
+    first = header["format"] == 1
+    weight = schema.number(0.0, 1.0) if flagship else schema.null
+    about: dict[str, Check] = {"normal": schema.flag, "weight": weight}
+    kinds = choice(*PARTS) if flagship else choice("nets")
+
+    def check(part: Any, where: str) -> None:
+        if first:
+            record({**NETS_PART, **about})(part, where)
+            return
+        schema.open_record({"kind": kinds})(part, where)
+        record({"kind": kinds, **PARTS[part["kind"]], **about})(part, where)
+
+    list_of(check, least=0 if flagship else 1)(header["parts"], "parts")
+
+
+def _count_nets(members: Iterable[Member]) -> int:
+    bodies = (member.representation for member in members)
+    return sum(body.n_nets for body in bodies if isinstance(body, Nets))
+
+
+def _restore_kernel(where: str, n_features: int, shelf: Shelf) -> Kernel:
+    dtypes = ("float32", "float16")
+    centres = shelf.take(f"{where}.centres", (None, n_features), WEIGHTS, dtypes)
+    scale = shelf.take(f"{where}.scale", (n_features,), WEIGHTS)
+    return Kernel(centres.astype(np.float32, copy=False), scale)
+
+
+def _restore_forest(where: str, n_features: int, shelf: Shelf) -> Forest:
+    """Trees in which every walk moves on until it ends in a leaf."""
+
+    def take(name: str, n_values: int | None, values: Range = schema.FINITE) -> NDArray[Any]:
+        return shelf.take(f"{where}.{name}", (n_values,), values, dtypes=("int32",))
+
+    feature = take("feature", None, Range(least=0, most=n_features - 1))
+    n_nodes = len(feature)
+    threshold = shelf.take(f"{where}.threshold", (n_nodes,), dtypes=("float32",))
+    right = take("right", n_nodes, Range(most=n_nodes - 1))
+    roots = take("roots", None, Range(least=0, most=n_nodes - 1))
+    if roots[0] != 0 or (roots[1:] <= roots[:-1]).any():
+        fail(f"{where}.roots", "ascending from 0", "others")
+    ends = np.append(roots[1:], n_nodes)
+    end = np.repeat(ends, ends - roots)  # of the tree of each node
+    inner = np.flatnonzero(right >= 0)
+    if (right[inner] <= inner).any() or (right[inner] >= end[inner]).any():
+        fail(f"{where}.right", "nodes of the same tree further on", "others")
+    # The next node of an inner node is one of the same tree, too: no root is below another node.
+    below = np.concatenate([inner + 1, right[inner]])
+    is_root = np.zeros(n_nodes, dtype=bool)
+    is_root[roots] = True
+    if not np.array_equal(np.sort(below), np.flatnonzero(~is_root)):
+        fail(f"{where}.right", "so that each node but the roots is below one other", "others")
+    leaves = -1 - right[right < 0].astype(np.int64)
+    if not np.array_equal(np.sort(leaves), np.arange(len(leaves))):
+        fail(f"{where}.right", "so that leaves are numbered, each once", "others")
+    return Forest(feature, threshold, right, roots, n_features)
 
 
 def _restore_nets(part: Header, where: str, views: list[View], rounded: bool, shelf: Shelf) -> Nets:
@@ -654,7 +742,11 @@ def _restore_normal(n_labels: int, shelf: Shelf) -> NormalScores:
     return normal
 
 
-def _take_head(name: str, shape: tuple[int, ...], shelf: Shelf) -> NDArray[Any]:
+def _take_head(name: str, body: Representation, n_labels: int, shelf: Shelf) -> NDArray[Any]:
+    """(K, H, C), K = 1 unless nets; float32 for forests, which have the most units, else float64"""
+    shape = (body.n_nets if isinstance(body, Nets) else 1, body.width, n_labels)
+    if isinstance(body, Forest):
+        return shelf.take(name, shape, LABELS, dtypes=("float32",))
     found = shelf.take(name, shape, LABELS, dtypes=("float64", "float32"))
     return found.astype(np.float64, copy=False)
 
@@ -662,6 +754,8 @@ def _take_head(name: str, shape: tuple[int, ...], shelf: Shelf) -> NDArray[Any]:
 # --- which nets predict, or how members are mixed ------------------------------------------------
 
 NETS = record({"kind": choice("nets"), "select": choice("all", "best", "top"), "top_k": positive})
+# Smaller floors would make steps of the probabilities, larger ones no difference between them.
+FLOOR = schema.number(1e-9, 1e3)
 
 
 def _store_answer(model: FittedModel, arrays: Arrays) -> Header:
@@ -673,7 +767,8 @@ def _store_answer(model: FittedModel, arrays: Arrays) -> Header:
     if model.selection is None:
         assert model.offset is not None
         arrays["mixture.offset"] = model.offset
-        return {"kind": "mixture"}
+        floor = None if model.calibration is None else model.calibration.floor
+        return {"kind": "mixture", "floor": floor}
     arrays["validation_scores"] = model.selection.scores
     return {"kind": "nets", "select": model.selection.select, "top_k": model.selection.top_k}
 
@@ -685,7 +780,11 @@ def _restore_answer(
     stored, parameters = header["answer"], header["parameters"]
     found: dict[str, Any] = {}
     if is_flagship(header):
-        record({"kind": choice("mixture")})(stored, "answer")
+        mixture: dict[str, Check] = {"kind": choice("mixture")}
+        if header["format"] > 1:
+            linked = isinstance(target, ClassTarget)
+            mixture["floor"] = schema.nullable(FLOOR) if linked else schema.null
+        record(mixture)(stored, "answer")
         found["offset"] = shelf.take("mixture.offset", (n_labels,), LABELS)
         if isinstance(target, ClassTarget):
             shape = (len(target.classes),)
@@ -693,6 +792,7 @@ def _restore_answer(
             found["calibration"] = Calibration(
                 shelf.take("calibration.slopes", shape, slopes),
                 shelf.take("calibration.biases", shape, LABELS),
+                stored.get("floor"),
             )
         return found
     NETS(stored, "answer")
@@ -722,22 +822,43 @@ SPREAD: dict[str, Check] = {
 }
 
 
-def _store_spread(spread: SpreadModel, arrays: Arrays) -> Header:
+def _store_spread(model: FittedModel, spread: SpreadModel, arrays: Arrays) -> Header:
+    body = spread.representation
+    part = next((i for i, one in enumerate(model.members) if one.representation is body), None)
+    if part is None:
+        if not isinstance(body, Forest):
+            raise TypeError("the spread must have the nets of a member, or a forest, got others.")
+        arrays |= {f"spread.{name}": getattr(body, name) for name in FOREST_ARRAYS}
     arrays["spread.head"], arrays["spread.mean"] = spread.head, spread.mean
     for output, conformal in enumerate(spread.conformal):
         arrays[f"conformal.{output}.scores"] = conformal.scores
         if conformal.weights is not None:
             arrays[f"conformal.{output}.weights"] = conformal.weights
-    return {"part": spread.member, "spreads": [asdict(one) for one in spread.spreads]}
+    spreads = [asdict(one) for one in spread.spreads]
+    return {"part": part, "sees_prediction": spread.sees_prediction, "spreads": spreads}
 
 
 def _restore_spread(
-    stored: Header, members: Sequence[Member], n_labels: int, shelf: Shelf
+    header: Header, members: Sequence[Member], n_features: int, n_labels: int, shelf: Shelf
 ) -> SpreadModel:
-    record({"part": count, "spreads": list_of(record(SPREAD))})(stored, "spread")
+    stored = header["spread"]
+    entries: dict[str, Check] = {"part": count, "spreads": list_of(record(SPREAD))}
+    if header["format"] > 1:
+        entries |= {"part": schema.nullable(count), "sees_prediction": schema.flag}
+    record(entries)(stored, "spread")
     part, spreads = stored["part"], stored["spreads"]
-    if part >= len(members):
+    sees_prediction: bool = stored.get("sees_prediction", False)
+    if part is None:
+        n_seen = n_features + (n_labels if sees_prediction else 0)
+        body: Representation = _restore_forest("spread", n_seen, shelf)
+    elif part >= len(members):
         refuse("spread.part", f"below {len(members)}", part)
+    else:
+        body = members[part].representation
+    if part is not None and sees_prediction:
+        refuse("spread.sees_prediction", "false for a part, which sees the features", True)
+    if not isinstance(body, (Nets, Forest)):
+        refuse("spread.part", "a part of nets or a forest", body.kind)
     if len(spreads) != n_labels:
         fail("spread.spreads", f"one per output, {n_labels}", len(spreads))
     for spread in spreads:
@@ -753,13 +874,13 @@ def _restore_spread(
             above = Range(above=0.0, most=LARGEST_HEAD)
             weights = shelf.take(f"{where}.weights", scores.shape, above)
         conformal.append(Conformal(scores, weights))
-    nets = members[part].representation
     return SpreadModel(
-        part,
-        _take_head("spread.head", (nets.n_nets, nets.width, n_labels), shelf),
+        body,
+        _take_head("spread.head", body, n_labels, shelf),
         shelf.take("spread.mean", (n_labels,), LABELS),
         tuple(Spread(**one) for one in spreads),
         tuple(conformal),
+        sees_prediction,
     )
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muddle_runtime.columns import FloatArray
-from muddle_runtime.forward import NUMPY, Bank, Library, NetRef, Nets
+from muddle_runtime.forward import NUMPY, Bank, Forest, Kind, Library, Nets, Ref, Representation
 from muddle_runtime.intervals import Conformal, Spread, rows_needed
 from muddle_runtime.labels import (
     Calibration,
@@ -45,8 +45,8 @@ Task = Literal["regression", "classification"]
 class Member:
     """A representation and its ridge heads; the mean of its nets predicts, as labels."""
 
-    representation: Nets
-    head: FloatArray  # (K, H, C)
+    representation: Representation
+    head: NDArray[Any]  # (K, H, C), K = 1 unless nets; float64, of a forest float32
     weight: float | None = None  # in the mixture; None where single nets are selected
     normal: NormalScores | None = None  # how the labels it learnt were transformed
 
@@ -90,13 +90,14 @@ def check_selection(select: Any, top_k: Any, n_nets: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class SpreadModel:
-    """Predicted size of errors: a second head on the representation of one member."""
+    """Predicted size of errors: a second head on the nets of a member, or a forest of its own."""
 
-    member: int  # its position among the members
-    head: FloatArray  # (K, H, C) for |error| minus its mean
+    representation: Nets | Forest
+    head: NDArray[Any]  # (K, H, C) for |error| minus its mean
     mean: FloatArray  # (C,)
     spreads: tuple[Spread, ...]  # raw size → usable size, per output
     conformal: tuple[Conformal, ...]  # per output
+    sees_prediction: bool = False  # predicted labels, clipped, are C further features, the last
 
     def finish(self, raw: FloatArray) -> FloatArray:
         """Outputs of the heads, averaged over nets -> positive sizes. (N, C)"""
@@ -197,7 +198,17 @@ class FittedModel:
 
     @property
     def n_nets(self) -> int:
-        return sum(member.representation.n_nets for member in self.members)
+        """Nets among the members; other kinds of representation do not count."""
+        representations = (member.representation for member in self.members)
+        return sum(one.n_nets for one in representations if isinstance(one, Nets))
+
+    @property
+    def bodies(self) -> dict[Kind, int]:
+        """Number of nets, and of members of each other kind that there is."""
+        kinds = [member.representation.kind for member in self.members]
+        order: tuple[Kind, ...] = ("kernel", "forest", "linear")
+        found: dict[Kind, int] = {"nets": self.n_nets}
+        return found | {kind: kinds.count(kind) for kind in order if kind in kinds}
 
     @property
     def n_features_in_(self) -> int:
@@ -233,12 +244,13 @@ class FittedModel:
         assert self.selection is not None
         chosen, first, members = set(nets), 0, []
         for member in self.members:
-            n_nets = member.representation.n_nets
-            own = [net for net in range(n_nets) if first + net in chosen]
+            stack = member.representation
+            assert isinstance(stack, Nets)
+            own = [net for net in range(stack.n_nets) if first + net in chosen]
             if own:
-                kept = member.representation.keep(own)
+                kept = stack.keep(own)
                 members.append(replace(member, representation=kept, head=member.head[own]))
-            first += n_nets
+            first += stack.n_nets
         order = sorted(chosen)
         return replace(
             self,
@@ -248,7 +260,10 @@ class FittedModel:
         )
 
     def __repr__(self) -> str:
-        return f"FittedModel({self.estimator}, {self.n_features_in_} columns, {self.n_nets} nets)"
+        parts = [self.estimator, f"{self.n_features_in_} columns"]
+        for kind, count in self.bodies.items():
+            parts.append(kind if count == 1 and kind != "nets" else f"{count} {kind}")
+        return f"FittedModel({', '.join(parts)})"
 
     def __getstate__(self) -> dict[str, Any]:
         """Without nets made ready for prediction; a copy computes with numpy."""
@@ -359,9 +374,14 @@ class FittedModel:
         each = self._predict_each(matrix, self.selection.choose(select, top_k))
         return np.asarray(each.mean(axis=0))
 
-    def spreads(self, matrix: FloatArray) -> FloatArray:
-        """Likely sizes of errors, as labels. (N, F) -> (N, C)"""
+    def spreads(self, matrix: FloatArray, labels: FloatArray | None = None) -> FloatArray:
+        """Likely sizes of errors, as labels. (N, F) -> (N, C)
+
+        labels (N, C): those predicted, if they are known already.
+        """
         assert self.spread is not None
+        if self.spread.sees_prediction:
+            matrix = np.hstack([matrix, self.labels(matrix) if labels is None else labels])
         return self.spread.finish(self._spread_bank.total(matrix))
 
     def _predict_each(self, matrix: FloatArray, nets: Sequence[int]) -> FloatArray:
@@ -387,8 +407,9 @@ class FittedModel:
                 f"{request} needs at least {needed} training rows for finite bounds, got {n_rows}: "
                 "the bounds are infinite. Ask for less, or fit on more rows."
             )
-        columns = zip(conformal, self.labels(matrix).T, self.spreads(matrix).T, strict=True)
-        bounds = [find(own, labels, sizes, asked) for own, labels, sizes in columns]
+        labels = self.labels(matrix)
+        columns = zip(conformal, labels.T, self.spreads(matrix, labels).T, strict=True)
+        bounds = [find(own, predicted, sizes, asked) for own, predicted, sizes in columns]
         return self.target.restore_bounds(np.stack(bounds, axis=1))
 
     def _check_options(self, quantiles: Any, select: Any, top_k: Any) -> None:
@@ -419,30 +440,26 @@ class FittedModel:
     @cached_property
     def _mixture(self) -> tuple[Bank | None, list[tuple[Bank, FloatArray, NormalScores]]]:
         """Members that add up, and those whose labels are transformed back first."""
-        straight: list[NetRef] = []
+        straight: list[Ref] = []
         transformed = []
         for member in self.members:
             if not member.weight:  # it only tells the size of errors
                 continue
-            share = member.weight / member.representation.n_nets
+            n_heads = len(member.head)
+            share = member.weight / n_heads
             if member.normal is None:
                 straight += _refs(member, share)
             else:
                 bank = Bank(_refs(member, 1.0), self.library, exact=True)
-                shares = np.full(member.representation.n_nets, share)
-                transformed.append((bank, shares, member.normal))
+                transformed.append((bank, np.full(n_heads, share), member.normal))
         return (Bank(straight, self.library) if straight else None), transformed
 
     @cached_property
     def _spread_bank(self) -> Bank:
         assert self.spread is not None
-        nets = self.members[self.spread.member].representation
-        refs = [NetRef(nets, net, head / nets.n_nets) for net, head in enumerate(self.spread.head)]
-        return Bank(refs, self.library)
+        return Bank(_refs(self.spread, 1 / len(self.spread.head)), self.library)
 
 
-def _refs(member: Member, factor: float) -> list[NetRef]:
-    """The nets of a member with their heads times this factor."""
-    return [
-        NetRef(member.representation, net, factor * head) for net, head in enumerate(member.head)
-    ]
+def _refs(member: Member | SpreadModel, factor: float) -> list[Ref]:
+    """The representation of a member with each of its heads, times this factor."""
+    return [Ref(member.representation, i, head, factor) for i, head in enumerate(member.head)]

@@ -25,6 +25,7 @@ from muddle_runtime.tables import fill_bins
 Array = Any  # of the library in use, float32 or float64
 Activation = Literal["relu", "selu", "mish", "tanh"]
 ViewName = Literal["plain", "bins", "waves"]
+Kind = Literal["nets", "linear", "kernel", "forest"]
 
 # Hidden layers of a block of rows should stay in the cache, but not be too few for a product.
 BLOCK_VALUES, FEWEST_ROWS = 2**19, 32
@@ -39,6 +40,13 @@ MOST_COSINES = 2**18
 MANY_FEATURES, FAR = 300, 32.0
 LARGEST_SINGLE = float(np.finfo(np.float32).max)
 SELU_SCALE, SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
+# Scaled features of the other kinds are clipped to this: their squares and sums stay finite.
+LARGEST_FEATURE = 1e30
+# Points count as one if their squared distance is at most this share of their squared sizes: more
+# than products in float64 round off, and than centres lost when they were stored in float32.
+SAME_POINT = 1e-14
+# Trees that a block of rows walks through at once, times rows; steps between looks at who arrived.
+MOST_WALKERS, STEPS_AT_ONCE = 2**15, 4
 # Beyond this, mish is the identity to the last bit of float64, and squares are finite in float32.
 MISH_IDENTITY = 20.0
 
@@ -238,6 +246,7 @@ class Nets:
     scale: NDArray[np.float32] | None  # (K, V, 1), a factor per feature seen
     views: tuple[View, ...]  # of each net
     rounded: bool  # training saw its features in float32
+    kind: ClassVar[Kind] = "nets"
 
     @property
     def n_nets(self) -> int:
@@ -272,6 +281,11 @@ class Linear:
     """The features themselves, and a constant unit last: F + 1 hidden units."""
 
     n_features: int
+    kind: ClassVar[Kind] = "linear"
+
+    @property
+    def width(self) -> int:
+        return self.n_features + 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,6 +294,11 @@ class Kernel:
 
     centres: NDArray[np.float32]  # (M, F), scaled
     scale: FloatArray  # (F,) factor of each feature
+    kind: ClassVar[Kind] = "kernel"
+
+    @property
+    def width(self) -> int:
+        return len(self.centres) + 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -295,39 +314,58 @@ class Forest:
     right: NDArray[np.int32]  # (nodes,), above the node's own position; of a leaf: -1 - its number
     roots: NDArray[np.int32]  # (trees,), ascending from 0
     n_features: int
+    kind: ClassVar[Kind] = "forest"
+
+    @property
+    def width(self) -> int:
+        return int(np.count_nonzero(self.right < 0))
 
 
 Representation = Nets | Linear | Kernel | Forest
 
 
-@dataclass(frozen=True)
-class NetRef:
-    """One net with the head that it is to be computed with."""
+# --- stacks: representations with their heads, ready for an array library ------------------------
 
-    nets: Nets
-    net: int
-    head: FloatArray  # (H, C)
+
+@dataclass(frozen=True)
+class Ref:
+    """A net, or another representation as a whole, with the head that it is computed with."""
+
+    representation: Representation
+    place: int  # of the net among its nets; 0 for the other kinds
+    head: NDArray[Any]  # (H, C), float64, of a forest float32
+    factor: float = 1.0  # of the output
+
+    @property
+    def nets(self) -> Nets:
+        assert isinstance(self.representation, Nets)
+        return self.representation
+
+    @property
+    def view(self) -> View:
+        return self.nets.views[self.place]
 
     @property
     def shape(self) -> tuple[Any, ...]:
-        """Nets that share it are computed as one stack."""
-        view = self.nets.views[self.net]
+        """Refs that share it are computed as one stack: nets of one shape."""
+        if not isinstance(self.representation, Nets):
+            return (id(self),)
+        nets, view = self.representation, self.view
         arrays = (getattr(view, name).shape for name in view.array_names)
-        layers = (weight.shape[1:] for weight in self.nets.weights)
-        return (self.nets.activation, self.nets.rounded, view.kind, view.n_seen, *arrays, *layers)
+        layers = (weight.shape[1:] for weight in nets.weights)
+        return (nets.activation, nets.rounded, view.kind, view.n_seen, *arrays, *layers)
+
+
+NetRef = Ref
 
 
 class _NetStack:
-    """Nets of one shape, ready for an array library."""
+    """Nets of one shape."""
 
-    def __init__(
-        self, refs: Sequence[NetRef], positions: list[int], library: Library, exact: bool
-    ) -> None:
-        """positions: of the stacked nets among all of the bank."""
-        own = [refs[position] for position in positions]
+    def __init__(self, own: Sequence[Ref], library: Library, exact: bool) -> None:
         first = own[0].nets
-        self.library, self.positions, self.activation = library, positions, first.activation
-        views = [ref.nets.views[ref.net] for ref in own]
+        self.library, self.activation = library, first.activation
+        views = [ref.view for ref in own]
         distinct = list(dict.fromkeys(views))
         self.seen_by = None  # the view of each net; None: one view for all
         if len(distinct) > 1 and not isinstance(distinct[0], PlainView):
@@ -336,15 +374,17 @@ class _NetStack:
         self.views = _ViewStack(distinct if self.seen_by is not None else distinct[:1], library)
         self.dtype = "float64" if exact or views[0].n_seen > MANY_FEATURES else "float32"
         self.rounded = first.rounded and self.dtype == "float64"  # float32 is round already
-        self.heads = library.put(np.stack([ref.head for ref in own]))  # (K, H, C) float64
+        # (K, H, C) float64
+        self.heads = library.put(np.stack([ref.factor * ref.head for ref in own]))
+        self.n_values = len(own) * first.width
 
         def gather(name: str, layer: int) -> NDArray[Any]:
-            each = [getattr(ref.nets, name)[layer][ref.net] for ref in own]
+            each = [getattr(ref.nets, name)[layer][ref.place] for ref in own]
             return np.stack(each).astype(self.dtype)
 
         depth = len(first.weights)
         self.biases = [library.put(gather("biases", layer)) for layer in range(depth)]
-        weights = [np.stack([ref.nets.first_weight(ref.net) for ref in own]).astype(self.dtype)]
+        weights = [np.stack([ref.nets.first_weight(ref.place) for ref in own]).astype(self.dtype)]
         weights += [gather("weights", layer) for layer in range(1, depth)]
         # In one piece of memory, in the order of use: large pieces get large pages.
         memory = np.concatenate([weight.reshape(-1) for weight in weights])
@@ -355,6 +395,17 @@ class _NetStack:
         self.weights = [library.put(piece) for piece in shaped]
         self.n_bytes = memory.nbytes
         self.streamed = False
+
+    def outputs(self, rows: Array) -> Array:
+        """(N, F) -> (K, N, C)"""
+        return self.library.cast(self.hidden(rows), "float64") @ self.heads
+
+    def total(self, rows: Array) -> Array:
+        """(N, F) -> (N, C)"""
+        hidden = self.library.cast(self.hidden(rows), "float64")
+        if len(rows) == 1:  # one long product instead of many short ones
+            return hidden.reshape(1, -1) @ self.heads.reshape(-1, self.heads.shape[2])
+        return (hidden @ self.heads).sum(0)
 
     def hidden(self, matrix: Array) -> Array:
         """Last hidden layer. (N, F) -> (K, N, H)"""
@@ -378,30 +429,171 @@ class _NetStack:
         return layer
 
 
+class _LoneStack:
+    """A representation that is computed on its own, always in float64."""
+
+    n_values: int  # computed for a row at once
+
+    def total(self, rows: Array) -> Array:
+        """(N, F) -> (N, C)"""
+        raise NotImplementedError
+
+    def outputs(self, rows: Array) -> Array:
+        """(N, F) -> (1, N, C)"""
+        return self.total(rows)[None]
+
+
+class _LinearStack(_LoneStack):
+    def __init__(self, ref: Ref, linear: Linear, library: Library) -> None:
+        self._xp, self.n_values = library.xp, linear.n_features
+        head = ref.factor * ref.head
+        self._slopes, self._constant = library.put(head[:-1]), library.put(head[-1])
+
+    def total(self, rows: Array) -> Array:
+        within = self._xp.clip(rows, -LARGEST_FEATURE, LARGEST_FEATURE)
+        return within @ self._slopes + self._constant
+
+
+class _KernelStack(_LoneStack):
+    """Squared distances are |a|² + |b|² - 2ab, which takes one product for all pairs."""
+
+    def __init__(self, ref: Ref, kernel: Kernel, library: Library) -> None:
+        self._xp, self.n_values = library.xp, len(kernel.centres)
+        centres = kernel.centres.astype(np.float64)
+        head = ref.factor * ref.head
+        self._heads, self._constant = library.put(head[:-1]), library.put(head[-1])
+        self._products = library.put(np.ascontiguousarray(-2.0 * centres.T))  # (F, M)
+        self._squares = library.put((centres**2).sum(axis=1))  # (M,)
+        with np.errstate(divide="ignore", over="ignore"):
+            reach = np.minimum(LARGEST_FEATURE / np.abs(kernel.scale), np.finfo(np.float64).max)
+        self._scale, self._reach = library.put(kernel.scale), library.put(reach)
+
+    def total(self, rows: Array) -> Array:
+        xp = self._xp
+        scaled = xp.clip(rows, -self._reach, self._reach) * self._scale
+        parts = (scaled * scaled).sum(1)[:, None] + self._squares  # (N, M)
+        apart = scaled @ self._products
+        apart += parts
+        # What is left of two equal points is rounding, of either sign, and its root would be large.
+        parts *= SAME_POINT
+        apart *= apart > parts
+        apart = xp.sqrt(apart, out=apart)
+        apart *= -1.0
+        return xp.exp(apart, out=apart) @ self._heads + self._constant
+
+
+class _ForestStack(_LoneStack):
+    """Every row walks through several trees at once, a level per step.
+
+    Leaves point to themselves, so that walkers may take a few steps too many. Those that have
+    arrived are set aside when they are the majority.
+    """
+
+    def __init__(self, ref: Ref, forest: Forest, library: Library) -> None:
+        self._library, self.n_values = library, forest.n_features
+        self._factor = ref.factor
+        leaf = forest.right < 0
+        place = np.arange(len(leaf), dtype=np.int32)
+        self._feature = library.put(np.where(leaf, np.int32(0), forest.feature))
+        self._threshold = library.put(np.where(leaf, np.float32(-np.inf), forest.threshold))
+        self._right = library.put(np.where(leaf, place, forest.right))
+        self._leaf = library.put(np.where(leaf, -1 - forest.right, 0))  # the number of a leaf
+        self._roots = library.put(forest.roots.astype(np.int64))
+        self._head = library.put(ref.head)  # (leaves, C) float32
+
+    def total(self, rows: Array) -> Array:
+        xp, cast = self._library.xp, self._library.cast
+        single = cast(xp.clip(rows, -LARGEST_SINGLE, LARGEST_SINGLE), "float32")
+        trees_at_once = max(1, MOST_WALKERS // max(1, len(rows)))
+        found = 0.0 * self._head[0]  # (C,)
+        for first in range(0, len(self._roots), trees_at_once):
+            leaves = self._walk(single, self._roots[first : first + trees_at_once])
+            found = found + cast(self._head[leaves], "float64").sum(0)
+        return found * self._factor
+
+    def _walk(self, rows: Array, roots: Array) -> Array:
+        """The leaf of each row in each of these trees. (N, F) -> (trees, N)"""
+        xp, (n_rows, n_features) = self._library.xp, rows.shape
+        values, shape = rows.reshape(-1), (len(roots), n_rows)
+        node = xp.broadcast_to(roots[:, None], shape).reshape(-1)
+        start = self._library.put(np.arange(n_rows) * n_features)  # of a row among the values
+        if n_rows > 1:
+            start = xp.broadcast_to(start, shape).reshape(-1)
+        reached: Array = None  # nodes of all walkers, once some were set aside
+        walkers: Array = None  # positions of those that still move
+        while True:
+            for _ in range(STEPS_AT_ONCE):
+                value = values.take(self._feature.take(node) + start)
+                stays_left = value <= self._threshold.take(node)
+                node = xp.where(stays_left, node + 1, self._right.take(node))
+            moves = self._right.take(node) != node
+            n_moving = int(xp.count_nonzero(moves))
+            if n_moving == 0:
+                break
+            if n_rows > 1 and 2 * n_moving < len(node):
+                if reached is None:
+                    reached, walkers = node, xp.where(moves)[0]
+                else:
+                    reached[walkers] = node
+                    walkers = walkers[moves]
+                node, start = node[moves], start[moves]
+        if reached is None:
+            return self._leaf.take(node).reshape(shape)
+        reached[walkers] = node
+        return self._leaf.take(reached).reshape(shape)
+
+
+def _make_stack(own: Sequence[Ref], library: Library, exact: bool) -> "_NetStack | _LoneStack":
+    """own: refs of one shape, so one ref where it is no net."""
+    ref, representation = own[0], own[0].representation
+    if isinstance(representation, Linear):
+        return _LinearStack(ref, representation, library)
+    if isinstance(representation, Kernel):
+        return _KernelStack(ref, representation, library)
+    if isinstance(representation, Forest):
+        return _ForestStack(ref, representation, library)
+    return _NetStack(own, library, exact)
+
+
 class Bank:
-    """Nets that are computed together, each with a head."""
+    """Representations that are computed together, each with a head."""
 
     def __init__(
-        self, refs: Sequence[NetRef], library: Library = NUMPY, *, exact: bool = False
+        self, refs: Sequence[Ref], library: Library = NUMPY, *, exact: bool = False
     ) -> None:
         """exact: all of it in float64."""
         exact = exact or library.exact
-        self._refs, self._library, self._exact = list(refs), library, exact
-        groups: dict[Any, list[int]] = {}
+        self._refs, self._library = list(refs), library
+        self._groups: dict[Any, list[int]] = {}  # positions among the refs
         for position, ref in enumerate(self._refs):
-            groups.setdefault(ref.shape, []).append(position)
-        self._stacks = [_NetStack(self._refs, own, library, exact) for own in groups.values()]
-        streamed = library is NUMPY and sum(stack.n_bytes for stack in self._stacks) > MOST_CACHED
-        for stack in self._stacks:
+            self._groups.setdefault(ref.shape, []).append(position)
+        self._stacks = [
+            _make_stack([self._refs[position] for position in own], library, exact)
+            for own in self._groups.values()
+        ]
+        self._exact = exact or not any(isinstance(one, _NetStack) for one in self._stacks)
+        self._decide_streaming(self._stacks)
+
+    def _decide_streaming(self, stacks: Sequence[_NetStack | _LoneStack]) -> None:
+        nets = [stack for stack in stacks if isinstance(stack, _NetStack)]
+        streamed = self._library is NUMPY and sum(stack.n_bytes for stack in nets) > MOST_CACHED
+        for stack in nets:
             stack.streamed = streamed
 
     @cached_property
-    def _wide(self) -> "Bank":
-        """The same nets in float64; made when a row first needs it."""
-        return Bank(self._refs, self._library, exact=True)
+    def _wide(self) -> "list[_NetStack | _LoneStack]":
+        """The same with nets in float64; made when a row first needs it."""
+        stacks = [
+            _NetStack([self._refs[position] for position in own], self._library, True)
+            if isinstance(stack, _NetStack)
+            else stack
+            for own, stack in zip(self._groups.values(), self._stacks, strict=True)
+        ]
+        self._decide_streaming(stacks)
+        return stacks
 
     def outputs(self, matrix: FloatArray) -> FloatArray:
-        """The output of each net's head. (N, F) -> (K, N, C)"""
+        """The output of each head. (N, F) -> (K, N, C)"""
         return self._compute(matrix, summed=False)
 
     def total(self, matrix: FloatArray) -> FloatArray:
@@ -409,35 +601,34 @@ class Bank:
         return self._compute(matrix, summed=True)
 
     def _compute(self, matrix: FloatArray, summed: bool) -> FloatArray:
-        """Rows with a far feature are computed in float64, on their own."""
+        """Nets see rows with a far feature in float64, on their own."""
+        if self._exact:
+            return self._compute_rows(self._stacks, matrix, summed)
         sizes = np.abs(matrix)
-        if self._exact or sizes.max(initial=0.0) <= FAR:
-            return self._compute_rows(matrix, summed)
+        if sizes.max(initial=0.0) <= FAR:
+            return self._compute_rows(self._stacks, matrix, summed)
         far = sizes.max(axis=1) > FAR
         if far.all():
-            return self._wide._compute_rows(matrix, summed)
-        near = self._compute_rows(matrix[~far], summed)
+            return self._compute_rows(self._wide, matrix, summed)
+        near = self._compute_rows(self._stacks, matrix[~far], summed)
         found = np.empty((*near.shape[:-2], len(matrix), near.shape[-1]))
         found[..., ~far, :] = near
-        found[..., far, :] = self._wide._compute_rows(matrix[far], summed)
+        found[..., far, :] = self._compute_rows(self._wide, matrix[far], summed)
         return found
 
-    def _compute_rows(self, matrix: FloatArray, summed: bool) -> FloatArray:
+    def _compute_rows(
+        self, stacks: "Sequence[_NetStack | _LoneStack]", matrix: FloatArray, summed: bool
+    ) -> FloatArray:
         library = self._library
         n_rows, n_labels = len(matrix), self._refs[0].head.shape[1]
         found = np.zeros((n_rows, n_labels) if summed else (len(self._refs), n_rows, n_labels))
         rows_there = library.put(matrix)
-        for stack in self._stacks:
-            n_units = stack.heads.shape[0] * stack.heads.shape[1]
-            n_at_once = max(FEWEST_ROWS, BLOCK_VALUES // n_units)
+        for positions, stack in zip(self._groups.values(), stacks, strict=True):
+            n_at_once = max(FEWEST_ROWS, BLOCK_VALUES // max(1, stack.n_values))
             for start in range(0, n_rows, n_at_once):
                 rows = slice(start, start + n_at_once)
-                hidden = library.cast(stack.hidden(rows_there[rows]), "float64")
-                if not summed:
-                    found[stack.positions, rows] = library.get(hidden @ stack.heads)
-                elif len(hidden[0]) == 1:  # one long product instead of many short ones
-                    flat = hidden.reshape(1, -1) @ stack.heads.reshape(-1, n_labels)
-                    found[rows] += library.get(flat)
+                if summed:
+                    found[rows] += library.get(stack.total(rows_there[rows]))
                 else:
-                    found[rows] += library.get((hidden @ stack.heads).sum(0))
+                    found[positions, rows] = library.get(stack.outputs(rows_there[rows]))
         return found

@@ -114,41 +114,41 @@ def undo_powers(found: FloatArray, powers: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """softmax(slopes * scores + biases), C classes; the score s of two classes counts as ∓s/2.
-
-    Scores are estimates of 2p - 1. With a floor, their place is taken by log p (`link_scores`).
-    """
+    """softmax(slopes * scores + biases), C classes, of the scores that `class_columns` makes."""
 
     slopes: FloatArray  # (C,), all above 0; equal for two classes
     biases: FloatArray  # (C,), their mean is 0
-    floor: float | None = None  # None: scores as they are
+    floor: float | None = None  # None: scores count as they are, as in files of format 1
 
     def apply(self, scores: FloatArray) -> FloatArray:
         """(N, 1) for two classes or (N, C) -> probabilities (N, C), none of them 0 or 1"""
-        log_p = log_softmax(self.slopes * link_scores(scores, self.floor) + self.biases)
+        log_p = log_softmax(self.slopes * class_columns(scores, self.floor) + self.biases)
         probabilities: FloatArray = np.exp(np.maximum(log_p, LEAST_LOG_PROBABILITY))
         probabilities /= probabilities.sum(axis=1, keepdims=True)
         return probabilities
 
 
-def link_scores(scores: FloatArray, floor: float | None) -> FloatArray:
-    """log p of each class with p = (1 + score) / 2, kept positive: near the floor and below it
-    (p + sqrt(p² + 4 floor²)) / 2. Two classes: ∓half of log p - log(1 - p). (N, 1 or C) -> (N, C)
+def class_columns(scores: FloatArray, floor: float | None = None) -> FloatArray:
+    """One column per class, logarithms of probabilities up to a constant. (N, 1) or (N, C)
+
+    The score s of two classes becomes ∓z/2, whose softmax is the sigmoid of z. Without a floor,
+    scores count as they are. With one, a score is an estimate of 2p - 1, and counts as log soft(p).
     """
+    two = scores.shape[1] == 1
     if floor is None:
-        return class_columns(scores)
-    both = np.hstack([-scores, scores]) if scores.shape[1] == 1 else scores
-    share = (1 + both) / 2
-    root = np.hypot(share, 2 * floor)
-    # For shares far below 0 the sum would cancel; there it is written as a quotient.
-    soft = np.where(share > 0, share + root, 4 * floor**2 / (root - np.minimum(share, 0))) / 2
-    logged = np.log(soft)
-    return class_columns(logged[:, 1:] - logged[:, :1]) if scores.shape[1] == 1 else logged
+        return np.hstack([-scores / 2, scores / 2]) if two else scores
+    if two:
+        half = (log_soft((1 + scores) / 2, floor) - log_soft((1 - scores) / 2, floor)) / 2
+        return np.hstack([-half, half])
+    return log_soft((1 + scores) / 2, floor)
 
 
-def class_columns(scores: FloatArray) -> FloatArray:
-    """One column per class: softmax of ∓s/2 is the sigmoid of s. (N, 1) -> (N, 2), else as it is"""
-    return np.hstack([-scores / 2, scores / 2]) if scores.shape[1] == 1 else scores
+def log_soft(shares: FloatArray, floor: float) -> FloatArray:
+    """log((p + √(p² + 4 floor²)) / 2): of a number above 0, which is p where p is far above floor.
+
+    Written as arcsinh, which is exact for p below 0 too, where the sum would cancel.
+    """
+    return np.asarray(np.log(floor) + np.arcsinh(shares / (2 * floor)))
 
 
 def to_probabilities(scores: FloatArray, temperature: FloatArray | float) -> FloatArray:

@@ -23,7 +23,7 @@ from muddle.estimators.crossfit import Member
 from muddle_runtime.columns import FloatArray
 from muddle_runtime.fitted import SpreadModel
 from muddle_runtime.intervals import Conformal, Spread
-from muddle_runtime.labels import Calibration, NormalScores, class_columns, link_scores
+from muddle_runtime.labels import Calibration, NormalScores, class_columns
 from muddle_runtime.tables import Scale
 
 # Scores are near ±1: flatter slopes give every row the frequencies, steeper ones only certainty.
@@ -87,7 +87,7 @@ def fit_calibration(scores: FloatArray, codes: Codes, weights: FloatArray | None
     counts = np.ones(len(codes)) if weights is None else weights
     n_rows = float(counts.sum())
     floor = FLOOR_SHARE / math.sqrt(n_rows)
-    columns = link_scores(scores, floor)
+    columns = class_columns(scores, floor)
     n_classes = columns.shape[1]
     wanted = _smooth_labels(codes, n_classes, n_rows)
     related = _correlate(class_columns(scores), np.eye(n_classes)[codes], counts)
