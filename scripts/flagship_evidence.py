@@ -1,96 +1,180 @@
-"""The flagship beside other methods: ranks, duels, means, for both halves of the data sets.
+"""The flagship beside other methods, for numbers, two and more classes, and both parts of the data.
 
     python scripts/flagship_evidence.py results/benchmark_clean.csv.gz > results/flagship.txt
 
-Friedman ranks are of means over the splits that all methods have, on data sets where all have one.
-Duels are over all pairs of data set and split that both methods have; a tie is half a win. Other
-columns are means over data sets, on the pairs of the ranks. Failed cells count as not run, and are
-listed.
+Settings are chosen on data sets of the development part alone (docs/datasets.md). Several tables
+are read as one; methods are compared that all of the tables have. `won` is the share of splits on
+which muddle beats the method, in percent: a tie is half a win, splits are averaged per data set,
+then data sets, and the interval is a 90 % bootstrap interval over data sets. Ranks, means and
+medians are over data sets, of means over the splits that all methods have. `signal`: without data
+sets on which no method reaches a mean R² of 0.05 or AUC of 0.6. Cells that did not finish count as
+not run, and are listed.
 """
 
 import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import pandas as pd
 
-from muddle_bench.data.catalogue import built_in
-from muddle_bench.ranking import read_table
+from muddle_bench.data.catalogue import part_of
+from muddle_bench.ranking import (
+    compare_with,
+    find_signal,
+    name_kinds,
+    read_table,
+    wins_by_dataset,
+)
 
 OURS = "muddle"
-HALVES = ("development", "evaluation")
-MAIN = {"regression": "r2", "classification": "auc"}
-MORE: dict[str, list[str]] = {"regression": [], "classification": ["accuracy", "log_loss", "ece"]}
+PARTS = ("development", "evaluation", "all")
+METRICS = {"regression": ["r2"], "classification": ["auc", "log_loss", "ece", "accuracy"]}
+LARGE = 1000  # rows from which the calibration error says more than chance
 
 
-def find_half(dataset: str) -> str:
-    """Every other data set of the paper, sorted by id, is for development."""
-    ids = sorted(built_in())
-    return HALVES[ids.index(dataset) % 2] if dataset in ids else "own"
+@dataclass(frozen=True)
+class Group:
+    """Records of one kind of target and one part, and how they are compared."""
+
+    kind: str
+    part: str
+    metric: str
+    choice: str  # "": all data sets; "signal", or "above 1,000 rows"
+    records: pd.DataFrame
+
+    @property
+    def title(self) -> str:
+        return f"{self.kind}, {self.part}, by {self.metric}{self.choice and f', {self.choice}'}"
+
+    @cached_property
+    def board(self) -> pd.DataFrame:
+        return compare_with(self.records, OURS, self.metric).set_index("method")
 
 
-def split_by_half(records: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Records of each half that has some, and all records."""
-    halves = records["dataset"].map(find_half)
-    return {half: records[halves == half] for half in HALVES if (halves == half).any()} | {
-        "all": records
-    }
+def read_tables(paths: list[Path]) -> pd.DataFrame:
+    """The records of all tables, of the methods that each of them has."""
+    tables = [read_table(path) for path in paths]
+    names = [set(table.loc[table["status"] == "ok", "method"]) for table in tables]
+    for path, known in zip(paths, names, strict=True):
+        if OURS not in known:
+            raise SystemExit(f"{path} has no scores of {OURS}.")
+    table = read_table(pd.concat(tables, ignore_index=True)) if len(tables) > 1 else tables[0]
+    return table[table["method"].isin(set.intersection(*names))].reset_index(drop=True)
 
 
-def widen(records: pd.DataFrame, metric: str) -> pd.DataFrame:
-    return records.pivot(index=["dataset", "split"], columns="method", values=metric)
+def list_groups(table: pd.DataFrame) -> Iterator[Group]:
+    """All comparisons, in the order of the printed text."""
+    kinds, parts = name_kinds(table), table["dataset"].map(part_of)
+    signal = table["dataset"].isin(find_signal(table))
+    large = table["n_train"] + table["n_test"] > LARGE
+    chosen = {kind: kinds == kind for kind in ("numbers", "two classes", "more classes")}
+    if chosen["two classes"].any() and chosen["more classes"].any():
+        chosen["classes"] = kinds != "numbers"
+    for kind, of_kind in chosen.items():
+        for part in PARTS:
+            flags = of_kind & ((parts == part) | (part == "all"))
+            metrics = METRICS["regression" if kind == "numbers" else "classification"]
+            for metric in metrics:
+                choices = {"": flags}
+                if metric == metrics[0] and not signal[flags].all():
+                    choices["signal"] = flags & signal
+                if metric == "ece" and not large[flags].all():
+                    choices[f"above {LARGE:,} rows"] = flags & large
+                for choice, these in choices.items():
+                    records = table[these]
+                    if metric == "ece":  # frequencies of classes are calibrated, and say nothing
+                        records = records[records["method"] != "baseline"]
+                    ours = records[(records["method"] == OURS) & (records["status"] == "ok")]
+                    if ours[metric].notna().any():
+                        yield Group(kind, part, metric, choice, records)
 
 
-def score_duels(scores: pd.DataFrame, other: str) -> pd.Series:
-    """Per pair that both methods have: 100 if ours wins, 50 at a tie, else 0."""
-    gap = (scores[OURS] - scores[other]).dropna()
-    return 100 * ((gap > 0) + 0.5 * (gap == 0))
+def format_won(row: pd.Series) -> str:
+    """Such as "63.2 [54.0, 71.9]", in percent; empty for muddle itself."""
+    if pd.isna(row["won"]):
+        return ""
+    won, low, high = (100 * row[name] for name in ("won", "won_low", "won_high"))
+    return f"{won:.1f} [{low:.1f}, {high:.1f}]"
 
 
-def compare(records: pd.DataFrame, task: str) -> pd.DataFrame:
-    """One row per method, the best rank first."""
-    scores = widen(records, MAIN[task])
-    common = scores.dropna()
-    means = common.groupby("dataset").mean()
-    board = pd.DataFrame({"rank": means.rank(axis=1, ascending=False).mean()})
-    board[f"mean {MAIN[task]}"] = means.mean()
-    for metric in MORE[task]:
-        wide = widen(records, metric).loc[common.index]
-        board[f"mean {metric}"] = wide.groupby("dataset").mean().mean()
-    board["data sets"] = len(means)
-    for method in board.index.drop(OURS):
-        duels = score_duels(scores, method)
-        board.loc[method, ["won by muddle, %", "pairs"]] = duels.mean(), len(duels)
-    board["fit, s"] = records.groupby("method")["fit_seconds"].median()
-    return board.sort_values("rank")
+def format_board(board: pd.DataFrame) -> str:
+    """Columns to the right, methods to the left."""
+    shown = pd.DataFrame(index=board.index)
+    shown["rank"] = board["rank"].map("{:.2f}".format)
+    shown["mean"] = board["mean"].map("{:.4f}".format)
+    shown["median"] = board["median"].map("{:.4f}".format)
+    shown["won, %"] = board.apply(format_won, axis=1)
+    shown["data sets"], shown["splits"] = board["datasets"], board["splits"]
+    shown["fit, s"] = board["fit_seconds"].map("{:.2f}".format)
+    return write_aligned(shown)
 
 
-def compare_by_dataset(records: pd.DataFrame, task: str, others: list[str]) -> pd.DataFrame:
-    """Means, and shares of splits that ours wins."""
-    scores = widen(records, MAIN[task])
-    table = scores[[OURS, *others]].groupby("dataset").mean()
+def write_aligned(frame: pd.DataFrame) -> str:
+    """Lines of text; the names of rows stand on the left under their heading."""
+    frame = frame.reset_index()
+    widths = [max(len(str(text)) for text in [name, *frame[name]]) for name in frame]
+    rows = [list(frame), *frame.astype(str).to_numpy().tolist()]
+    lines = []
+    for row in rows:
+        first, *others = [str(text) for text in row]
+        cells = [text.rjust(width) for text, width in zip(others, widths[1:], strict=True)]
+        lines.append("  ".join([first.ljust(widths[0]), *cells]).rstrip())
+    return "\n".join(lines)
+
+
+def summarise(groups: list[Group], others: list[str]) -> pd.DataFrame:
+    """One row per comparison: the place of muddle, and what it wins against each of the others."""
+    rows = []
+    for group in groups:
+        board = group.board
+        place = 1 + int((board["rank"] < board.loc[OURS, "rank"]).sum())
+        row = {
+            "comparison": group.title,
+            "data sets": board.loc[OURS, "datasets"],
+            "place by mean rank": f"{place} of {len(board)}",
+        }
+        for other in others:
+            known = other in board.index
+            row[f"won against {other}, %"] = format_won(board.loc[other]) if known else ""
+        rows.append(row)
+    return pd.DataFrame(rows).set_index("comparison")
+
+
+def compare_by_dataset(table: pd.DataFrame, task: str, others: list[str]) -> pd.DataFrame:
+    """Means of the main metric, and shares of splits that muddle wins."""
+    metric = METRICS[task][0]
+    done = table[(table["task"] == task) & (table["status"] == "ok")]
+    shown = pd.DataFrame(index=pd.Index(sorted(done["dataset"].unique()), name="data set"))
+    shown["part"] = shown.index.map(part_of)
+    means = done.groupby(["dataset", "method"])[metric].mean().unstack()
+    for method in [OURS, *others]:
+        shown[method] = means[method].map("{:.4f}".format)
+    wins = wins_by_dataset(done, OURS, metric)
     for other in others:
-        table[f"won against {other}, %"] = score_duels(scores, other).groupby("dataset").mean()
-    return table
+        shown[f"won against {other}, %"] = (100 * wins[other]).map("{:.0f}".format)
+    return shown.replace("nan", "")
 
 
 def main(given: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("table", type=Path, help="written by `muddle benchmark export`")
-    parser.add_argument("--others", nargs="+", default=["catboost", "realmlp-5"])
+    parser.add_argument("tables", type=Path, nargs="+", help="written by `muddle benchmark export`")
+    parser.add_argument("--others", nargs="+", default=["catboost", "catboost-5", "realmlp-5"])
     arguments = parser.parse_args(given)
-    table = read_table(arguments.table)
-    done = table[table["status"] == "ok"]
-    if OURS not in set(done["method"]):
-        raise SystemExit(f"{arguments.table} has no scores of {OURS}.")
+    table = read_tables(arguments.tables)
+    others = [name for name in arguments.others if name in set(table["method"])]
     failed = table[table["status"] != "ok"].groupby(["method", "dataset", "status"]).size()
     for (method, dataset, status), count in failed.items():
         print(f"{method} on {dataset}: {count} {status}, left out")
-    for task, records in done.groupby("task"):
-        for half, part in split_by_half(records).items():
-            print(f"\n{task}, {half}")
-            print(compare(part, str(task)).round(4).to_string())
-        print(f"\n{task}, by data set")
-        print(compare_by_dataset(records, str(task), arguments.others).round(4).to_string())
+    groups = list(list_groups(table))
+    print(f"\n{write_aligned(summarise(groups, others))}")
+    for group in groups:
+        print(f"\n{group.title}\n{format_board(group.board)}")
+    for task in METRICS:
+        if (table["task"] == task).any():
+            print(f"\n{task}, by data set: {METRICS[task][0]}")
+            print(write_aligned(compare_by_dataset(table, task, others)))
 
 
 if __name__ == "__main__":

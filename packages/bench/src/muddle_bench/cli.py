@@ -74,6 +74,7 @@ WHAT, HOW, WHERE = "What to run", "How", "Where"  # panels of the help
 typed_option = partial(option, metavar=None)  # its help shows the type or the choices
 
 Recipe = Literal["published", "clean"]
+Part = Literal["development", "evaluation"]
 Backend = Literal["loky", "dask", "ray"]
 Device = Literal["cpu", "cuda"]
 Precision = Literal["float32", "reduced"]
@@ -174,7 +175,7 @@ def list_datasets(
     if as_json:
         print_json(rows)
     else:
-        print_table(["id", "task", "n", "d", "present", "source"], rows)
+        print_table(["id", "task", "n", "d", "part", "present", "source"], rows)
 
 
 def to_rows(table: "pd.DataFrame") -> list[dict[str, Any]]:
@@ -243,7 +244,7 @@ def describe_entry(entry: "Entry", home: Path) -> dict[str, Any]:
     path = locate(entry, home)
     names = ("source", "page", "url", "licence", "file", "sha256", "n_published", "d_published")
     facts: dict[str, Any] = {
-        **{name: getattr(entry, name) for name in ("id", "title", "task", "target")},
+        **{name: getattr(entry, name) for name in ("id", "title", "task", "target", "part")},
         "transform": None if entry.transform == "none" else entry.transform,
         **{name: getattr(entry, name) for name in names},
         "dropped": entry.drop,
@@ -321,11 +322,15 @@ def read_splits(text: str) -> int | list[int]:
     return [number for numbers in ranges for number in numbers]
 
 
-SUITE_HELP = "smoke (under two minutes), regression, classification or all (the paper's data sets)."
+SUITE_HELP = (
+    "smoke (under two minutes), regression, classification or all (the paper's data sets), "
+    "own (all tables of your catalogue)."
+)
 SUITE_DATASETS_HELP = "A data set, instead of the suite's. Repeatable."
 METHODS_HELP = "A method or family of `muddle methods`, instead of all. Repeatable."
 SUITE_SPLITS_HELP = "A count (10: splits 0 to 9), or numbers: 0-4, or 3,7. Default: 10, smoke 1."
 RECIPE_HELP = "published: the authors' matrices; clean: the raw columns, also of your tables."
+PART_HELP = "Only data sets of this part (docs/datasets.md). Default: both."
 SUITE_RETRY_HELP = RETRY_HELP.replace("the settings", "the method's settings")
 SUITE_FOLDER_HELP = "Folder of the records. Default: runs/SUITE, or runs/own without a suite."
 
@@ -339,6 +344,7 @@ def run_cells(
     max_rows: Annotated[
         int | None, option("--max-rows N", "Leave out data sets with more rows.", WHAT)
     ] = None,
+    part: Annotated[Part | None, typed_option("--part", PART_HELP, WHAT)] = None,
     plugins: Annotated[list[str] | None, option(PLUGIN, PLUGIN_HELP, WHAT)] = None,
     retry: Annotated[list[Retry] | None, option("--retry STATE", SUITE_RETRY_HELP, WHAT)] = None,
     time_limit: TimeLimit = None,
@@ -381,6 +387,7 @@ def run_cells(
         splits=None if splits is None else read_splits(splits),
         recipe=recipe,
         max_rows=max_rows,
+        part=part,
         **own,
     )
     folder = folder or Path("runs") / (suite or "own")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from muddle.errors import DataFormatError
-from muddle_bench.data.catalogue import built_in, find_entry, read_all, read_catalogue
+from muddle_bench.data.catalogue import built_in, find_entry, part_of, read_all, read_catalogue
 from muddle_bench.data.published import QUIRKS
 from muddle_bench.errors import UnknownDatasetError
 
@@ -117,3 +117,17 @@ def test_an_unknown_name_gets_a_suggestion(tmp_path):
     assert str(tmp_path / "catalogue.toml") in str(caught.value)
     with pytest.raises(UnknownDatasetError, match=r"named 'zzz'\. muddle"):
         find_entry("zzz", tmp_path)
+
+
+def test_the_hash_of_the_study_decides_the_part(tmp_path):
+    # First bytes of sha256: servo 00, abalone 4b, hills a9; concrete-slump-test 0e, its tables
+    # alone f3, f6, c6; electrical-grid-stability-simulated 51; qsar-toxicity c4, fish toxicity f1.
+    assert part_of("servo") == "development"
+    assert part_of("abalone") == "evaluation"
+    assert part_of("hills") == "evaluation"  # of any other table, by its id
+    assert {part_of(f"concrete-slump-test-{number}") for number in (1, 2, 3)} == {"development"}
+    assert part_of("qsar-fish-toxicity") == "development"
+    for ending in ("stab", "stabf"):
+        assert part_of(f"electrical-grid-stability-simulated-{ending}") == "evaluation"
+    write_catalogue(tmp_path, '[hills]\nfile = "hills.csv"\ntarget = "height"\nstudy = "servo"\n')
+    assert part_of("hills", tmp_path) == "development"

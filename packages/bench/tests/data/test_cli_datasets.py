@@ -55,10 +55,10 @@ def test_list_has_a_line_per_data_set_and_says_which_are_here(home):
     first, second, *_ = result.stdout.splitlines()
     assert first.index("present") == second.index("no")  # words stand on the left
     header, *lines = [line.split() for line in result.stdout.splitlines()]
-    assert header == ["id", "task", "n", "d", "present", "source"]
+    assert header == ["id", "task", "n", "d", "part", "present", "source"]
     by_id = {line[0]: line[1:] for line in lines}
     assert len(by_id) == 33 + 4
-    assert by_id["servo"] == ["regression", "168", "24", "no", "UCI", "87"]
+    assert by_id["servo"] == ["regression", "168", "24", "development", "no", "UCI", "87"]
     assert by_id["here"][-3:] == ["yes", "Forest", "7"]
     rows = json.loads(run("datasets", "--json", "--data-home", home).stdout)
     servo = next(row for row in rows if row["id"] == "servo")

@@ -39,6 +39,21 @@ def test_what_is_given_takes_the_place_of_the_suites_choice(choose_cells):
     assert found == [("hills", "linear"), ("hills", "bad-raise"), ("trees", "linear")]
 
 
+def test_a_part_leaves_out_the_other_and_the_suite_of_your_own_has_your_tables(tables):
+    options = {"methods": ["baseline"], "splits": 1, "recipe": "clean"}
+    chosen = build_cells("all", part="development", **options)
+    others = build_cells("all", part="evaluation", **options)
+    assert len(chosen) + len(others) == 32
+    assert {"servo", "qsar-fish-toxicity"} <= {cell.dataset for cell in chosen}
+    assert {"abalone", "adult"} <= {cell.dataset for cell in others}
+    own = build_cells("own", data_home=tables, part="evaluation", **options)
+    assert [cell.dataset for cell in own] == ["trees", "hills"]
+    with pytest.raises(ValueError, match="none of the data sets is in the development part"):
+        build_cells("own", data_home=tables, part="development", **options)
+    with pytest.raises(ValueError, match=r"names none\. docs/datasets.md tells how"):
+        build_cells("own", data_home=tables / "raw", **options)
+
+
 @pytest.mark.parametrize(
     ("options", "error", "said"),
     [

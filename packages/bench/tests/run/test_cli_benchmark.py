@@ -200,7 +200,7 @@ def test_ctrl_c_ends_with_130_and_says_how_to_go_on(where, notes, wait_until_gon
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "name a suite (--suite smoke, regression, classification, all) or data sets"),
+        ([], "name a suite (--suite smoke, regression, classification, all, own) or data sets"),
         (["--dataset", "hils"], "no data set named 'hils'. Did you mean 'hills'?"),
         (["--dataset", "hills", "--recipe", "clean", "--method", "rige"], "Did you mean 'ridge'?"),
         (["--dataset", "hills"], "recipe='published' is for the data sets of the paper"),

@@ -9,6 +9,7 @@ import pytest
 from sklearn.linear_model import Ridge
 
 from muddle_bench.methods.method import Method
+from muddle_bench.run.records import Record, write_table
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -37,48 +38,114 @@ def timing():
     return load("benchmarks", "flagship")
 
 
-def make_records(scores):
-    """Records of muddle and a rival: {(data set, split): (ours, theirs)}."""
-    rows = []
-    for (dataset, split), pair in scores.items():
-        for method, score in zip(("muddle", "rival"), pair, strict=True):
-            if score is not None:
-                rows.append((dataset, split, method, score, 1.0))
-    return pd.DataFrame(rows, columns=["dataset", "split", "method", "r2", "fit_seconds"])
+def make_record(dataset, method, split, task="regression", **fields):
+    """A record as a run would write it."""
+    scores = {"r2": 0.5} if task == "regression" else {"accuracy": 0.5, "auc": 0.7}
+    common = {"recipe": "clean", "family": "F", "status": "ok", "n_train": 80, "n_test": 20}
+    fields = scores | common | fields
+    return Record(dataset=dataset, method=method, split=split, task=task, **fields)
 
 
-def test_duels_count_pairs_of_both_and_halve_ties_in_two_halves_of_data_sets(evidence):
-    halves = [evidence.find_half(name) for name in ("abalone", "adult", "hills")]
-    assert halves == ["development", "evaluation", "own"]
-    records = pd.DataFrame({"dataset": ["abalone", "hills"]})
-    parts = evidence.split_by_half(records)
-    assert {half: len(part) for half, part in parts.items()} == {"development": 1, "all": 2}
-    records = make_records(
-        {("a", 0): (0.9, 0.8), ("a", 1): (0.5, 0.5), ("b", 0): (0.1, 0.2), ("b", 1): (0.7, None)}
-    )
-    board = evidence.compare(records, "regression")
-    assert board.loc["rival", ["won by muddle, %", "pairs"]].tolist() == [50.0, 3]
-    # Means and ranks are of splits that both have: a 0.7 and 0.65, b 0.1 and 0.2.
-    assert board.loc["muddle", "mean r2"] == pytest.approx(0.4)
-    assert board.loc["rival", "mean r2"] == pytest.approx(0.425)
-    assert board["rank"].to_dict() == {"muddle": 1.5, "rival": 1.5}
+def write(folder, name, records):
+    write_table(records, folder / name)
+    return str(folder / name)
 
 
-def test_a_table_without_the_flagship_is_refused(evidence, tmp_path):
-    table = pd.read_csv(ROOT / "results" / "benchmark_published.csv.gz")
-    table.head(50).to_csv(tmp_path / "other.csv", index=False)
-    with pytest.raises(SystemExit, match="has no scores of muddle"):
-        evidence.main([str(tmp_path / "other.csv")])
+@pytest.fixture
+def two_tables(tmp_path):
+    """Servo (development) and abalone (evaluation), which xgboost has too; then tables with two and
+    three classes, one of them above 1,000 rows."""
+    first = [
+        make_record(dataset, method, 0, r2=score)
+        for dataset, scores in {"servo": (0.9, 0.8, 0.7), "abalone": (0.5, 0.6, 0.7)}.items()
+        for method, score in zip(("muddle", "catboost", "xgboost"), scores, strict=True)
+    ]
+    second = []
+    for dataset, n_classes, n_train, scores in [
+        ("coins", 2, 80, (0.7, 0.6)),
+        ("noise", 2, 80, (0.5, 0.55)),
+        ("birds", 3, 8000, (0.9, 0.9)),
+    ]:
+        for method, auc in zip(("muddle", "catboost"), scores, strict=True):
+            more = {"auc": auc, "log_loss": 1 - auc, "ece": 0.1 * auc, "n_classes": n_classes}
+            second.append(
+                make_record(dataset, method, 0, "classification", n_train=n_train, **more)
+            )
+    failed = {"status": "failed", "reason": "no", "accuracy": None, "auc": None}
+    second.append(make_record("coins", "catboost", 1, "classification", n_classes=2, **failed))
+    return [write(tmp_path, "paper.csv", first), write(tmp_path, "more.csv", second)]
+
+
+def test_the_text_compares_methods_that_all_tables_have_by_kind_part_and_metric(
+    evidence, two_tables, capsys
+):
+    evidence.main(two_tables)
+    text = capsys.readouterr().out
+    assert text.startswith("catboost on coins: 1 failed, left out\n")
+    assert "xgboost" not in text
+    blocks = {block.splitlines()[0]: block.splitlines()[1:] for block in text.split("\n\n")}
+    (rows,) = [lines for title, lines in blocks.items() if title.startswith("comparison")]
+    found = {row[:50].strip(): row[50:].split() for row in rows}
+    # coins: first byte of its hash is even, noise: odd, birds: odd.
+    assert found["numbers, development, by r2"] == [
+        "1",
+        "1",
+        "of",
+        "2",
+        "100.0",
+        "[100.0,",
+        "100.0]",
+    ]
+    assert found["numbers, evaluation, by r2"][:4] == ["1", "2", "of", "2"]
+    assert found["numbers, all, by r2"] == ["2", "1", "of", "2", "50.0", "[0.0,", "100.0]"]
+    assert found["two classes, all, by auc"][4] == "50.0"
+    assert found["two classes, all, by auc, signal"][4] == "100.0"
+    assert found["more classes, all, by auc"][4] == "50.0"
+    assert found["classes, all, by auc"][:4] == ["3", "1", "of", "2"]
+    assert found["classes, all, by ece, above 1,000 rows"][0] == "1"
+    head, *board = blocks["numbers, all, by r2"]
+    assert head.split() == [
+        "method",
+        "rank",
+        "mean",
+        "median",
+        "won,",
+        "%",
+        "data",
+        "sets",
+        "splits",
+        "fit,",
+        "s",
+    ]
+    assert board[0].split()[:4] == ["catboost", "1.50", "0.7000", "0.7000"]
+    assert len({len(line) for line in [head, *board]}) == 1
+    line = next(one for one in blocks["regression, by data set: r2"] if one.startswith("servo"))
+    assert line.split() == ["servo", "development", "0.9000", "0.8000", "100"]
+
+
+def test_tables_without_the_flagship_are_refused(evidence, tmp_path, two_tables):
+    other = write(tmp_path, "other.csv", [make_record("servo", "catboost", 0)])
+    with pytest.raises(SystemExit, match=r"other\.csv has no scores of muddle"):
+        evidence.main([*two_tables, other])
+
+
+def list_tables():
+    """The exported tables of the clean recipe: the paper's data sets, and the collection's."""
+    names = ("benchmark_clean.csv.gz", "benchmark_collection.csv.gz")
+    return [path for path in (ROOT / "results" / name for name in names) if path.is_file()]
 
 
 def test_the_recorded_evidence_is_that_of_the_records(evidence, capsys):
-    evidence.main([str(ROOT / "results" / "benchmark_clean.csv.gz")])
+    evidence.main([str(path) for path in list_tables()])
     assert capsys.readouterr().out == (ROOT / "results" / "flagship.txt").read_text("utf-8")
 
 
 def test_the_table_in_the_readme_is_that_of_the_records(evidence):
     table = evidence.read_table(ROOT / "results" / "benchmark_clean.csv.gz")
-    boards = {task: evidence.compare(own, task) for task, own in table.groupby("task")}
+    boards = {
+        metric: evidence.compare_with(table, "muddle", metric).set_index("method")
+        for metric in ("r2", "auc", "accuracy", "log_loss", "ece")
+    }
     names = {
         "**muddle**": "muddle",
         "RealMLP-TD, 5 folds": "realmlp-5",
@@ -89,14 +156,14 @@ def test_the_table_in_the_readme_is_that_of_the_records(evidence):
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line[:2] == "| "]
     shown = {row[0].strip(): [cell.strip() for cell in row[1:]] for row in rows if len(row) == 10}
     for name, method in names.items():
-        numbers, classes = boards["regression"].loc[method], boards["classification"].loc[method]
-        won = ["" if name == "**muddle**" else f"{board['won by muddle, %']:.0f} %"
-               for board in (numbers, classes)]  # fmt: skip
-        assert shown[name] == [
-            *(f"{numbers['rank']:.1f}", f"{numbers['mean r2']:.3f}", won[0]),
-            *(f"{classes['rank']:.1f}", f"{classes['mean auc']:.3f}", won[1]),
-            *(f"{classes[f'mean {metric}']:.3f}" for metric in ("accuracy", "log_loss", "ece")),
-        ]
+        wanted = []
+        for metric in ("r2", "auc"):
+            row = boards[metric].loc[method]
+            won = "" if name == "**muddle**" else f"{100 * row['won']:.0f} %"
+            wanted += [f"{row['rank']:.1f}", f"{row['mean']:.3f}", won]
+        more = ("accuracy", "log_loss", "ece")
+        wanted += [f"{boards[metric].loc[method, 'mean']:.3f}" for metric in more]
+        assert shown[name] == wanted
 
 
 def test_ratios_are_medians_over_turns(timing):

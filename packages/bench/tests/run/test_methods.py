@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from muddle.estimators import muddle as flagship
 from muddle_bench.errors import UnknownMethodError
 from muddle_bench.methods import registry, wrappers
 from muddle_bench.methods.method import Method, Request, configuration, describe, fingerprint
+from muddle_bench.methods.peers import make_peer
 from muddle_bench.methods.registry import (
     METHODS,
     by_name,
@@ -337,6 +339,54 @@ def test_histogram_boosting_takes_columns_of_more_levels_than_it_can():
     table = pd.DataFrame({"street": [f"street {i % 300}" for i in range(600)]})
     model = METHODS["hist-gradient-boosting"].make(Request("regression", 0))
     assert np.isfinite(model.fit(table, rng.normal(size=600)).predict(table)).all()
+
+
+def test_the_mean_of_folds_is_that_of_models_each_without_one_fold(homes):
+    """A tree stands in for CatBoost, of which the registry has such a mean."""
+    path, request = "sklearn.tree.DecisionTree*", Request("regression", seed=4)
+    model = make_peer(request, path, {"max_depth": 2}, frame=None, folds=5)
+    X, y = draw_rows(50)
+    model.fit(X, y)
+    trees = model.models_
+    assert [tree.tree_.n_node_samples[0] for tree in trees] == [40] * 5
+    assert len({tree.tree_.threshold[0] for tree in trees}) > 1  # other rows, other trees
+    assert [tree.random_state for tree in trees] == [4] * 5
+    wanted = np.mean([tree.predict(X) for tree in trees], axis=0)
+    np.testing.assert_allclose(model.predict(X), wanted)
+    np.testing.assert_array_equal(model.predict(X), model.fit(X, y).predict(X))
+
+    framed = make_peer(request, path, {}, frame={}, folds=2)
+    spied = framed.set_params(model__model=Spy(), style="text").fit(homes, np.zeros(4))
+    assert [len(one.seen_) for one in spied.model_.models_] == [2, 2]
+    assert spied.model_.models_[0].cat_features_ == ["x1"]
+    assert spied.predict(homes).shape == (4,)
+
+
+def test_the_mean_of_folds_keeps_classes_in_each_fold_and_knows_those_of_one_row():
+    request = Request("classification", seed=4)
+    model = make_peer(request, "sklearn.tree.DecisionTree*", {}, frame=None, folds=5)
+    X = np.arange(21.0)[:, None]
+    y = np.array([0] * 10 + [1] * 10 + [2])
+    model.fit(X, y)
+    counts = [tree.tree_.n_node_samples[0] * tree.tree_.value[0, 0] for tree in model.models_]
+    shares = model.predict_proba(X)
+    np.testing.assert_allclose([one[:2] for one in counts], 8)  # of ten rows of each class
+    known = [tree.n_classes_ for tree in model.models_]
+    assert sorted(known) == [2, 3, 3, 3, 3]
+    np.testing.assert_allclose(shares.sum(axis=1), 1)
+    assert shares[-1].tolist() == pytest.approx([0, 0.2, 0.8])
+    assert model.predict(X).tolist() == y.tolist()
+
+
+def test_the_mean_of_folds_is_another_configuration_than_the_model_alone():
+    def make(request, folds):
+        return make_peer(request, "sklearn.tree.DecisionTree*", {}, frame={}, folds=folds)
+
+    found = {
+        fingerprint(Method("tree", "TREE", partial(make, folds=folds)), "regression")
+        for folds in (None, 3, 5)
+    }
+    assert len(found) == 3
 
 
 def draw_rows(n_rows=60):

@@ -85,7 +85,9 @@ def test_a_wrong_field_is_named(change, said):
     assert str(caught.value).rstrip(".") == said.rstrip(".")
 
 
-@pytest.mark.parametrize(("name", "value"), [("ece", 0.1), ("details", '{"a": 1}')])
+@pytest.mark.parametrize(
+    ("name", "value"), [("ece", 0.1), ("n_classes", 2), ("details", '{"a": 1}')]
+)
 def test_a_record_from_before_a_field_was_added_is_read_without_it(name, value):
     values = asdict(replace(RECORD, **{name: value}))
     assert getattr(read_values(values), name) == value
@@ -305,7 +307,7 @@ def edit(path, old, new):
         (",finished", "", "line 1: the field 'finished' is missing"),
         (",finished", ",finished,r2", "line 1: a field occurs twice"),
         ("trees,ridge,0", "trees,ridge,zero", "line 2: split must be a whole number, got 'zero'"),
-        ("trees,ridge,0", "trees,ridge", "line 2: a row must have 32 fields"),
+        ("trees,ridge,0", "trees,ridge", "line 2: a row must have 33 fields"),
         ("hills,ridge,10", "hills,ridge,0", "line 7: a second record of ridge on hills, split 0"),
     ],
 )

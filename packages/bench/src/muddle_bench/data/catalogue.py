@@ -1,9 +1,12 @@
-"""The catalogue: where each data set comes from, how its file is read, how its target is defined.
+"""The catalogue: where each data set comes from, how its file is read, how its target is defined,
+and which part it belongs to: settings are chosen on the development part, and judged on the
+evaluation part.
 
 The data sets of the paper are in catalogue.toml; users may name tables of their own in a file of
 the same form in their data folder.
 """
 
+import hashlib
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -18,6 +21,7 @@ from muddle_runtime.parameters import suggest
 
 Transform = Literal["none", "log", "log1p"]
 Header = bool | Literal["optional"]
+Part = Literal["development", "evaluation"]
 
 BUILT_IN = Path(__file__).with_name("catalogue.toml")
 OWN_CATALOGUE = "catalogue.toml"  # in the user's data folder
@@ -34,6 +38,7 @@ class Entry:
     task: Task | None = None  # None: guessed from the target
     page: str = ""
     url: str | None = None  # None: must be downloaded by hand from the page
+    study: str = ""  # tables of one study are in one part; empty: the id
     sha256: tuple[str, ...] = ()  # of the data lines; empty: not checked
     licence: str = ""
     source: str = ""
@@ -52,6 +57,12 @@ class Entry:
     n_published: int | None = None
     d_published: int | None = None
     mismatch: str = ""  # why the published recipe misses the published size
+
+    @property
+    def part(self) -> Part:
+        """A hash of the study decides, so that nobody chooses and new tables change nothing."""
+        first = hashlib.sha256((self.study or self.id).encode()).digest()[0]
+        return "evaluation" if first % 2 else "development"
 
 
 def read_catalogue(path: Path) -> dict[str, Entry]:
@@ -81,6 +92,12 @@ def read_all(home: Path) -> dict[str, Entry]:
             f"{own_path}: [{taken[0]}] is the name of a built-in data set. Choose another name."
         )
     return {**built_in(), **own}
+
+
+def part_of(dataset: str, home: Path | None = None) -> Part:
+    """The part of a data set; `home` has the catalogue of tables whose entry names a study."""
+    entries = built_in() if home is None else read_all(home)
+    return entries.get(dataset, Entry(id=dataset, file="", target="")).part
 
 
 def find_entry(name: str, home: Path) -> Entry:

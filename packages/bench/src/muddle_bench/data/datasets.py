@@ -164,14 +164,16 @@ def read_typed(path: Path) -> pd.DataFrame:
 
 
 def list_datasets(data_home: str | Path | None = None) -> pd.DataFrame:
-    """All data sets: name, title, task, size in the paper, whether the file is present, source."""
+    """All data sets: name, title, task, size in the paper, part, whether the file is present."""
     home = find_data_home(data_home)
     rows = [
-        (e.id, e.title, e.task, e.n_published, e.d_published, bool(locate(e, home)), e.source)
+        (e.id, e.title, e.task, e.n_published, e.d_published, e.part, e.source)
         for e in read_all(home).values()
     ]
-    names = ["id", "title", "task", "n", "d", "present", "source"]
-    return pd.DataFrame(rows, columns=names).astype({"n": "Int64", "d": "Int64"})
+    table = pd.DataFrame(rows, columns=["id", "title", "task", "n", "d", "part", "source"])
+    present = [bool(locate(e, home)) for e in read_all(home).values()]
+    table.insert(6, "present", present)
+    return table.astype({"n": "Int64", "d": "Int64"})
 
 
 def _load_clean(entry: Entry, path: Path) -> Dataset:

@@ -19,7 +19,11 @@ LIGHTNING = ("lightning.pytorch", "pytorch_lightning", "lightning.fabric")
 
 
 def make_peer(
-    request: Request, path: str, parameters: dict[str, Any], frame: dict[str, Any] | None
+    request: Request,
+    path: str,
+    parameters: dict[str, Any],
+    frame: dict[str, Any] | None,
+    folds: int | None = None,
 ) -> Any:
     """The task's model as an entry of peers.toml describes it."""
     ending = "Regressor" if request.task == "regression" else "Classifier"
@@ -39,11 +43,13 @@ def make_peer(
         for key, value in parameters.items()
     }
     model = kind(**given)
-    if frame is None:
+    if frame is None and folds is None:
         return model
-    from muddle_bench.methods.wrappers import wrap
+    from muddle_bench.methods.wrappers import average_folds, wrap
 
-    return wrap(model, request, **frame)
+    if folds is not None:
+        model = average_folds(model, request, folds)
+    return model if frame is None else wrap(model, request, **frame)
 
 
 def make_logistic(
@@ -64,7 +70,11 @@ def make_logistic(
 def _read_entry(name: str, entry: dict[str, Any]) -> Method:
     frame, package = entry.get("frame"), entry.get("package")
     make = partial(
-        make_peer, path=entry["class"], parameters=entry.get("parameters", {}), frame=frame
+        make_peer,
+        path=entry["class"],
+        parameters=entry.get("parameters", {}),
+        frame=frame,
+        folds=entry.get("folds"),
     )
     return Method(
         name,

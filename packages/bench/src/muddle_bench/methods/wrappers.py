@@ -1,10 +1,12 @@
-"""Estimators around packages that scikit-learn's conventions do not fit: frames with categories
-for the boosting packages and pytabkit, MARS by R's earth, fastai's tabular net."""
+"""Estimators around other models: frames with categories for the boosting packages and pytabkit,
+the mean of models of five folds; and packages that scikit-learn's conventions do not fit: MARS by
+R's earth, fastai's tabular net."""
 
 import importlib
 import random
 import shutil
 import subprocess
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
+from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -123,6 +126,64 @@ def _to_numbers(column: Any) -> Any:
 
 def _to_texts(column: Any) -> Any:
     return column.astype(object).map(str, na_action="ignore")
+
+
+def average_folds(model: Any, request: Request, n_folds: int) -> "FoldMean":
+    """The mean of that many copies of the model, for the task of the request."""
+    kind = FoldMean if request.task == "regression" else FoldMeanClassifier
+    return kind(model, n_folds=n_folds, random_state=request.seed)
+
+
+class FoldMean(BaseEstimator):
+    """Mean of copies of a model, each fitted to the rows outside one fold."""
+
+    def __init__(self, model: Any, *, n_folds: int = 5, random_state: int = 0) -> None:
+        self.model = model
+        self.n_folds = n_folds
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, **more: Any) -> Self:
+        y = np.asarray(y)
+        self.models_ = [
+            clone(self.model).fit(X.iloc[rows] if hasattr(X, "iloc") else X[rows], y[rows], **more)
+            for rows, _ in self._draw_folds(y)
+        ]
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        mean: NDArray[Any] = np.mean([model.predict(X) for model in self.models_], axis=0)
+        return mean
+
+    def _draw_folds(self, y: NDArray[Any]) -> Any:
+        folds = KFold(min(self.n_folds, len(y)), shuffle=True, random_state=self.random_state)
+        return folds.split(y)
+
+
+class FoldMeanClassifier(FoldMean):
+    """Mean of the probabilities; folds have the classes in equal shares."""
+
+    def fit(self, X: Any, y: Any, **more: Any) -> Self:
+        self.classes_ = np.unique(y)
+        return super().fit(X, y, **more)
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        shares = np.zeros((len(X), len(self.classes_)))
+        for model in self.models_:
+            # A class of one row is in no other fold, and its copy does not know it.
+            known = np.searchsorted(self.classes_, model.classes_)
+            shares[:, known] += np.asarray(model.predict_proba(X)) / len(self.models_)
+        return shares
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        labels: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        return labels
+
+    def _draw_folds(self, y: NDArray[Any]) -> Any:
+        folds = StratifiedKFold(self.n_folds, shuffle=True, random_state=self.random_state)
+        with warnings.catch_warnings():
+            # Of a class with fewer rows than folds, which some folds are without.
+            warnings.simplefilter("ignore", UserWarning)
+            yield from folds.split(y, y)
 
 
 class EarthRegressor(RegressorMixin, BaseEstimator):

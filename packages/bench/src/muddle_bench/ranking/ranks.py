@@ -242,12 +242,14 @@ def draw_weights(datasets: Sequence[str], n_resamples: int, seed: int = 0) -> Fl
     return weights
 
 
-def interval_of_means(weights: FloatArray, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+def interval_of_means(
+    weights: FloatArray, values: FloatArray, level: float = LEVEL
+) -> tuple[FloatArray, FloatArray]:
     """Lower and upper end of the interval of each column's mean; NaN has no weight.
 
     weights (resamples, pairs), values (pairs, columns) -> two arrays (columns,)"""
     defined = np.isfinite(values)
-    tail = (1 - LEVEL) / 2
+    tail = (1 - level) / 2
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a resample or a column without a value
         means = (weights @ np.where(defined, values, 0.0)) / (weights @ defined)
@@ -355,14 +357,14 @@ def win_rates(
     Methods are sorted by mean rank, as in `rank_methods`."""
     scores = score_pairs(table, metric, missing=missing, max_missing=max_missing)
     gains = scores.gains.to_numpy()
-    wins = np.stack([_score_duels(column, gains).mean(axis=0) for column in gains.T])
+    wins = np.stack([score_duels(column, gains).mean(axis=0) for column in gains.T])
     rates = pd.DataFrame(wins, index=scores.frame.columns, columns=scores.frame.columns)
     ranks = rank_pairs(scores.gains).mean()
     order = sorted(rates.index, key=lambda method: (ranks[method], method))
     return rates.loc[order, order].rename_axis(index="method", columns=None)
 
 
-def _score_duels(column: FloatArray, gains: FloatArray) -> FloatArray:
+def score_duels(column: FloatArray, gains: FloatArray) -> FloatArray:
     """1 if the column beats the other method, 0.5 at a tie, else 0: (pairs, methods)."""
     return (np.sign(column[:, None] - gains) + 1) / 2
 
@@ -382,7 +384,7 @@ def win_rates_against(
     scores = score_pairs(table, metric, missing=missing, max_missing=max_missing)
     check_choice("reference", reference, tuple(scores.frame))
     gains = scores.gains.drop(columns=reference)
-    duels = _score_duels(scores.gains[reference].to_numpy(), gains.to_numpy())
+    duels = score_duels(scores.gains[reference].to_numpy(), gains.to_numpy())
     weights = draw_weights(gains.index.get_level_values("dataset"), n_resamples, seed)
     low, high = interval_of_means(weights, duels)
     rates = pd.DataFrame(

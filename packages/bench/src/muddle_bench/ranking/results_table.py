@@ -20,14 +20,14 @@ from muddle_runtime.parameters import check_choice, suggest
 KEY = ["recipe", "task", "dataset", "method", "split"]
 SCORES = ["r2", "rmse", "mae", "accuracy", "auc", "log_loss", "brier", "ece"]
 # Tables of earlier versions lack these columns; they are read as empty.
-ADDED_LATER = ["ece", "details"]
+ADDED_LATER = ["ece", "n_classes", "details"]
 COLUMNS = [
     *KEY,
     *("family", "status", "reason"),
     *SCORES,
     *("fit_seconds", "predict_seconds", "peak_mb", "device_peak_mb", "shared_fit"),
-    *("n_train", "n_test", "n_features", "rows_hash", "fingerprint", "threads", "device"),
-    *("versions", "machine", "finished", "details"),
+    *("n_train", "n_test", "n_features", "n_classes", "rows_hash", "fingerprint", "threads"),
+    *("device", "versions", "machine", "finished", "details"),
 ]
 TEXTS = ["recipe", "task", "dataset", "method", "family", "status", "reason", "shared_fit"]
 TEXTS += ["rows_hash", "fingerprint", "device", "versions", "machine", "finished", "details"]

@@ -8,7 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
-from muddle_bench.data.catalogue import Entry, built_in, find_entries
+from muddle_bench.data.catalogue import (
+    OWN_CATALOGUE,
+    Entry,
+    Part,
+    built_in,
+    find_entries,
+    read_all,
+)
 from muddle_bench.data.datasets import Recipe, load_dataset
 from muddle_bench.data.download import find_data_home
 from muddle_bench.methods.registry import find_method, known_methods, name_plugins, select_methods
@@ -81,7 +88,7 @@ SPLITS = tuple(range(10))  # the authors' seeds
 class Suite:
     """A choice of cells."""
 
-    datasets: tuple[str, ...]
+    datasets: tuple[str, ...] | None  # None: all of the user's own catalogue
     methods: tuple[str, ...] | None = None  # None: all
     splits: tuple[int, ...] = SPLITS
 
@@ -100,6 +107,7 @@ SUITES = {
     ),
     **{task: Suite(_name_datasets(task)) for task in get_args(Task)},
     "all": Suite(_name_datasets("regression") + _name_datasets("classification")),
+    "own": Suite(None),
 }
 
 
@@ -111,6 +119,7 @@ def build_cells(
     splits: int | Iterable[int] | None = None,
     recipe: Recipe = "published",
     max_rows: int | None = None,
+    part: Part | None = None,
     plugins: Iterable[str | Path] = (),
     data_home: str | Path | None = None,
 ) -> list[Cell]:
@@ -118,8 +127,8 @@ def build_cells(
 
     `methods` are names or families; those that cannot do a data set's task are not paired with
     it. `splits` are split numbers, or their count: 10 means 0 to 9. `max_rows` leaves out larger
-    data sets. Cells are ordered by split, then by size of the data set, so that a run that is
-    stopped has seen all methods on the same splits.
+    data sets, `part` those of the other part. Cells are ordered by split, then by size of the data
+    set, so that a run that is stopped has seen all methods on the same splits.
     """
     if suite is None and datasets is None:
         raise ValueError(f"name a suite ({', '.join(SUITES)}) or data sets.")
@@ -128,7 +137,9 @@ def build_cells(
     chosen = SUITES[suite or "all"]
     check_choice("recipe", recipe, get_args(Recipe))
     wanted = chosen.datasets if datasets is None else datasets
-    entries = _choose_entries(wanted, recipe, max_rows, data_home)
+    if wanted is None:
+        wanted = _name_own(find_data_home(data_home))
+    entries = _choose_entries(wanted, recipe, max_rows, part, data_home)
     names = chosen.methods if methods is None else tuple(methods)
     numbers = number_splits(chosen.splits if splits is None else splits)
     tasks = {e.id: e.task or load_dataset(e.id, "clean", data_home).task for e in entries}
@@ -140,8 +151,22 @@ def build_cells(
     ]
 
 
+def _name_own(home: Path) -> list[str]:
+    own = [name for name in read_all(home) if name not in built_in()]
+    if not own:
+        raise ValueError(
+            f"suite='own' needs tables of your own, and {home / OWN_CATALOGUE} names none. "
+            "docs/datasets.md tells how to write it."
+        )
+    return own
+
+
 def _choose_entries(
-    names: Iterable[str], recipe: Recipe, max_rows: int | None, data_home: str | Path | None
+    names: Iterable[str],
+    recipe: Recipe,
+    max_rows: int | None,
+    part: Part | None,
+    data_home: str | Path | None,
 ) -> list[Entry]:
     entries = find_entries(names, find_data_home(data_home))
     own = [entry.id for entry in entries if entry.id not in built_in()]
@@ -150,6 +175,13 @@ def _choose_entries(
             f"recipe='published' is for the data sets of the paper, got {own[0]!r}. "
             "Pass recipe='clean' (--recipe clean)."
         )
+    if part is not None:
+        check_choice("part", part, get_args(Part))
+        entries = [entry for entry in entries if entry.part == part]
+        if not entries:
+            raise ValueError(
+                f"none of the data sets is in the {part} part; `muddle datasets` lists the parts."
+            )
     if max_rows is not None:
         check_int("max_rows", max_rows, minimum=1)
         sizes = [entry.n_published for entry in entries if entry.n_published]

@@ -1,16 +1,27 @@
-"""Run one job in this process: fit, predict, score, and make the records."""
+"""Run one job in this process: fit, predict, score, and make the records; or make them from
+predictions of cells that were run elsewhere."""
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from muddle.errors import DataFormatError, MissingDataError, MissingPackageError
-from muddle.scores import score_classification, score_regression
+from muddle.scores import check_probabilities, score_classification, score_regression
+from muddle_bench.data.datasets import Recipe
 from muddle_bench.errors import ChecksumError, DownloadError
 from muddle_bench.methods.method import Method, Request, fingerprint
-from muddle_bench.methods.registry import find_method, missing_package
+from muddle_bench.methods.registry import (
+    find_method,
+    known_methods,
+    missing_package,
+    name_plugins,
+)
 from muddle_bench.run.cells import Job
 from muddle_bench.run.environment import (
     MemoryMeter,
@@ -20,7 +31,8 @@ from muddle_bench.run.environment import (
     packages_of,
 )
 from muddle_bench.run.records import Record, Status, now, shorten
-from muddle_bench.run.splits import Problem, prepare
+from muddle_bench.run.splits import Problem, prepare, prepare_split
+from muddle_runtime.fitted import Task
 
 # Errors of the data and not of the method.
 DATA_ERRORS = (ChecksumError, DataFormatError, DownloadError, MissingDataError, MissingPackageError)
@@ -119,6 +131,7 @@ def fill_record(
         n_train=len(problem.y_train),
         n_test=len(problem.y_test),
         n_features=problem.n_features,
+        n_classes=problem.n_classes,
         rows_hash=problem.rows_hash,
         fingerprint=fingerprint(method, job.task),
         machine=describe_machine(job.settings.device),
@@ -178,5 +191,84 @@ def _score(model: Any, predicted: Any, problem: Problem) -> dict[str, Any]:
         probabilities=probabilities,
         decision=decision,
         seen=problem.seen,
+        n_classes=problem.n_classes,
+    )
+
+
+# Cells that were run elsewhere
+
+
+class Answer(NamedTuple):
+    """Predictions for the test rows of a cell, in the order of `split_rows`."""
+
+    dataset: str
+    split: int
+    method: str
+    # Numbers (N,); or probabilities (N, classes), of all classes or of those of the training rows,
+    # in the order of the labels.
+    predicted: Any
+    fit_seconds: float | None = None
+
+
+def records_from_predictions(
+    answers: Iterable[Answer | tuple[str, int, str, Any, float | None]],
+    *,
+    recipe: Recipe = "clean",
+    families: Mapping[str, str] | None = None,
+    plugins: Iterable[str | Path] = (),
+    data_home: str | Path | None = None,
+    **of_the_run: Any,
+) -> Iterator[Record]:
+    """Score predictions as a run does and yield the records, which `write_table` exports.
+
+    Methods are those of the registry and of `plugins`. `families` has the family of any other, such
+    as a variant of a method; its records have no fingerprint. `of_the_run` are fields that only the
+    machine of the fits knows: threads, device, machine, versions. Predictions that cannot be scored
+    give a failed record.
+    """
+    known, families = known_methods(name_plugins(plugins)), families or {}
+    home = None if data_home is None else str(data_home)
+    for dataset, split, name, predicted, seconds in answers:
+        method = None if name in families else find_method(name, known)
+        wanted = method.input if method else "table"
+        problem = prepare_split(dataset, recipe, home, split, wanted)
+        task: Task = "classification" if problem.n_classes else "regression"
+        made_here = method is not None and missing_package(method) is None
+        blank = Record(
+            recipe=recipe,
+            task=task,
+            dataset=dataset,
+            method=name,
+            split=split,
+            family=method.family if method else families[name],
+            status="failed",
+            fit_seconds=None if seconds is None else round(float(seconds), 6),
+            n_train=len(problem.y_train),
+            n_test=len(problem.y_test),
+            n_features=problem.n_features,
+            n_classes=problem.n_classes,
+            rows_hash=problem.rows_hash,
+            fingerprint=fingerprint(method, task) if method and made_here else "",
+            **of_the_run,
+        )
+        try:
+            scores: dict[str, Any] = _score_answer(np.asarray(predicted), problem)
+        except ValueError as error:
+            yield finish(blank, "failed", explain_error(error))
+        else:
+            yield finish(replace(blank, **scores), "ok")
+
+
+def _score_answer(predicted: NDArray[Any], problem: Problem) -> dict[str, Any]:
+    if not problem.n_classes:
+        return score_regression(problem.y_test, predicted)
+    n_columns = predicted.shape[1] if predicted.ndim == 2 else 0
+    seen = np.arange(problem.n_classes) if n_columns == problem.n_classes else problem.seen
+    shares = check_probabilities(predicted, len(problem.y_test), len(seen))
+    return score_classification(
+        problem.y_test,
+        shares.argmax(axis=1),
+        probabilities=shares,
+        seen=seen,
         n_classes=problem.n_classes,
     )

@@ -76,6 +76,7 @@ class Record:
     n_train: int | None = None
     n_test: int | None = None
     n_features: int | None = None
+    n_classes: int | None = None  # 0 in regression
     rows_hash: str = ""
     fingerprint: str = ""  # empty if the method could not be made
     threads: int = 1
@@ -94,7 +95,7 @@ _KINDS = {one.name: one.type for one in fields(Record)}
 COLUMNS = tuple(_KINDS)
 SCORES = ("r2", "rmse", "mae", "accuracy", "auc", "log_loss", "brier", "ece")
 # Records and tables of earlier versions lack these; they are valid, and the value is unknown.
-ADDED_LATER = ("ece", "details")
+ADDED_LATER = ("ece", "n_classes", "details")
 _INTEGERS = (int, int | None)
 _CHOICES: dict[str, tuple[str, ...]] = {
     "recipe": get_args(Recipe),

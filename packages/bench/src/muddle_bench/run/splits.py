@@ -71,13 +71,14 @@ class Problem:
 def prepare(job: Job, wanted: Input) -> Problem:
     """The problem of the job's data set and split, for methods with that kind of input."""
     data_home = job.settings.data_home
-    return _prepare(job.dataset, job.recipe, data_home, job.split, wanted).copy()
+    return prepare_split(job.dataset, job.recipe, data_home, job.split, wanted).copy()
 
 
 @lru_cache(maxsize=4)
-def _prepare(
+def prepare_split(
     dataset: str, recipe: Recipe, data_home: str | None, split: int, wanted: Input
 ) -> Problem:
+    """The same, kept for the next method: its arrays must not be written to."""
     from sklearn.preprocessing import StandardScaler
 
     data = _load(dataset, recipe, data_home)
