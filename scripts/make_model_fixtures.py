@@ -3,7 +3,8 @@
     python scripts/make_model_fixtures.py packages/runtime/tests/fixtures
 
 Run once for a new format; files of earlier formats are never written again. The nets are small and
-hardly trained: what counts is that a later version reads them and says the same.
+hardly trained: what counts is that a later version reads them and says the same. The tests take up
+every file of the folder.
 """
 
 import json
@@ -93,7 +94,7 @@ def main(folder: Path) -> None:
         path = model.save(folder / f"format{FORMAT}_{name}.muddle", dtype=dtype)
         record = {"rows": to_json(rows), "answers": answer(load_model(path), rows)}
         path.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n")
-        print(f"{path}: {path.stat().st_size:,} bytes")
+        print(f"{path}: {path.stat().st_size:,} bytes, {model.model_.bodies}")
 
 
 if __name__ == "__main__":
