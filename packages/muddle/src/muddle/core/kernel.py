@@ -35,8 +35,8 @@ LEAST_LOG_PENALTY, MOST_LOG_PENALTY = -14.0, 7.0
 MOST_EXACT, N_CENTRES = 4096, 2048
 # Rows whose kernel is held at once, in the solve with centres and in predictions.
 BLOCK_ROWS = 4096
-# After a factorisation that failed, the penalty is raised by this factor; in the last solve, a small
-# number on the diagonal is, this many times.
+# After a factorisation that failed, the penalty is raised by this factor; in the last solve, it is a
+# small number on the diagonal, and this many times.
 PENALTY_RAISE, MAX_RAISES = 10.0, 8
 # Rows nearer than this count as equal: the kernel has no slope at distance 0.
 NEAREST = 1e-14  # squared
@@ -181,12 +181,10 @@ def metric_loss(
     scaled = features * metric.log_scale.exp()[:, None]
     penalty = metric.log_penalty.exp()[:, None]
     distance = _squared_distances(scaled, scaled).clamp_min_(NEAREST).sqrt_()
-    kernel = torch.exp(-distance)
-    kernel.diagonal(dim1=1, dim2=2).fill_(1.0)
     noise = penalty / weights  # (K, B): a row of weight v counts like v rows
-    system = kernel.clone()
-    system.diagonal(dim1=1, dim2=2).add_(noise)
-    factor, info = torch.linalg.cholesky_ex(system)
+    kernel = distance.neg().exp_()
+    kernel.diagonal(dim1=1, dim2=2).copy_(1 + noise)
+    factor, info = torch.linalg.cholesky_ex(kernel)
     share = weights / weights.sum(dim=1, keepdim=True)
     centred = labels - (share[:, :, None] * labels).sum(dim=1, keepdim=True)
     if permutations is None:
@@ -194,27 +192,27 @@ def metric_loss(
     else:
         slope = _mlr(factor, centred, share, noise, permutations)
     # d kernel = -kernel d distance, and d distance = (scaled difference)² / distance d log scale.
-    pull = slope.by_kernel.mul(kernel).div_(distance).tril_(-1)
+    by_penalty = (slope.by_kernel.diagonal(dim1=1, dim2=2) * noise).sum(dim=1)
+    pull = slope.by_kernel.mul_(kernel).div_(distance).tril_(-1)
     sums = pull.sum(dim=1) + pull.sum(dim=2)
     by_scale = (2 * scaled * (pull @ scaled) - sums[:, :, None] * scaled.square()).sum(dim=1)
-    diagonal = slope.by_kernel.diagonal(dim1=1, dim2=2)
-    by_penalty = (diagonal * noise).sum(dim=1) + slope.by_log_penalty
     # Above the diagonal there is as much as below.
-    return slope.loss, torch.cat([2 * by_scale, by_penalty[:, None]], dim=1), info != 0
+    gradient = torch.cat([2 * by_scale, (by_penalty + slope.by_log_penalty)[:, None]], dim=1)
+    return slope.loss, gradient, info != 0
 
 
 def _leave_one_out(factor: Tensor, labels: Tensor, share: Tensor) -> _Slope:
     """Root mean square of y - (prediction without the row), which is α / diag(inverse)."""
     inverse = torch.cholesky_inverse(factor)
     alpha = inverse @ labels
-    own = inverse.diagonal(dim1=1, dim2=2)[:, :, None]
+    own = inverse.diagonal(dim1=1, dim2=2)[:, :, None].clone()
     residual = alpha / own
     loss = _root_mean_square(residual, share)
     grad = share[:, :, None] * residual / _positive(loss)[:, None, None] / labels.shape[2]
     # dα = -P dS α and dP = -P dS P: a matrix of full rank, P diag(s) P with s >= 0, and a thin one.
-    spread = ((grad * alpha).sum(dim=2, keepdim=True) / own.square()[:, :, :1]).sqrt()
-    by_kernel = _lower_square(inverse * spread.mT)
+    spread = ((grad * alpha).sum(dim=2, keepdim=True) / own.square()).sqrt()
     thin = inverse @ (grad / own)
+    by_kernel = _lower_square(inverse.mul_(spread.mT))
     _subtract_symmetric(by_kernel, thin, alpha)
     return _Slope(loss, by_kernel, torch.zeros_like(loss))
 
@@ -246,9 +244,9 @@ def _mlr(
 def _lower_square(matrix: Tensor) -> Tensor:
     """matrix @ matrix' up to the diagonal at least, in two products. (K, B, B) -> (K, B, B)"""
     half = matrix.shape[1] // 2
-    product = matrix.new_zeros(matrix.shape)
-    product[:, :half, :half] = matrix[:, :half] @ matrix[:, :half].mT
-    product[:, half:] = matrix[:, half:] @ matrix.mT
+    product = torch.empty_like(matrix, memory_format=torch.contiguous_format)
+    torch.bmm(matrix[:, :half], matrix[:, :half].mT, out=product[:, :half, :half])
+    torch.bmm(matrix[:, half:], matrix.mT, out=product[:, half:])
     return product
 
 
@@ -361,5 +359,8 @@ def compute_kernel(scaled: Tensor, centres: Tensor) -> Tensor:
 
 def _squared_distances(left: Tensor, right: Tensor) -> Tensor:
     """(..., N, F), (..., M, F) -> (..., N, M), a little below 0 by rounding at most"""
-    squares = left.square().sum(dim=-1)[..., :, None] + right.square().sum(dim=-1)[..., None, :]
-    return squares.sub_(left @ right.mT, alpha=2)
+    ones = torch.ones_like(left[..., :1]), torch.ones_like(right[..., :1])
+    squares = left.square().sum(dim=-1, keepdim=True), right.square().sum(dim=-1, keepdim=True)
+    # One product: |a|² - 2 ab + |b|².
+    wide = torch.cat([-2 * left, squares[0], ones[0]], dim=-1)
+    return wide @ torch.cat([right, ones[1], squares[1]], dim=-1).mT
