@@ -818,7 +818,7 @@ def _restore_answer(
 
 SPREAD: dict[str, Check] = {
     **dict.fromkeys(("mean", "floor", "ceiling"), schema.number(1e-100, LARGEST_HEAD)),
-    "exponent": schema.number(0.0, 1.0),
+    "exponent": schema.number(0.0, 10.0),
 }
 
 

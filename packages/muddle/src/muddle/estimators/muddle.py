@@ -82,7 +82,7 @@ class Flagship(Estimator):
 
     @abstractmethod
     def _complete(
-        self, problem: Any, pool: Pool, device: torch.device
+        self, problem: Any, pool: Pool, seed: int
     ) -> tuple[FloatArray, OutOfFold, dict[str, Any]]:
         """Predictions of the pool's rows out of fold, details about them, and the parts of the
         fitted model that depend on the task."""
@@ -123,7 +123,7 @@ class Flagship(Estimator):
         with torch_threads(1):  # products are many, and too small to be shared
             importances, deviations = measure_importances(pool, features, device, seed, seconds)
         self._warn_about(pool, importances)
-        out_of_fold, details, parts = self._complete(problem, pool, device)
+        out_of_fold, details, parts = self._complete(problem, pool, seed)
         board = pool.rank(lambda predicted: self._score(predicted, pool.training))
         record = self._describe_training(
             preprocessor, problem.summarise(table), deadline.elapsed(), {"leaderboard": board}
@@ -317,20 +317,18 @@ class MuddleRegressor(RegressorMixin, Flagship):
         return self._fit(problem, problem.labels.mean(axis=1), normal, deadline)
 
     def _complete(
-        self, problem: NumberProblem, pool: Pool, device: torch.device
+        self, problem: NumberProblem, pool: Pool, seed: int
     ) -> tuple[FloatArray, OutOfFold, dict[str, Any]]:
-        """Intervals: sizes of errors by the member with the highest weight."""
+        """Intervals, from the sizes of out-of-fold errors."""
         training = pool.training
         target = replace(problem.describe_target(), bounds=problem.bounds())
         predicted = target.clip(pool.out_of_fold)
         rows = sample_rows(len(predicted))
         weights = None if training.weights is None else training.weights[rows]
-        known = (training.matrix[rows], training.labels[rows], predicted[rows], weights, rows)
-        main = int(np.argmax(pool.weights))
-        spread, sizes = fit_spread(pool.members[main], *known, device)
+        known = (training.matrix[rows], training.labels[rows], predicted[rows], weights)
+        spread, sizes = fit_spread(*known, seed)
         given = training.rows[rows]
         details = OutOfFold(given, problem.target[given], weights, sizes * problem.scale.deviation)
-        spread = replace(spread, member=int(np.count_nonzero(pool.weights[:main])))
         parts = {"target": target, "spread": spread}
         return target.restore(predicted), details, parts
 
@@ -437,7 +435,7 @@ class MuddleClassifier(ClassifierMixin, Flagship):
         return self._fit(problem, problem.codes.astype(np.float64), None, deadline)
 
     def _complete(
-        self, problem: ClassProblem, pool: Pool, device: torch.device
+        self, problem: ClassProblem, pool: Pool, seed: int
     ) -> tuple[FloatArray, OutOfFold, dict[str, Any]]:
         """Calibrated probabilities."""
         training, scores = pool.training, pool.out_of_fold
