@@ -18,7 +18,7 @@ from scipy.stats import skew
 from sklearn.ensemble import ExtraTreesRegressor
 from sklearn.preprocessing import PowerTransformer
 
-from muddle.estimators.bodies import forest_from_extra_trees, to_single
+from muddle.estimators.bodies import Model, forest_from_extra_trees, to_single
 from muddle_runtime.columns import FloatArray
 from muddle_runtime.fitted import SpreadModel
 from muddle_runtime.forward import Forest
@@ -245,11 +245,11 @@ def fit_spread(
     return model, out_of_bag
 
 
-def _grow_nothing(n_features: int, n_labels: int) -> tuple[Forest, NDArray[np.float32]]:
+def _grow_nothing(n_features: int, n_labels: int) -> Model:
     """A forest of one leaf, which is 0."""
     nodes = np.zeros(1, np.int32)
     forest = Forest(nodes, np.zeros(1, np.float32), nodes - 1, nodes, n_features)
-    return forest, np.zeros((1, 1, n_labels), np.float32)
+    return Model(forest, np.zeros((1, 1, n_labels), np.float32))
 
 
 # --- targets with a long tail --------------------------------------------------------------------
