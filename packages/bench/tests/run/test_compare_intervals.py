@@ -35,7 +35,7 @@ def test_quantiles_are_moved_by_one_number_and_do_not_cross(script):
     np.testing.assert_allclose(
         script.widen_quantiles(target, out_of_fold, new), [[-7, 11], [-8, 108]]
     )
-    inward = script.widen_quantiles(target, out_of_fold + [[-100.0, 100.0]], new)
+    inward = script.widen_quantiles(target, out_of_fold + np.array([-100.0, 100.0]), new)
     np.testing.assert_allclose(inward, [[2, 2], [50, 50]])
 
 
