@@ -5,15 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from scipy.stats import rankdata
 from sklearn.preprocessing import PowerTransformer
 
 from muddle.estimators.calibrate import (
+    FEWEST_ROWS,
     FLOOR_SHARE,
     HIGHEST,
     LOWEST,
-    RAISES,
     fit_calibration,
     fit_conformal,
     fit_normal_scores,
@@ -21,10 +20,9 @@ from muddle.estimators.calibrate import (
     fit_temperature,
     shrink_spread,
 )
+from muddle_runtime.forward import Bank, Ref
 from muddle_runtime.intervals import Spread, rows_needed
 from muddle_runtime.labels import Calibration, to_probabilities
-
-CPU = torch.device("cpu")
 
 
 def draw_codes(rng, probabilities):
@@ -237,7 +235,7 @@ def test_spread_by_hand():
     np.testing.assert_allclose(spread.apply(np.array([-3.0, 1.0, 4.0, 99.0])), [2.0, 2.0, 4.0, 8.0])
     errors, none = np.array([1.0, -2.0, 3.0]), np.zeros(3)
     spread = shrink_spread(np.array([-1.5, 3.0, 3.0]), errors, None)
-    assert (spread.mean, spread.floor, spread.ceiling) == pytest.approx((2.0, 0.4, 3.0))
+    assert (spread.mean, spread.floor, spread.ceiling) == pytest.approx((2.0, 0.2, 3.0))
     # It is constant without positive sizes, or without errors.
     for raw, residuals, size in (
         (-(errors**2), errors, 1.0),
@@ -253,95 +251,111 @@ def true_spread(matrix):
 
 
 def draw_uneven(n_rows, seed):
+    """Features and errors."""
     rng = np.random.default_rng(seed)
     matrix = rng.uniform(-1, 1, size=(n_rows, 3))
-    return matrix, (matrix[:, 0] + true_spread(matrix) * rng.normal(size=n_rows))[:, None]
+    return matrix, (true_spread(matrix) * rng.normal(size=n_rows))[:, None]
 
 
-BINS = {"view": "bins", "config": {"width": 32, "max_iter": 30, "learning_rate": None}}
+def fit(matrix, residuals, predicted=None, weights=None):
+    """The model of the spread and its out-of-bag sizes."""
+    predicted = np.zeros_like(residuals) if predicted is None else predicted
+    return fit_spread(matrix, predicted + residuals, predicted, weights, seed=0)
 
 
-def fit(member, matrix, residuals, weights=None):
-    """The model of the spread and its out-of-fold sizes."""
-    nothing = np.zeros_like(residuals)
-    return fit_spread(member, matrix, residuals, nothing, weights, np.arange(len(matrix)), CPU)
-
-
-def predict_spread(model, member, matrix):
-    total = sum(
-        (hidden @ torch.from_numpy(head)).numpy()
-        for hidden, head in zip(member.hidden_layers(matrix, CPU), model.head, strict=True)
-    )
-    return model.finish(total / len(model.head))
-
-
-@pytest.fixture(scope="module")
-def uneven(cross_fit):
-    matrix, labels = draw_uneven(400, 0)
-    member = cross_fit(matrix, labels, **BINS)[-1]
-    residuals = labels - member.out_of_fold
-    return matrix, member, residuals, *fit(member, matrix, residuals)
+def predict_spread(model, matrix, predicted=None):
+    """As the runtime does."""
+    assert model.sees_prediction
+    predicted = np.zeros((len(matrix), len(model.mean))) if predicted is None else predicted
+    bank = Bank([Ref(model.representation, 0, model.head[0], 1.0)])
+    return model.finish(bank.total(np.hstack([matrix, predicted])))
 
 
 def correlate(a, b):
     return np.corrcoef(a, b)[0, 1]
 
 
-def test_spread_follows_the_true_one_out_of_fold_and_on_new_rows(uneven):
-    matrix, member, residuals, model, out_of_fold = uneven
-    assert out_of_fold.min() > 0
-    assert correlate(out_of_fold[:, 0], true_spread(matrix)) > 0.55
+def test_spread_follows_the_true_one_out_of_bag_and_on_new_rows():
+    matrix, residuals = draw_uneven(400, 0)
+    model, out_of_bag = fit(matrix, residuals)
+    assert out_of_bag.min() > 0
+    assert correlate(out_of_bag[:, 0], true_spread(matrix)) > 0.85
     new, _ = draw_uneven(400, 1)
-    found = predict_spread(model, member, new)
-    assert correlate(found[:, 0], true_spread(new)) > 0.65
+    found = predict_spread(model, new)
+    assert correlate(found[:, 0], true_spread(new)) > 0.85
     size = np.abs(residuals).mean()
-    assert [out_of_fold.mean(), found.mean()] == pytest.approx([size, size], rel=0.15)
-    far = predict_spread(model, member, np.vstack([100 * matrix, -100 * matrix]))
+    assert [out_of_bag.mean(), found.mean()] == pytest.approx([size, size], rel=0.15)
+    far = predict_spread(model, np.vstack([1e30 * matrix, -1e50 * matrix]))
     assert 0 < far.min() < far.max() < 20 * size
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_heads_are_ridges_of_the_sizes_with_a_raised_penalty(weighted, cross_fit):
-    n_rows = 203  # two rows are held out twice
-    matrix, labels = draw_uneven(n_rows, 0)
-    member = cross_fit(matrix, labels, **BINS)[-1]
-    residuals = labels - member.out_of_fold
-    weights = np.linspace(0.2, 1.8, n_rows) if weighted else np.ones(n_rows)
-    model, out_of_fold = fit(member, matrix, residuals, weights if weighted else None)
-    sizes = np.abs(residuals)
-    mean = np.average(sizes, axis=0, weights=weights)
-    hidden = [layer.numpy() for layer in member.hidden_layers(matrix, CPU)]
-
-    def solve(net, rows, raised):
-        own, scaled = hidden[net][rows], hidden[net][rows].T * weights[rows]
-        per_row = raised * float(member.penalty[net]) / member.folds.train.shape[1]
-        gram = scaled @ own + per_row * len(rows) * np.eye(own.shape[1])
-        return np.linalg.solve(gram, scaled @ (sizes - mean)[rows])
-
-    def predict(raised):
-        pairs = enumerate(zip(member.folds.train, member.folds.held_out, strict=True))
-        found = [hidden[net][held] @ solve(net, train, raised) for net, (train, held) in pairs]
-        return member.folds.gather(np.stack(found), n_rows) + mean
-
-    errors = [np.average((predict(r) - sizes)[:, 0] ** 2, weights=weights) for r in RAISES]
-    best = RAISES[int(np.argmin(errors))]
-    for net in range(5):
-        head = solve(net, np.arange(n_rows), best)
-        np.testing.assert_allclose(model.head[net], head, rtol=1e-5, atol=1e-8)
-    expected = model.spreads[0].apply(predict(best)[:, 0])
-    np.testing.assert_allclose(out_of_fold[:, 0], expected, rtol=1e-5)
-    scores = np.sort(residuals[:, 0] / out_of_fold[:, 0])
+    scores = np.sort(residuals[:, 0] / out_of_bag[:, 0])
     np.testing.assert_allclose(model.conformal[0].scores, scores)
+    # Trees that never saw a row say how large its error may be, so noise is not taken for signal.
+    noise = np.random.default_rng(0).normal(size=(400, 1))
+    model, out_of_bag = fit(matrix, noise)
+    assert model.spreads[0].exponent < 0.2
+    assert correlate(predict_spread(model, matrix)[:, 0], np.abs(noise[:, 0])) > 0.2
+    assert correlate(out_of_bag[:, 0], np.abs(noise[:, 0])) < 0.1
 
 
-def test_a_sample_of_the_rows_is_enough(uneven):
-    matrix, member, residuals, _, whole = uneven
-    rows = np.sort(np.random.default_rng(0).permutation(400)[:300])
-    part = residuals[rows]
-    _, sampled = fit_spread(member, matrix[rows], part, 0 * part, None, rows, CPU)
-    assert correlate(sampled[:, 0], whole[rows, 0]) > 0.9
-    # A row is judged by the net that held it out, wherever it stands in the sample.
-    assert correlate(sampled[:, 0], true_spread(matrix[rows])) > 0.5
+def test_spread_follows_the_prediction_where_features_tell_nothing():
+    rng = np.random.default_rng(0)
+    matrix, predicted = rng.normal(size=(300, 2)), rng.normal(size=(300, 1))
+    residuals = np.exp(predicted) * rng.normal(size=(300, 1))
+    model, out_of_bag = fit(matrix, residuals, predicted)
+    assert correlate(np.log(out_of_bag[:, 0]), predicted[:, 0]) > 0.8
+    found = predict_spread(model, matrix[:2], np.array([[-2.0], [2.0]]))
+    assert found[1, 0] > 10 * found[0, 0]
+
+
+@pytest.mark.parametrize(("n_rows", "slack"), [(150, 0.08), (1000, 0.05)])
+def test_intervals_cover_calm_and_noisy_rows_alike(n_rows, slack):
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(450 // n_rows + 1):
+        matrix = rng.normal(size=(n_rows + 1000, 4))
+        errors = (np.exp(1.5 * matrix[:, 0]) * rng.normal(size=len(matrix)))[:, None]
+        model, _ = fit(matrix[:n_rows], errors[:n_rows])
+        spread = predict_spread(model, matrix[n_rows:])[:, 0]
+        inside = np.abs(errors[n_rows:, 0]) <= model.conformal[0].half_width(0.9) * spread
+        found.append([inside[rows].mean() for rows in np.array_split(np.argsort(spread), 3)])
+    np.testing.assert_allclose(np.mean(found, axis=0), 0.9, atol=slack)
+
+
+def test_outputs_have_spreads_of_their_own_whatever_their_units():
+    matrix, residuals = draw_uneven(200, 0)
+    even = np.random.default_rng(1).normal(size=(200, 1))
+    model, out_of_bag = fit(matrix, np.hstack([residuals, even]))
+    assert model.spreads[0].exponent > 0.5 > model.spreads[1].exponent
+    scaled, larger = fit(matrix, np.hstack([residuals, 100 * even]))
+    np.testing.assert_allclose(larger, out_of_bag * [1, 100], rtol=1e-6)
+    np.testing.assert_allclose(
+        predict_spread(scaled, matrix), predict_spread(model, matrix) * [1, 100], rtol=1e-6
+    )
+    alone, _ = fit(matrix, np.hstack([residuals, 0 * even]))  # an output without errors
+    np.testing.assert_array_equal(predict_spread(alone, matrix)[:, 1], 1.0)
+
+
+def test_few_rows_have_one_spread():
+    matrix, residuals = draw_uneven(FEWEST_ROWS - 1, 0)
+    weights = np.linspace(0.2, 1.8, len(matrix))
+    model, out_of_bag = fit(matrix, residuals, weights=weights)
+    mean = np.average(np.abs(residuals), weights=weights[:, None])
+    np.testing.assert_allclose(out_of_bag, mean)
+    np.testing.assert_allclose(predict_spread(model, 100 * matrix), mean)
+    assert model.spreads[0].exponent == 0
+    np.testing.assert_allclose(model.conformal[0].scores, np.sort(residuals[:, 0] / mean))
+    matrix, residuals = draw_uneven(FEWEST_ROWS, 0)
+    assert np.ptp(predict_spread(fit(matrix, residuals)[0], matrix)) > 0
+
+
+def test_rows_of_little_weight_hardly_count_for_the_spread():
+    matrix, residuals = draw_uneven(300, 0)
+    false = np.random.default_rng(1).normal(size=(300, 1)) * (0.7 - true_spread(matrix)[:, None])
+    weights = np.repeat([1.0, 1e-6], 300)
+    model, _ = fit(np.vstack([matrix, matrix]), np.vstack([residuals, false]), weights=weights)
+    assert model.mean[0] == pytest.approx(np.abs(residuals).mean(), rel=1e-4)
+    new, _ = draw_uneven(400, 1)
+    assert correlate(predict_spread(model, new)[:, 0], true_spread(new)) > 0.8
 
 
 def standardise(values):
