@@ -343,10 +343,12 @@ FORGERIES = [
     (lengthen_classes, "classes must be short enough for 33,554,432 letters"),
     (lengthen_name, "names of columns in the names of features must"),
 ]
+HUGE = {"mean": 1e-20, "floor": 1e-20, "ceiling": 1e80, "exponent": 2.0}
 FORGED_MIXTURES = [
     (see_other_waves, r"the views of parts.\d must be of one kind and shape"),
     (set_at("spread.spreads.0.mean", 1e-300), "mean must be a number from 1e-100 to 1e.100"),
     (set_at("spread.spreads.0.floor", 1e9), "the ceiling of a spread must be its floor"),
+    (set_at("spread.spreads.0", HUGE), "the ceiling of a spread must be finite after its power"),
     (put("views.0.mixtures", lambda a: a * 1e300), "mixtures must be within"),
     (put("conformal.0.scores", lambda a: a[::-1]), r"conformal\.0\.scores must be ascending"),
     (put("normal.lambdas", lambda a: a + 1e6), "normal must be a power that can be undone"),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from muddle_runtime import forward
-from muddle_runtime.forward import Bank, Library, NetRef, Nets, PlainView
+from muddle_runtime.forward import Bank, Library, Nets, PlainView, Ref
 from muddle_runtime.labels import NormalScores, raise_to_powers, undo_powers
 from muddle_runtime.tables import Scale
 
@@ -101,7 +101,7 @@ def test_the_forward_pass_is_the_textbook_one(activation):
     nets = make_nets(3, 5, activation, rng)
     heads = rng.normal(size=(3, 7, 2))
     matrix = rng.normal(size=(11, 5))
-    bank = Bank([NetRef(nets, net, heads[net]) for net in range(3)])
+    bank = Bank([Ref(nets, net, heads[net]) for net in range(3)])
     expected = []
     for net in range(3):
         layer = matrix * nets.scale[net, :, 0]
@@ -115,7 +115,7 @@ def test_the_forward_pass_is_the_textbook_one(activation):
 def test_rows_far_from_the_others_are_computed_in_float64_and_only_those():
     rng = np.random.default_rng(1)
     nets = make_nets(1, 4, "relu", rng)
-    refs = [NetRef(nets, 0, rng.normal(size=(7, 1)))]
+    refs = [Ref(nets, 0, rng.normal(size=(7, 1)))]
     matrix = rng.normal(size=(5, 4))
     matrix[2, 1] = 1e4
     found, exact = Bank(refs).total(matrix), Bank(refs, exact=True).total(matrix)
@@ -126,7 +126,7 @@ def test_rows_far_from_the_others_are_computed_in_float64_and_only_those():
 def test_nets_that_see_many_features_are_computed_in_float64():
     rng = np.random.default_rng(2)
     n_features = forward.MANY_FEATURES + 1
-    refs = [NetRef(make_nets(1, n_features, "selu", rng), 0, rng.normal(size=(7, 1)))]
+    refs = [Ref(make_nets(1, n_features, "selu", rng), 0, rng.normal(size=(7, 1)))]
     matrix = rng.normal(size=(4, n_features))
     np.testing.assert_array_equal(Bank(refs).total(matrix), Bank(refs, exact=True).total(matrix))
 

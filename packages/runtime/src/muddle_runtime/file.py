@@ -11,6 +11,7 @@ Shapes: P columns of numbers, F features, V features seen, K nets, H hidden unit
 """
 
 import json
+import math
 import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -864,6 +865,9 @@ def _restore_spread(
     for spread in spreads:
         if spread["ceiling"] < spread["floor"]:
             refuse("the ceiling of a spread", "its floor or more", spread["ceiling"])
+        grown = spread["exponent"] * math.log10(spread["ceiling"] / spread["mean"])
+        if grown > math.log10(LARGEST_HEAD):
+            refuse("the ceiling of a spread", "finite after its power", spread["ceiling"])
     conformal = []
     for output in range(n_labels):
         where, weights = f"conformal.{output}", None
