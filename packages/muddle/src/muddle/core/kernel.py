@@ -35,8 +35,8 @@ LEAST_LOG_PENALTY, MOST_LOG_PENALTY = -14.0, 7.0
 MOST_EXACT, N_CENTRES = 4096, 2048
 # Rows whose kernel is held at once, in the solve with centres and in predictions.
 BLOCK_ROWS = 4096
-# After a factorisation that failed, the penalty is raised by this factor; in the last solve, it is a
-# small number on the diagonal, and this many times.
+# A factorisation that fails raises the penalty by this factor; in the last solve it raises a small
+# number on the diagonal, this many times at most.
 PENALTY_RAISE, MAX_RAISES = 10.0, 8
 # Rows nearer than this count as equal: the kernel has no slope at distance 0.
 NEAREST = 1e-14  # squared

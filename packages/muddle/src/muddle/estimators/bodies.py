@@ -20,7 +20,15 @@ from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
-from muddle.core.kernel import MOST_EXACT, Metric, solve_kernel, train_metric
+from muddle.core.kernel import (
+    BATCH_ROWS,
+    MOST_EXACT,
+    N_CENTRES,
+    N_STEPS,
+    Metric,
+    solve_kernel,
+    train_metric,
+)
 from muddle.errors import DivergenceError
 from muddle.estimators.base import MAX_SEED
 from muddle.estimators.crossfit import Folds
@@ -369,3 +377,32 @@ BODIES: dict[str, FitBody] = {
     "boosting": fit_boosting_body,
     "linear": fit_linear_body,
 }
+
+
+def estimate_seconds(
+    name: str, n_rows: int, n_features: int, n_labels: int, n_folds: int, *, of_classes: bool
+) -> float:
+    """Seconds of a body on one core: its operations times what they took on a core of 2024 that
+    other work shared. An upper estimate; a GPU takes a fraction of it for the kernel."""
+    n_fits, n_train = n_folds + 1, n_rows - n_rows // max(2, n_folds)
+    if name == "kernel":
+        batch = min(n_train, BATCH_ROWS)
+        step = 7e-4 + 9e-11 * batch**2 * (2 * batch + 4 * n_features) + 2e-8 * batch * n_features
+        if n_rows <= MOST_EXACT:
+            solve = 5e-11 * n_rows**3 / 3 + 1e-8 * n_rows**2
+        else:
+            solve = 5e-11 * n_rows * N_CENTRES**2 + 1e-8 * n_rows * N_CENTRES
+        return n_folds * N_STEPS * step + n_fits * solve
+    if name == "forest":
+        n_tried = math.isqrt(n_features) if of_classes else n_features
+        levels = math.log2(max(2, min(n_rows, ROWS_PER_LEAF)))
+        tree = 7e-4 + 2e-8 * n_rows * levels * max(1, n_tried) * (1 + 0.2 * (n_labels - 1))
+        return n_fits * N_TREES * tree
+    if name == "boosting":
+        n_leaves = min(BOOSTING["max_leaf_nodes"], 1 + n_rows // 20)
+        step = 1e-3 + n_features * (3e-6 * n_leaves + 6e-9 * n_rows)
+        return n_fits * BOOSTING["max_iter"] * step
+    size = min(n_rows, n_features)  # linear: of the Gram matrix
+    products = 2 * n_rows * n_features * size + 4 * size**3
+    errors = 2 * len(PENALTIES) * n_rows * size * (n_labels + 1)
+    return n_fits * (2e-3 + 5e-11 * products + 2e-10 * errors)
