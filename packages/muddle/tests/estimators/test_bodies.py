@@ -14,6 +14,7 @@ from muddle.estimators import bodies
 from muddle.estimators.bodies import (
     BODIES,
     BodyData,
+    estimate_seconds,
     forest_from_boosting,
     forest_from_extra_trees,
     round_down,
@@ -341,3 +342,31 @@ def test_the_penalty_has_the_least_leave_one_out_error(n_features, weighted):
 def test_penalties_go_up_in_half_decades():
     np.testing.assert_allclose(np.diff(np.log10(bodies.PENALTIES)), 0.5)
     np.testing.assert_allclose(bodies.PENALTIES[[0, -1]], [1e-6, 1e2])
+
+
+# --- time ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_more_of_anything_takes_longer(name):
+    size = {"n_rows": 500, "n_features": 20, "n_labels": 1, "n_folds": 5}
+    seconds = estimate_seconds(name, **size, of_classes=False)
+    assert 0 < seconds < 60
+    for part in ("n_rows", "n_features", "n_folds"):
+        larger = size | {part: 10 * size[part]}
+        assert estimate_seconds(name, **larger, of_classes=False) > 1.2 * seconds
+    if name in ("forest", "linear"):
+        several = size | {"n_labels": 10}
+        assert estimate_seconds(name, **several, of_classes=False) > seconds
+
+
+def test_a_sample_of_centres_is_cheaper_than_all_rows():
+    sizes = {"n_features": 20, "n_labels": 1, "n_folds": 5, "of_classes": False}
+    few, many = (estimate_seconds("kernel", n_rows, **sizes) for n_rows in (8_000, 32_000))
+    assert many < 5 * few
+
+
+def test_a_forest_of_classes_tries_fewer_features():
+    sizes = (2000, 100, 1, 5)
+    classes, numbers = (estimate_seconds("forest", *sizes, of_classes=c) for c in (True, False))
+    assert classes < numbers / 3

@@ -22,7 +22,7 @@ from muddle.estimators.crossfit import (
     train_side_by_side,
 )
 from muddle.training.stopping import Deadline
-from muddle_runtime.forward import Bank, NetRef
+from muddle_runtime.forward import Bank, Ref
 
 CPU = torch.device("cpu")
 N_ROWS = 52  # folds of 11 rows: three are held out twice
@@ -136,7 +136,7 @@ def test_a_fitted_member_predicts_with_the_heads_of_all_rows(members):
     fitted = member.to_fitted(0.25)
     assert (fitted.weight, fitted.normal) == (0.25, None)
     nets = fitted.representation
-    bank = Bank([NetRef(nets, net, head) for net, head in enumerate(fitted.head)])
+    bank = Bank([Ref(nets, net, head) for net, head in enumerate(fitted.head)])
     for net, output in enumerate(bank.outputs(new)):
         np.testing.assert_allclose(output, predict_net(member, net, new), atol=1e-5)
 

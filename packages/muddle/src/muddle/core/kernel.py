@@ -35,11 +35,11 @@ LEAST_LOG_PENALTY, MOST_LOG_PENALTY = -14.0, 7.0
 MOST_EXACT, N_CENTRES = 4096, 2048
 # Rows whose kernel is held at once, in the solve with centres and in predictions.
 BLOCK_ROWS = 4096
-# After a factorisation that failed, the penalty is raised by this factor; in the last solve, it is a
-# small number on the diagonal, and this many times.
+# A factorisation that fails raises the penalty by this factor; in the last solve it raises a small
+# number on the diagonal, this many times at most.
 PENALTY_RAISE, MAX_RAISES = 10.0, 8
-# Rows nearer than this count as equal: the kernel has no slope at distance 0.
-NEAREST = 1e-14  # squared
+# Rows nearer than this count as equal: the slope of the kernel has a jump at distance 0.
+NEAREST = 1e-12  # squared
 
 
 class Metric(NamedTuple):
@@ -160,7 +160,7 @@ def _start_scale(features: Tensor) -> Tensor:
     squares = _squared_distances(features, features)
     found = []
     for own in squares:
-        apart = own[own > 1e-12]
+        apart = own[own > NEAREST]
         found.append(apart.median().rsqrt() if len(apart) else own.new_ones(()))
     return torch.stack(found)
 
@@ -185,6 +185,9 @@ def metric_loss(
     kernel = distance.neg().exp_()
     kernel.diagonal(dim1=1, dim2=2).copy_(1 + noise)
     factor, info = torch.linalg.cholesky_ex(kernel)
+    failed = info != 0
+    if bool(failed.any()):  # the rest of a failed factor may not be inverted
+        factor[failed] = torch.eye(factor.shape[1], dtype=factor.dtype, device=factor.device)
     share = weights / weights.sum(dim=1, keepdim=True)
     centred = labels - (share[:, :, None] * labels).sum(dim=1, keepdim=True)
     if permutations is None:
@@ -198,7 +201,7 @@ def metric_loss(
     by_scale = (2 * scaled * (pull @ scaled) - sums[:, :, None] * scaled.square()).sum(dim=1)
     # Above the diagonal there is as much as below.
     gradient = torch.cat([2 * by_scale, (by_penalty + slope.by_log_penalty)[:, None]], dim=1)
-    return slope.loss, gradient, info != 0
+    return slope.loss, gradient, failed
 
 
 def _leave_one_out(factor: Tensor, labels: Tensor, share: Tensor) -> _Slope:

@@ -20,7 +20,17 @@ from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
-from muddle.core.kernel import MOST_EXACT, Metric, solve_kernel, train_metric
+from muddle.core.kernel import (
+    BATCH_ROWS,
+    MOST_EXACT,
+    N_CENTRES,
+    N_STEPS,
+    RATE,
+    START_PENALTY,
+    Metric,
+    solve_kernel,
+    train_metric,
+)
 from muddle.errors import DivergenceError
 from muddle.estimators.base import MAX_SEED
 from muddle.estimators.crossfit import Folds
@@ -41,6 +51,8 @@ from muddle_runtime.labels import NormalScores
 N_TREES = 100
 # Leaves of larger tables hold more rows: a forest of single rows would be larger than the table.
 ROWS_PER_LEAF = 2000
+# A split chooses from no more features than this: tables of thousands of columns would take minutes.
+MOST_TRIED = 64
 BOOSTING = {
     "max_iter": 100,
     "learning_rate": 0.1,
@@ -90,6 +102,10 @@ class BodyMember:
     n_nets: ClassVar[int] = 0
     n_recoveries: ClassVar[int] = 0
 
+    def to_labels(self, outputs: FloatArray) -> FloatArray:
+        """Outputs of the head on the scale of the labels. (..., C)"""
+        return outputs if self.normal is None else self.normal.undo(outputs)
+
     def to_fitted(self, weight: float) -> fitted.Member:
         """The part that predicts new rows."""
         return fitted.Member(self.representation, self.head, weight, self.normal)
@@ -100,7 +116,7 @@ class BodyMember:
         for model, held_out in zip(self.fold_models, self.folds.held_out, strict=True):
             own = np.isin(rows, held_out)
             outputs = Bank([Ref(model.representation, 0, model.head[0])]).total(matrix[own])
-            total[own] += outputs if self.normal is None else self.normal.undo(outputs)
+            total[own] += self.to_labels(outputs)
             count[own] += 1
         return total / count
 
@@ -212,7 +228,7 @@ def fit_forest_body(data: BodyData, folds: Folds, seed: int, device: torch.devic
     def fit(rows: Rows, fold: int | None) -> tuple[Model, Predict]:
         trees = ExtraTreesRegressor(
             N_TREES,
-            max_features=max(1, math.isqrt(n_features)) if data.of_classes else 1.0,
+            max_features=_count_tried(n_features, data.of_classes),
             min_samples_leaf=max(1, -(-n_rows // ROWS_PER_LEAF)),
             random_state=seeds[-1 if fold is None else fold],
             n_jobs=1,
@@ -235,7 +251,9 @@ def fit_boosting_body(data: BodyData, folds: Folds, seed: int, device: torch.dev
 
     def fit(rows: Rows, fold: int | None) -> tuple[Model, Predict]:
         boosted = HistGradientBoostingRegressor(
-            **BOOSTING, random_state=seeds[-1 if fold is None else fold]
+            **BOOSTING,
+            max_features=min(1.0, MOST_TRIED / features.shape[1]),
+            random_state=seeds[-1 if fold is None else fold],
         )
         boosted.fit(features[rows], data.labels[rows, 0], _take(weights, rows))
         return forest_from_boosting(boosted), _predict_with(boosted)
@@ -243,6 +261,11 @@ def fit_boosting_body(data: BodyData, folds: Folds, seed: int, device: torch.dev
     # OpenMP's number of threads belongs to the calling thread alone.
     with threadpool_limits(1, user_api="openmp"):
         return _cross_fit("boosting", data, folds, began, fit)
+
+
+def _count_tried(n_features: int, of_classes: bool) -> int:
+    """Features that a split of the forest chooses from."""
+    return min(MOST_TRIED, max(1, math.isqrt(n_features)) if of_classes else n_features)
 
 
 def _draw_seeds(seed: int, folds: Folds) -> list[int]:
@@ -395,5 +418,40 @@ BODIES: dict[str, FitBody] = {
 }
 
 
-def estimate_seconds(kind: str, n_rows: int, n_features: int, n_labels: int) -> float:
-    return 1.0
+def estimate_seconds(
+    name: str, n_rows: int, n_features: int, n_labels: int, n_folds: int, *, of_classes: bool
+) -> float:
+    """Seconds of a body on one core: its operations times what they took on a core of 2024 that
+    other work shared. An upper estimate; a GPU takes a fraction of it for the kernel."""
+    n_fits, n_train = n_folds + 1, n_rows - n_rows // max(2, n_folds)
+    if name == "kernel":
+        batch = min(n_train, BATCH_ROWS)
+        step = 7e-4 + 9e-11 * batch**2 * (2 * batch + 4 * n_features) + 2e-8 * batch * n_features
+        if n_rows <= MOST_EXACT:
+            solve = 5e-11 * n_rows**3 / 3 + 1e-8 * n_rows**2
+        else:
+            solve = 5e-11 * n_rows * N_CENTRES**2 + 1e-8 * n_rows * N_CENTRES
+        return n_folds * N_STEPS * step + n_fits * solve
+    if name == "forest":
+        n_tried = _count_tried(n_features, of_classes)
+        levels = math.log2(max(2, min(n_rows, ROWS_PER_LEAF)))
+        tree = 7e-4 + 2e-8 * n_rows * levels * n_tried * (1 + 0.2 * (n_labels - 1))
+        return n_fits * N_TREES * tree
+    if name == "boosting":
+        n_leaves = min(BOOSTING["max_leaf_nodes"], 1 + n_rows // 20)
+        step = 1e-3 + min(MOST_TRIED, n_features) * (3e-6 * n_leaves + 6e-9 * n_rows)
+        return n_fits * BOOSTING["max_iter"] * step
+    size = min(n_rows, n_features)  # linear: of the Gram matrix
+    products = 2 * n_rows * n_features * size + 4 * size**3
+    errors = 2 * len(PENALTIES) * n_rows * size * (n_labels + 1)
+    return n_fits * (2e-3 + 5e-11 * products + 2e-10 * errors)
+
+
+def list_settings() -> dict[str, Any]:
+    """All settings of the bodies, which records of the benchmark keep."""
+    return {
+        "kernel": [N_STEPS, RATE, BATCH_ROWS, START_PENALTY, MOST_EXACT, N_CENTRES],
+        "forest": [N_TREES, ROWS_PER_LEAF, MOST_TRIED],
+        "boosting": BOOSTING,
+        "linear": PENALTIES.tolist(),
+    }

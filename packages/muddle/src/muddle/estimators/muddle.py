@@ -16,10 +16,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from muddle.core.device import resolve_device, torch_threads
 from muddle.estimators.base import MAX_SEED, Estimator, watch
+from muddle.estimators.bodies import list_settings
 from muddle.estimators.calibrate import fit_calibration, fit_normal_scores, fit_spread, sample_rows
 from muddle.estimators.importances import measure_importances
 from muddle.estimators.pool import (
-    Plan,
     Pool,
     Preset,
     TrainingSet,
@@ -230,14 +230,15 @@ class Flagship(Estimator):
             )
         return super().__getattribute__(name)  # the error of a property, or the usual one
 
-    def _configs(self) -> list[Plan]:
-        """Plans for tables of several sizes, with one label column and several, which records of
-        the benchmark keep: they show every rule by which plans grow with the rows."""
-        return [
+    def _configs(self) -> list[Any]:
+        """Plans for tables of several sizes, with one label column and several, and the settings
+        of bodies. Records of the benchmark keep them: they show every rule by which plans grow."""
+        plans = [
             make_plan(self._task, self.preset, n_rows, n_labels=n_labels, skewed=True)
             for n_rows in (100, 1_000, 10_000, 100_000)
             for n_labels in (1, 3)
         ]
+        return [*plans, list_settings()]
 
     def _plot_fit(self, kind: Literal["learning", "importances"], score: str, ax: Any) -> Any:
         check_is_fitted(self)

@@ -532,8 +532,8 @@ class _Rounds:
 
     def _fit_in_time(self, body: BodyCandidate, folds: Folds) -> Trial:
         """Fit a body, or not at all."""
-        n_rows, n_features = self.training.matrix.shape
-        seconds = estimate_seconds(body.kind, n_rows, n_features, self.training.labels.shape[1])
+        size = *self.training.matrix.shape, self.training.labels.shape[1], folds.n_nets
+        seconds = estimate_seconds(body.kind, *size, of_classes=self.training.of_classes)
         if seconds > LATER_SHARE * time_for_training(self.deadline):
             return Trial(body, [], 0.0, 0, "no time")
         with torch_threads(1):
