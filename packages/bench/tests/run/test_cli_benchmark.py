@@ -209,6 +209,7 @@ def test_ctrl_c_ends_with_130_and_says_how_to_go_on(where, notes, wait_until_gon
         (["--suite", "smoke", "--threads", 0], "threads must be at least 1"),
         (["--suite", "smoke", "--time-limit", -1], "time_limit must be above 0"),
         (["--suite", "smoke", "--max-rows", 5], "the smallest has"),
+        (["--suite", "own", "--recipe", "clean", "--part", "development"], "the development part"),
     ],
 )
 def test_a_run_that_cannot_start_says_why_and_writes_nothing(where, tmp_path, arguments, said):
