@@ -111,7 +111,7 @@ def add_spread(model, table, targets, sees_prediction=True):
     sizes = np.abs(labels - predicted) + np.abs(predicted) / 5
     seen = np.hstack([matrix, predicted]) if sees_prediction else matrix
     forest, head = fit_forest(seen, sizes - sizes.mean(0), n_trees=8)
-    spreads = [Spread(size.mean(), size.mean() / 9, size.max(), 0.8) for size in sizes.T]
+    spreads = [Spread(size.mean(), size.mean() / 9, size.max(), 1.4) for size in sizes.T]
     scores = [Conformal(np.sort(error), None) for error in ((labels - predicted) / sizes).T]
     spread = SpreadModel(
         representation=forest,
