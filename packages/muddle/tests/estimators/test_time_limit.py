@@ -182,8 +182,11 @@ def test_no_time_at_all_is_an_error_that_tells_what_to_do(numbers, small_nets):
         MuddleRegressor(**FAST, time_limit=1e-9).fit(*numbers)
 
 
-def test_a_slow_machine_cuts_the_first_configuration_and_leaves_others_out(machine, numbers):
+def test_a_slow_machine_cuts_the_first_configuration_and_leaves_others_out(
+    machine, monkeypatch, numbers
+):
     machine(seconds=20.0)
+    monkeypatch.setattr(pool, "estimate_seconds", lambda *_, **__: 1e6)
     X, y = numbers
     model, (text,) = fit_quietly(MuddleRegressor, X, y)
     (first, *others), n_steps = plan_of_regression()
@@ -194,7 +197,7 @@ def test_a_slow_machine_cuts_the_first_configuration_and_leaves_others_out(machi
     for other in others:
         assert board.loc[other, ["outcome", "n_nets", "weight"]].tolist() == ["no time", 0, 0.0]
     assert text.startswith(f"time_limit={LIMIT} s: {first!r} was cut to ")
-    left_out = f"no time for {len(others)} of 2 configurations ({'; '.join(others)})"
+    left_out = f"no time for {len(others)} of 4 configurations ({'; '.join(others)})"
     for part in (f"of {n_steps} iterations", "2 of 5 folds", "its last snapshot", left_out):
         assert part in text
     assert np.isfinite(model.out_of_fold_).all()
@@ -204,7 +207,7 @@ def test_a_slow_machine_cuts_the_first_configuration_and_leaves_others_out(machi
 def test_further_rounds_without_time_are_told(machine, monkeypatch, numbers):
     machine(seconds=1e-9)
     monkeypatch.setattr(pool, "has_time", lambda work, speed, deadline: work.n_nets == 5)
-    model, (text,) = fit_quietly(MuddleRegressor, *numbers, preset="default")
+    model, (text,) = fit_quietly(MuddleRegressor, *numbers, preset="best")
     assert set(model.leaderboard_["n_rounds"]) == {1}
     assert "no time for further rounds of" in text
 
@@ -254,6 +257,16 @@ def test_a_machine_that_slows_down_stops_the_training_that_was_planned(
     assert model.leaderboard_["iteration"].max() < plan_of_regression()[1]
     assert len(texts) == 1
     assert np.isfinite(model.out_of_fold_).all()
+
+
+def test_bodies_are_fitted_where_there_is_time_for_them_alone(machine, monkeypatch, numbers):
+    machine(seconds=20.0)
+    quick = {"kernel": 1e6, "forest": 0.0, "linear": 0.0}
+    monkeypatch.setattr(pool, "estimate_seconds", lambda kind, *_, **__: quick[kind])
+    model, (text,) = fit_quietly(MuddleRegressor, *numbers)
+    outcomes = model.leaderboard_.groupby("configuration")["outcome"].first()
+    assert outcomes[list(quick)].tolist() == ["no time", "trained", "trained"]
+    assert "no time for 1 of 4 configurations (kernel)" in text
 
 
 def test_importances_without_time_are_nan_and_told(monkeypatch, machine, numbers):

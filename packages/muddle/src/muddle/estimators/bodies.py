@@ -51,7 +51,7 @@ from muddle_runtime.labels import NormalScores
 N_TREES = 100
 # Leaves of larger tables hold more rows: a forest of single rows would be larger than the table.
 ROWS_PER_LEAF = 2000
-# A split chooses from no more features than this: tables of thousands of columns would take minutes.
+# A split chooses from no more features than this: thousands of columns would take minutes.
 MOST_TRIED = 64
 BOOSTING = {
     "max_iter": 100,
