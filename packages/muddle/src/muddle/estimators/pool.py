@@ -332,7 +332,7 @@ class Trial:
 
     candidate: Candidate | BodyCandidate
     # Of nets one per end of a cycle, of a body one; none if it diverged or there was no time.
-    members: list[AnyMember]
+    members: Sequence[AnyMember]
     seconds: float
     n_rounds: int
     outcome: Outcome
