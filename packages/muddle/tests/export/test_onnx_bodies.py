@@ -10,11 +10,12 @@ from scipy.special import expit
 from sklearn.ensemble import ExtraTreesRegressor
 
 from muddle import BagMLRRegressor, MLRClassifier, MLRRegressor
+from muddle.estimators.pool import fit_view
 from muddle.export import onnx_tables
 from muddle.export.onnx import _calibrate, _write_outputs, build_model
 from muddle.export.onnx_tables import Features
 from muddle_runtime.fitted import Member, SpreadModel
-from muddle_runtime.forward import Forest, Kernel, Linear
+from muddle_runtime.forward import Forest, Kernel, Linear, Nets
 from muddle_runtime.intervals import Conformal, Spread
 from muddle_runtime.labels import Calibration, NormalScores, raise_to_powers
 from muddle_runtime.tables import Scale
@@ -89,6 +90,26 @@ def make_members(bodies, matrix, labels):
     return tuple(members)
 
 
+def draw_nets(view, matrix, n_labels):
+    """Three nets of random weights, with two views of one kind."""
+    rng = np.random.default_rng(5)
+    first, second = (fit_view(view, matrix, 4, None, seed) for seed in range(2))
+    width = 7
+
+    def draw(*shape):
+        return (rng.normal(size=shape) / shape[1] ** 0.5).astype(np.float32)
+
+    nets = Nets(
+        activation="mish",
+        weights=(draw(3, first.n_seen, width), draw(3, width, width)),
+        biases=(draw(3, 1, width), draw(3, 1, width)),
+        scale=np.exp(draw(3, first.n_seen, 1)),
+        views=(first, second, first),
+        rounded=True,
+    )
+    return Member(nets, draw(3, width, n_labels).astype(np.float64), weight=0.3)
+
+
 def make_regressor(model, table, targets, bodies):
     """A fitted net's table and target, with these bodies as members."""
     matrix = model.transform(table)
@@ -138,16 +159,11 @@ def nets(fitted_model, table, target):
 
 @pytest.fixture(scope="module")
 def regressor(nets, table, target):
-    """The model with these bodies, and `net` for a net among them."""
+    """The model with these bodies."""
 
     def make(bodies, n_outputs=1):
         targets = np.column_stack([target, np.exp(target / 4)])[:, :n_outputs]
-        own = [body for body in bodies if body != "net"]
-        model = make_regressor(nets[n_outputs], table, targets, own)
-        if "net" not in bodies:
-            return model
-        net = replace(nets[n_outputs].members[0], weight=0.3)
-        return replace(model, members=(net, *model.members))
+        return make_regressor(nets[n_outputs], table, targets, bodies)
 
     return make
 
@@ -170,12 +186,14 @@ def test_each_body_alone(body, n_outputs, regressor, new_rows, run):
     assert_close(model, found, model.predict(new_rows), EXACT[body])
 
 
+@pytest.mark.parametrize("view", ["plain", "bins", "waves"])
 @pytest.mark.parametrize("n_outputs", [1, 2])
-def test_bodies_beside_nets(n_outputs, regressor, new_rows, assert_same):
-    model = regressor(["net", *BODIES], n_outputs)
-    found = assert_same(model, new_rows)["prediction"]
-    alone = assert_same(replace(model, members=model.members[:1]), new_rows)["prediction"]
-    assert np.abs(found - alone).max() > 0.01
+def test_bodies_beside_nets(n_outputs, view, regressor, table, new_rows, assert_same):
+    model = regressor(BODIES, n_outputs)
+    member = draw_nets(view, model.transform(table), n_outputs)
+    both = replace(model, members=(*model.members, member))
+    found = assert_same(both, new_rows)["prediction"]
+    assert np.abs(found - model.predict(new_rows)).max() > 0.01
 
 
 @pytest.mark.parametrize("body", BODIES)
