@@ -3,7 +3,8 @@
     python scripts/make_model_fixtures.py packages/runtime/tests/fixtures
 
 Run once for a new format; files of earlier formats are never written again. The nets are small and
-hardly trained: what counts is that a later version reads them and says the same.
+hardly trained: what counts is that a later version reads them and says the same. The tests take up
+every file of the folder.
 """
 
 import json
@@ -17,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from muddle import EnsMLRClassifier, MuddleClassifier, MuddleRegressor, load_model
-from muddle.estimators import pool
+from muddle.estimators import bodies, pool
 from muddle_runtime.file import FORMAT, Dtype
 
 N_ROWS, N_NEW = 60, 8
@@ -76,9 +77,10 @@ def main(folder: Path) -> None:
     table, rows = draw_table(N_ROWS, seed=0), draw_new_rows()
     noise = np.random.default_rng(1).normal(size=N_ROWS)
     price = np.exp(1.2 * table["size"].to_numpy() + 0.1 * noise)
-    # The flagship has nets of one size only; its pool is made small for these files alone.
+    # The flagship has bodies of one size only; its pool is made small for these files alone.
     pool.BASE = replace(pool.BASE, width=8, max_iter=10)
     pool.MOST_ROUNDS = 1
+    bodies.N_TREES = bodies.BOOSTING["max_iter"] = 5
     models = {
         "regressor": MuddleRegressor(random_state=0, device="cpu").fit(table, price),
         "classifier": MuddleClassifier(preset="fast", random_state=0, device="cpu").fit(
@@ -93,7 +95,7 @@ def main(folder: Path) -> None:
         path = model.save(folder / f"format{FORMAT}_{name}.muddle", dtype=dtype)
         record = {"rows": to_json(rows), "answers": answer(load_model(path), rows)}
         path.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n")
-        print(f"{path}: {path.stat().st_size:,} bytes")
+        print(f"{path}: {path.stat().st_size:,} bytes, {model.model_.bodies}")
 
 
 if __name__ == "__main__":

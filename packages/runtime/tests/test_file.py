@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors import safe_open
 from safetensors.numpy import save
 
 from muddle_runtime import file, load_model, whole_file
@@ -56,10 +57,67 @@ def test_half_precision_halves_the_file_and_moves_predictions_little(regressor, 
     np.testing.assert_allclose(found, expected, atol=0.02 * np.std(expected))
 
 
-def test_the_stored_models_hold_what_a_format_can_hold(regressor):
-    """So that a change of any part of the format is seen in the stored files."""
+@pytest.mark.filterwarnings("ignore:X holds values")
+def test_half_precision_leaves_what_decides_as_it_is(mixed_regressor, tmp_path):
+    model = mixed_regressor.model
+    path = write_model(model, tmp_path / "half.muddle", dtype="float16")
+    with safe_open(path, framework="numpy") as tensors:
+        dtypes = {name: tensors.get_tensor(name).dtype.name for name in tensors.keys()}  # noqa: SIM118
+    centres, scale, trees = dtypes["parts.1.centres"], dtypes["parts.1.scale"], "int32"
+    assert (centres, scale) == ("float16", "float64")
+    for where in ("parts.2", "spread"):
+        own = [dtypes[f"{where}.{name}"] for name in ("feature", "right", "roots", "threshold")]
+        assert own == [trees, trees, trees, "float32"]
+        assert dtypes[f"{where}.head"] == "float32"
+    found, expected = load_model(path).predict(mixed_regressor.rows), mixed_regressor.outputs
+    deviation = model.target.scale.deviation[0]
+    np.testing.assert_allclose(found, expected["predict"], atol=0.02 * deviation)
+
+
+def test_a_file_of_format_1_becomes_the_same_model_in_the_present_format(regressor, tmp_path):
+    with safe_open(regressor.path, framework="numpy") as tensors:
+        before = json.loads(tensors.metadata()[KEY])
+    assert before["format"] == 1
+    part, spread = before["spread"]["part"], regressor.model.spread
+    assert spread.representation is regressor.model.members[part].representation
+    assert not spread.sees_prediction
     header, _ = store_model(regressor.model)
     assert header["format"] == FORMAT
+    assert header["spread"] == before["spread"] | {"sees_prediction": False}
+    assert header["parts"] == [{"kind": "nets", **one} for one in before["parts"]]
+    assert header["answer"] == {"kind": "mixture", "floor": None}
+
+
+def test_entries_of_format_2_are_refused_in_format_1(mixed_regressor, mixed_classifier, tmp_path):
+    changes = {
+        "parts": (mixed_regressor, lambda header: None, "must be an object of activation"),
+        "answer": (mixed_classifier, drop_kinds, "answer must be an object of kind, got also"),
+    }
+    for known, change, message in changes.values():
+        header, arrays = copy.deepcopy(store_model(known.model))
+        header["format"] = 1
+        change(header)
+        with pytest.raises(ModelFileError, match=message):
+            file.restore_model(header, arrays)
+
+
+def drop_kinds(header):
+    header["parts"] = [{**part} for part in header["parts"] if part.pop("kind") == "nets"]
+
+
+def test_a_spread_by_nets_that_no_member_has_is_not_written(regressor, tmp_path):
+    model = replace(regressor.model, members=())
+    with pytest.raises(TypeError, match="must have the nets of a member, or a forest"):
+        write_model(model, tmp_path / "model.muddle")
+
+
+def test_the_models_of_these_tests_hold_what_a_format_can_hold(regressor, mixed_regressor):
+    """So that a change of any part of the format is seen in them."""
+    header, _ = store_model(mixed_regressor.model)
+    assert [part["kind"] for part in header["parts"][:4]] == ["nets", "kernel", "forest", "linear"]
+    assert header["spread"]["part"] is None
+    assert header["spread"]["sees_prediction"]
+    header, _ = store_model(regressor.model)
     assert {view["kind"] for view in header["views"]} == {"plain", "bins", "waves"}
     assert {part["normal"] for part in header["parts"]} == {True, False}
     numbers = header["preprocessor"]["numbers"]
@@ -210,6 +268,17 @@ def put(name, make):
     return lambda header, arrays: arrays.update({name: np.ascontiguousarray(make(arrays[name]))})
 
 
+def put_at(name, place, value):
+    """A change of one value of an array of trees."""
+
+    def change(where, arrays):
+        array = arrays[f"{where}.{name}"].copy()
+        array[place] = value
+        arrays[f"{where}.{name}"] = array
+
+    return change
+
+
 def choose_too_many(header, arrays):
     for part in ("answer", "parameters"):
         header[part].update(select="top", top_k=9)
@@ -274,15 +343,80 @@ FORGERIES = [
     (lengthen_classes, "classes must be short enough for 33,554,432 letters"),
     (lengthen_name, "names of columns in the names of features must"),
 ]
+HUGE = {"mean": 1e-20, "floor": 1e-20, "ceiling": 1e80, "exponent": 2.0}
 FORGED_MIXTURES = [
     (see_other_waves, r"the views of parts.\d must be of one kind and shape"),
     (set_at("spread.spreads.0.mean", 1e-300), "mean must be a number from 1e-100 to 1e.100"),
     (set_at("spread.spreads.0.floor", 1e9), "the ceiling of a spread must be its floor"),
+    (set_at("spread.spreads.0", HUGE), "the ceiling of a spread must be finite after its power"),
     (put("views.0.mixtures", lambda a: a * 1e300), "mixtures must be within"),
     (put("conformal.0.scores", lambda a: a[::-1]), r"conformal\.0\.scores must be ascending"),
     (put("normal.lambdas", lambda a: a + 1e6), "normal must be a power that can be undone"),
     (put("target.range", lambda a: a[::-1]), "target.range must be from low to high"),
 ]
+
+
+# parts.0 are nets, 1 and 5 kernels, 2 and 4 forests of three trees with six leaves, 3 is linear.
+TREES = [
+    (put_at("feature", 0, 99), r"feature must be within 0 and \d+, got 99"),
+    (put_at("feature", 0, -1), "feature must be within 0 and"),
+    (put_at("threshold", 3, np.nan), "threshold must be without NaN"),
+    (put_at("threshold", 3, np.inf), "threshold must be finite"),
+    (put_at("right", 0, 0), "right must be nodes of the same tree further on"),  # itself
+    (put_at("right", 0, 12), "right must be nodes of the same tree further on"),  # the next tree
+    (put_at("right", 0, 33), "right must be within -inf and 32, got 33"),
+    (put_at("right", 0, 1), "right must be so that each node but the roots is below one other"),
+    (put_at("right", 10, 10), "right must be nodes of the same tree further on"),  # a leaf before
+    (put_at("right", 32, -100), "right must be so that leaves are numbered, each once"),
+    (put_at("right", 32, -(2**31)), "right must be so that leaves are numbered, each once"),
+    (put_at("roots", 0, 1), "roots must be ascending from 0"),
+    (put_at("roots", 2, 11), "roots must be ascending from 0"),
+    (put_at("roots", 2, 21), "right must be "),
+    (put_at("roots", 2, 2**31 - 1), "roots must be within 0 and 32"),
+]
+FORGED_BODIES = [
+    (set_at("parts.1.kind", "spline"), "kind must be one of nets, linear, kernel, forest, got 'sp"),
+    (set_at("parts.1.n_nets", 1), "parts.1. must be an object of kind, normal, weight, got also"),
+    (set_at("parts.1.kind", "forest"), "tensor 'parts.1.feature' must be there"),
+    (set_at("parts.3.weight", 2), "weight must be a number from 0 to 1"),
+    (set_at("spread.part", 3), "spread.part must be a part of nets or a forest, got 'linear'"),
+    (set_at("spread.part", 0), "sees_prediction must be false for a part"),
+    (set_at("spread.part", 9), "spread.part must be below 6"),
+    (set_at("answer.floor", 0.1), "answer.floor must be null"),
+    (put("parts.1.centres", lambda a: a[:, 1:]), r"centres must be of shape \(any, \d+\)"),
+    (put("parts.1.centres", lambda a: a * np.float32(1e31)), "centres must be within"),
+    (put("parts.1.centres", lambda a: a.astype(float)), "centres must be of type float32 or floa"),
+    (put("parts.1.scale", lambda a: a * np.nan), "scale must be without NaN"),
+    (put("parts.1.head", lambda a: a[:, 1:]), r"parts.1.head must be of shape \(1, 10, 1\)"),
+    (put("parts.2.head", lambda a: a.astype(float)), "parts.2.head must be of type float32, got"),
+    (put("parts.3.head", lambda a: a[:, 1:]), "parts.3.head must be of shape"),
+    (put("parts.2.right", lambda a: a.astype("i8")), "right must be of type int32, got int64"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), FORGED_BODIES)
+def test_a_forged_body_is_refused_by_name(mixed_regressor, tmp_path, change, message):
+    path = write_model(mixed_regressor.model, tmp_path / "model.muddle")
+    with pytest.raises(ModelFileError, match=message):
+        load_model(forge(path, change))
+
+
+@pytest.mark.parametrize("where", ["parts.2", "spread"])
+@pytest.mark.parametrize(("change", "message"), TREES)
+def test_forged_trees_are_refused_by_name(mixed_regressor, tmp_path, where, change, message):
+    path = write_model(mixed_regressor.model, tmp_path / "model.muddle")
+    with pytest.raises(ModelFileError, match=rf"{where}\.{message}"):
+        load_model(forge(path, lambda _, arrays: change(where, arrays)))
+
+
+@pytest.mark.parametrize(
+    ("floor", "message"),
+    [(0.0, "answer.floor must be a number from 1e-09 to 1000"), ("0.1", "answer.floor must be")],
+)
+def test_a_forged_floor_is_refused_by_name(mixed_classifier, tmp_path, floor, message):
+    path = write_model(mixed_classifier.model, tmp_path / "model.muddle")
+    with pytest.raises(ModelFileError, match=message):
+        load_model(forge(path, set_at("answer.floor", floor)))
 
 
 @pytest.mark.parametrize(("change", "message"), FORGERIES)

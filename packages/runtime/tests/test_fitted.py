@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from muddle_runtime import forward
-from muddle_runtime.forward import Bank, Library, NetRef, Nets, PlainView
+from muddle_runtime.forward import Bank, Library, Nets, PlainView, Ref
 from muddle_runtime.labels import NormalScores, raise_to_powers, undo_powers
 from muddle_runtime.tables import Scale
 
@@ -101,7 +101,7 @@ def test_the_forward_pass_is_the_textbook_one(activation):
     nets = make_nets(3, 5, activation, rng)
     heads = rng.normal(size=(3, 7, 2))
     matrix = rng.normal(size=(11, 5))
-    bank = Bank([NetRef(nets, net, heads[net]) for net in range(3)])
+    bank = Bank([Ref(nets, net, heads[net]) for net in range(3)])
     expected = []
     for net in range(3):
         layer = matrix * nets.scale[net, :, 0]
@@ -115,7 +115,7 @@ def test_the_forward_pass_is_the_textbook_one(activation):
 def test_rows_far_from_the_others_are_computed_in_float64_and_only_those():
     rng = np.random.default_rng(1)
     nets = make_nets(1, 4, "relu", rng)
-    refs = [NetRef(nets, 0, rng.normal(size=(7, 1)))]
+    refs = [Ref(nets, 0, rng.normal(size=(7, 1)))]
     matrix = rng.normal(size=(5, 4))
     matrix[2, 1] = 1e4
     found, exact = Bank(refs).total(matrix), Bank(refs, exact=True).total(matrix)
@@ -126,7 +126,7 @@ def test_rows_far_from_the_others_are_computed_in_float64_and_only_those():
 def test_nets_that_see_many_features_are_computed_in_float64():
     rng = np.random.default_rng(2)
     n_features = forward.MANY_FEATURES + 1
-    refs = [NetRef(make_nets(1, n_features, "selu", rng), 0, rng.normal(size=(7, 1)))]
+    refs = [Ref(make_nets(1, n_features, "selu", rng), 0, rng.normal(size=(7, 1)))]
     matrix = rng.normal(size=(4, n_features))
     np.testing.assert_array_equal(Bank(refs).total(matrix), Bank(refs, exact=True).total(matrix))
 
@@ -212,8 +212,30 @@ def test_a_model_tells_its_columns(regressor):
     assert columns["size"].holds == "number"
     assert columns["size"].needed
     assert columns["kind"].levels is not None
-    assert "MuddleRegressor" in repr(model)
+    assert repr(model) == f"FittedModel(MuddleRegressor, 7 columns, {model.n_nets} nets)"
     assert model.n_features_in_ == len(model.feature_names_in_)
+
+
+def test_a_model_tells_its_bodies(mixed_regressor):
+    model = mixed_regressor.model
+    n_nets = model.members[0].representation.n_nets
+    assert model.bodies == {"nets": n_nets, "kernel": 2, "forest": 2, "linear": 1}
+    assert model.n_nets == n_nets
+    expected = f"7 columns, {n_nets} nets, 2 kernels, 2 forests, linear)"
+    assert repr(model) == f"FittedModel(MuddleRegressor, {expected}"
+
+
+def test_an_interval_computes_the_labels_once(mixed_regressor, monkeypatch):
+    model, calls = mixed_regressor.model, []
+    labels = type(model).labels
+    monkeypatch.setattr(
+        type(model), "labels", lambda self, *given: calls.append(1) or labels(self, *given)
+    )
+    model.predict_interval(mixed_regressor.rows)
+    assert len(calls) == 1
+    matrix = model.transform(mixed_regressor.rows)
+    known = model.spreads(matrix, labels(model, matrix))
+    np.testing.assert_array_equal(model.spreads(matrix), known)
 
 
 def test_a_pickled_or_copied_model_leaves_prepared_nets_behind(stored):

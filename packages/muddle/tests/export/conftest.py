@@ -7,10 +7,12 @@ import numpy as np
 import onnxruntime
 import pandas as pd
 import pytest
+from onnx import TensorProto, helper
 
 from muddle import MLRRegressor, MuddleRegressor, TablePreprocessor
 from muddle.estimators import pool
-from muddle.export.onnx import export_model
+from muddle.export.onnx import IR_VERSION, ML_DOMAIN, ML_OPSET, OPSET, export_model
+from muddle.export.onnx_tables import Graph
 from muddle_runtime.file import read_model
 
 SMALL = {"width": 8, "max_iter": 4, "depth": 1, "random_state": 0, "device": "cpu"}
@@ -154,6 +156,23 @@ def assert_same(run):
         return found
 
     return compare
+
+
+@pytest.fixture(scope="session")
+def evaluate():
+    """The result of a part of a graph, for an array of numbers."""
+
+    def build_and_run(write, values):
+        graph = Graph(["x", "y"])
+        result = write(graph.add_input("x", TensorProto.DOUBLE, ("N", values.shape[1])))
+        graph.add_output("y", result, TensorProto.DOUBLE, ("N", "M"))
+        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(ML_DOMAIN, ML_OPSET)]
+        model = helper.make_model(graph.build("part"), opset_imports=opsets, ir_version=IR_VERSION)
+        content = model.SerializeToString()
+        session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+        return session.run(None, {"x": values})[0]
+
+    return build_and_run
 
 
 def make_feed(schema, table):

@@ -11,6 +11,7 @@ Shapes: P columns of numbers, F features, V features seen, K nets, H hidden unit
 """
 
 import json
+import math
 import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -818,7 +819,7 @@ def _restore_answer(
 
 SPREAD: dict[str, Check] = {
     **dict.fromkeys(("mean", "floor", "ceiling"), schema.number(1e-100, LARGEST_HEAD)),
-    "exponent": schema.number(0.0, 1.0),
+    "exponent": schema.number(0.0, 10.0),
 }
 
 
@@ -855,15 +856,18 @@ def _restore_spread(
         refuse("spread.part", f"below {len(members)}", part)
     else:
         body = members[part].representation
-    if part is not None and sees_prediction:
-        refuse("spread.sees_prediction", "false for a part, which sees the features", True)
     if not isinstance(body, (Nets, Forest)):
         refuse("spread.part", "a part of nets or a forest", body.kind)
+    if part is not None and sees_prediction:
+        refuse("spread.sees_prediction", "false for a part, which sees the features", True)
     if len(spreads) != n_labels:
         fail("spread.spreads", f"one per output, {n_labels}", len(spreads))
     for spread in spreads:
         if spread["ceiling"] < spread["floor"]:
             refuse("the ceiling of a spread", "its floor or more", spread["ceiling"])
+        grown = spread["exponent"] * math.log10(spread["ceiling"] / spread["mean"])
+        if grown > math.log10(LARGEST_HEAD):
+            refuse("the ceiling of a spread", "finite after its power", spread["ceiling"])
     conformal = []
     for output in range(n_labels):
         where, weights = f"conformal.{output}", None

@@ -262,7 +262,8 @@ class FittedModel:
     def __repr__(self) -> str:
         parts = [self.estimator, f"{self.n_features_in_} columns"]
         for kind, count in self.bodies.items():
-            parts.append(kind if count == 1 and kind != "nets" else f"{count} {kind}")
+            several = kind if kind in ("nets", "linear") else f"{kind}s"
+            parts.append(kind if count == 1 and kind != "nets" else f"{count} {several}")
         return f"FittedModel({', '.join(parts)})"
 
     def __getstate__(self) -> dict[str, Any]:

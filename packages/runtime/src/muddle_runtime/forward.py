@@ -356,7 +356,7 @@ class Ref:
         return (nets.activation, nets.rounded, view.kind, view.n_seen, *arrays, *layers)
 
 
-NetRef = Ref
+NetRef = Ref  # the name from when there were nets alone
 
 
 class _NetStack:
@@ -505,20 +505,22 @@ class _ForestStack(_LoneStack):
         xp, cast = self._library.xp, self._library.cast
         single = cast(xp.clip(rows, -LARGEST_SINGLE, LARGEST_SINGLE), "float32")
         trees_at_once = max(1, MOST_WALKERS // max(1, len(rows)))
-        found = 0.0 * self._head[0]  # (C,)
+        starts = self._library.put(np.arange(len(rows)) * rows.shape[1])
+        found = 0.0
         for first in range(0, len(self._roots), trees_at_once):
-            leaves = self._walk(single, self._roots[first : first + trees_at_once])
+            leaves = self._walk(single, starts, self._roots[first : first + trees_at_once])
             found = found + cast(self._head[leaves], "float64").sum(0)
         return found * self._factor
 
-    def _walk(self, rows: Array, roots: Array) -> Array:
-        """The leaf of each row in each of these trees. (N, F) -> (trees, N)"""
-        xp, (n_rows, n_features) = self._library.xp, rows.shape
-        values, shape = rows.reshape(-1), (len(roots), n_rows)
+    def _walk(self, rows: Array, starts: Array, roots: Array) -> Array:
+        """The leaf of each row in each of these trees. (N, F) -> (trees, N)
+
+        starts (N,): the position of a row's first value among all values.
+        """
+        xp, n_rows, values = self._library.xp, len(rows), rows.reshape(-1)
+        shape = (len(roots), n_rows)
         node = xp.broadcast_to(roots[:, None], shape).reshape(-1)
-        start = self._library.put(np.arange(n_rows) * n_features)  # of a row among the values
-        if n_rows > 1:
-            start = xp.broadcast_to(start, shape).reshape(-1)
+        start = starts if n_rows == 1 else xp.broadcast_to(starts, shape).reshape(-1)
         reached: Array = None  # nodes of all walkers, once some were set aside
         walkers: Array = None  # positions of those that still move
         while True:

@@ -27,7 +27,7 @@ class Spread:
     mean: float
     floor: float  # a prediction at or below 0 would promise a perfect answer
     ceiling: float  # the largest seen: beyond it no errors vouch for the prediction
-    exponent: float  # 0: the same spread everywhere; 1: as predicted
+    exponent: float  # 0: the same spread everywhere; 1: as predicted; above 1: differences grow
 
     def apply(self, raw: FloatArray) -> FloatArray:
         """raw (N,), any numbers, NaN among them -> spread (N,), above 0"""

@@ -35,7 +35,8 @@ LEAST_LOG_PENALTY, MOST_LOG_PENALTY = -14.0, 7.0
 MOST_EXACT, N_CENTRES = 4096, 2048
 # Rows whose kernel is held at once, in the solve with centres and in predictions.
 BLOCK_ROWS = 4096
-# A system that cannot be factored is tried again with ten times the penalty.
+# After a factorisation that failed, the penalty is raised by this factor; in the last solve, it is a
+# small number on the diagonal, and this many times.
 PENALTY_RAISE, MAX_RAISES = 10.0, 8
 # Rows nearer than this count as equal: the kernel has no slope at distance 0.
 NEAREST = 1e-14  # squared
@@ -80,7 +81,7 @@ def train_metric(
     """
     features, labels = features.double(), labels.double()
     # The kernel sees differences only, and products of small numbers round less.
-    features = features - features.mean(dim=0)
+    features = features - features.median(dim=0).values
     weights = torch.ones_like(labels[:, 0]) if weights is None else weights.double()
     # On a CPU the matrices of one fold stay in the cache.
     n_folds = len(train_rows)
@@ -148,7 +149,7 @@ def _train(
         size = (second / (1 - SECOND_MOMENT**n_taken)).sqrt() + TINY
         moved = now - RATE * first / (1 - FIRST_MOMENT**n_taken) / size
         now = torch.where(step, moved, now)
-        now[:, -1] += torch.where(failed, math.log(PENALTY_RAISE), 0.0)[:, 0]
+        now[:, -1].add_(failed[:, 0].to(now), alpha=math.log(PENALTY_RAISE))
         now[:, -1].clamp_(LEAST_LOG_PENALTY, MOST_LOG_PENALTY)
     now = torch.where(running & now.isfinite().all(dim=1, keepdim=True), now, good)
     return Metric(now[:, :-1], now[:, -1])
@@ -180,12 +181,10 @@ def metric_loss(
     scaled = features * metric.log_scale.exp()[:, None]
     penalty = metric.log_penalty.exp()[:, None]
     distance = _squared_distances(scaled, scaled).clamp_min_(NEAREST).sqrt_()
-    kernel = torch.exp(-distance)
-    kernel.diagonal(dim1=1, dim2=2).fill_(1.0)
     noise = penalty / weights  # (K, B): a row of weight v counts like v rows
-    system = kernel.clone()
-    system.diagonal(dim1=1, dim2=2).add_(noise)
-    factor, info = torch.linalg.cholesky_ex(system)
+    kernel = distance.neg().exp_()
+    kernel.diagonal(dim1=1, dim2=2).copy_(1 + noise)
+    factor, info = torch.linalg.cholesky_ex(kernel)
     share = weights / weights.sum(dim=1, keepdim=True)
     centred = labels - (share[:, :, None] * labels).sum(dim=1, keepdim=True)
     if permutations is None:
@@ -193,27 +192,27 @@ def metric_loss(
     else:
         slope = _mlr(factor, centred, share, noise, permutations)
     # d kernel = -kernel d distance, and d distance = (scaled difference)² / distance d log scale.
-    pull = slope.by_kernel.mul(kernel).div_(distance).tril_(-1)
+    by_penalty = (slope.by_kernel.diagonal(dim1=1, dim2=2) * noise).sum(dim=1)
+    pull = slope.by_kernel.mul_(kernel).div_(distance).tril_(-1)
     sums = pull.sum(dim=1) + pull.sum(dim=2)
     by_scale = (2 * scaled * (pull @ scaled) - sums[:, :, None] * scaled.square()).sum(dim=1)
-    diagonal = slope.by_kernel.diagonal(dim1=1, dim2=2)
-    by_penalty = (diagonal * noise).sum(dim=1) + slope.by_log_penalty
     # Above the diagonal there is as much as below.
-    return slope.loss, torch.cat([2 * by_scale, by_penalty[:, None]], dim=1), info != 0
+    gradient = torch.cat([2 * by_scale, (by_penalty + slope.by_log_penalty)[:, None]], dim=1)
+    return slope.loss, gradient, info != 0
 
 
 def _leave_one_out(factor: Tensor, labels: Tensor, share: Tensor) -> _Slope:
     """Root mean square of y - (prediction without the row), which is α / diag(inverse)."""
     inverse = torch.cholesky_inverse(factor)
     alpha = inverse @ labels
-    own = inverse.diagonal(dim1=1, dim2=2)[:, :, None]
+    own = inverse.diagonal(dim1=1, dim2=2)[:, :, None].clone()
     residual = alpha / own
     loss = _root_mean_square(residual, share)
     grad = share[:, :, None] * residual / _positive(loss)[:, None, None] / labels.shape[2]
     # dα = -P dS α and dP = -P dS P: a matrix of full rank, P diag(s) P with s >= 0, and a thin one.
-    spread = ((grad * alpha).sum(dim=2, keepdim=True) / own.square()[:, :, :1]).sqrt()
-    by_kernel = _lower_square(inverse * spread.mT)
+    spread = ((grad * alpha).sum(dim=2, keepdim=True) / own.square()).sqrt()
     thin = inverse @ (grad / own)
+    by_kernel = _lower_square(inverse.mul_(spread.mT))
     _subtract_symmetric(by_kernel, thin, alpha)
     return _Slope(loss, by_kernel, torch.zeros_like(loss))
 
@@ -222,15 +221,14 @@ def _mlr(
     factor: Tensor, labels: Tensor, share: Tensor, noise: Tensor, permutations: Tensor
 ) -> _Slope:
     """rms(residual) + mean over permutations |rms(permuted) - rms(residual of permuted)|."""
-    n_folds, n_columns = len(labels), labels.shape[2]
-    folds = torch.arange(n_folds, device=labels.device)[:, None, None]
+    n_columns, n_permutations = labels.shape[2], permutations.shape[1]
+    folds = torch.arange(len(labels), device=labels.device)[:, None, None]
     permuted = labels[folds, permutations]  # (K, T, B, C)
-    n_permutations = permuted.shape[1]
     every = torch.cat([labels[:, None], permuted], dim=1)  # (K, 1 + T, B, C)
     columns = every.transpose(1, 2).flatten(2)  # (K, B, (1 + T) C)
     alpha = torch.cholesky_solve(columns, factor)
     residual = noise[:, :, None] * alpha
-    shaped = residual.unflatten(2, (-1, n_columns)).transpose(1, 2)
+    shaped = residual.reshape(*labels.shape[:2], -1, n_columns).transpose(1, 2)
     left = _root_mean_square(shaped, share[:, None])  # (K, 1 + T)
     gap = _root_mean_square(permuted, share[:, None]) - left[:, 1:]
     loss = left[:, 0] + gap.abs().mean(dim=1)
@@ -246,9 +244,9 @@ def _mlr(
 def _lower_square(matrix: Tensor) -> Tensor:
     """matrix @ matrix' up to the diagonal at least, in two products. (K, B, B) -> (K, B, B)"""
     half = matrix.shape[1] // 2
-    product = matrix.new_zeros(matrix.shape)
-    product[:, :half, :half] = matrix[:, :half] @ matrix[:, :half].mT
-    product[:, half:] = matrix[:, half:] @ matrix.mT
+    product = torch.empty_like(matrix, memory_format=torch.contiguous_format)
+    torch.bmm(matrix[:, :half], matrix[:, :half].mT, out=product[:, :half, :half])
+    torch.bmm(matrix[:, half:], matrix.mT, out=product[:, half:])
     return product
 
 
@@ -317,11 +315,10 @@ def solve_kernel(
     rows = torch.from_numpy(np.sort(chosen)).to(features.device)
     centres = scaled[rows]
     root = weights.sqrt()[:, None]
+    parts = zip(*(torch.split(part, BLOCK_ROWS) for part in (scaled, centred, root)), strict=True)
     blocks = (
-        ((own * compute_kernel(block, centres))[None], (own * part)[None])
-        for block, part, own in zip(
-            scaled.split(BLOCK_ROWS), centred.split(BLOCK_ROWS), root.split(BLOCK_ROWS), strict=True
-        )
+        ((own * compute_kernel(block, centres))[None], (own * wanted)[None])
+        for block, wanted, own in parts
     )
     system = gather_system(blocks, n_rows, torch.float64)
     among = compute_kernel(centres, centres)
@@ -333,22 +330,24 @@ def solve_kernel(
 def _solve(matrix: Tensor, regulariser: Tensor, right: Tensor, log_penalty: float) -> Tensor:
     """(matrix + penalty regulariser)^-1 right; only lower triangles are read.
     regulariser: (S, S), or (S,) on the diagonal"""
-    penalty = math.exp(log_penalty)
+    if regulariser.ndim == 2:
+        system = torch.add(matrix, regulariser, alpha=math.exp(log_penalty))
+    else:
+        system = matrix.clone()
+        system.diagonal().add_(regulariser, alpha=math.exp(log_penalty))
+    # Equal centres make it singular: then the least that rounding shows is added, or more.
+    more = len(matrix) * torch.finfo(matrix.dtype).eps * float(system.diagonal().mean())
     for _ in range(MAX_RAISES + 1):
-        if regulariser.ndim == 2:
-            system = torch.add(matrix, regulariser, alpha=penalty)
-        else:
-            system = matrix.clone()
-            system.diagonal().add_(regulariser, alpha=penalty)
         factor, info = torch.linalg.cholesky_ex(system)
         if int(info) == 0:
             found = torch.cholesky_solve(right, factor)
             if bool(found.isfinite().all()):
                 return found
-        penalty *= PENALTY_RAISE
+        system.diagonal().add_(more)
+        more *= PENALTY_RAISE
     raise DivergenceError(
-        f"the kernel of {len(matrix):,} centres could not be factored, even with a penalty of "
-        f"{penalty / PENALTY_RAISE:.2g}. Features must be finite; clip or transform extreme values."
+        f"the kernel of {len(matrix):,} centres could not be factored. Features must be finite; "
+        "clip or transform extreme values."
     )
 
 
@@ -360,5 +359,8 @@ def compute_kernel(scaled: Tensor, centres: Tensor) -> Tensor:
 
 def _squared_distances(left: Tensor, right: Tensor) -> Tensor:
     """(..., N, F), (..., M, F) -> (..., N, M), a little below 0 by rounding at most"""
-    squares = left.square().sum(dim=-1)[..., :, None] + right.square().sum(dim=-1)[..., None, :]
-    return squares.sub_(left @ right.mT, alpha=2)
+    ones = torch.ones_like(left[..., :1]), torch.ones_like(right[..., :1])
+    squares = left.square().sum(dim=-1, keepdim=True), right.square().sum(dim=-1, keepdim=True)
+    # One product: |a|² - 2 ab + |b|².
+    wide = torch.cat([-2 * left, squares[0], ones[0]], dim=-1)
+    return wide @ torch.cat([right, ones[1], squares[1]], dim=-1).mT

@@ -17,11 +17,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
 from muddle.core.kernel import MOST_EXACT, Metric, solve_kernel, train_metric
 from muddle.errors import DivergenceError
+from muddle.estimators.base import MAX_SEED
 from muddle.estimators.crossfit import Folds
 from muddle.tables.target import Rows
 from muddle_runtime.columns import FloatArray
@@ -40,8 +41,8 @@ BOOSTING = {
 }
 # Penalties of the linear body, per row.
 PENALTIES = 10.0 ** np.arange(-6.0, 2.25, 0.5)
-# A row that nearly predicts itself has no leave-one-out error that can be computed.
-MOST_LEVERAGE = 0.9999
+# A row that nearly predicts itself has no leave-one-out error that can be computed: 1 - leverage.
+LEAST_FREEDOM = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +96,7 @@ def _cross_fit(name: str, data: BodyData, folds: Folds, began: float, fit: FitRo
             models.append(model)
             outputs.append(predict(data.matrix[held_out]))
         final, _ = fit(np.arange(len(data.labels)), None)
-    except (np.linalg.LinAlgError, torch.linalg.LinAlgError) as error:
+    except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
         raise DivergenceError(f"body {name!r} could not be solved: {error}") from error
     heads = [model.head for model in (*models, final)]
     if not all(np.isfinite(values).all() for values in (*outputs, *heads)):
@@ -119,7 +120,7 @@ def _scale_weights(weights: FloatArray | None) -> FloatArray | None:
     """Mean 1; None if all are equal."""
     if weights is None or np.ptp(weights) == 0:
         return None
-    return weights / weights.mean()
+    return np.asarray(weights / weights.mean())
 
 
 def _take(weights: FloatArray | None, rows: Rows) -> FloatArray | None:
@@ -222,7 +223,8 @@ def fit_boosting_body(data: BodyData, folds: Folds, seed: int, device: torch.dev
 
 def _draw_seeds(seed: int, folds: Folds) -> list[int]:
     """One per fold, and one for the fit on all rows."""
-    return np.random.RandomState(seed).randint(2**31 - 1, size=folds.n_nets + 1).tolist()
+    drawn = np.random.RandomState(seed).randint(MAX_SEED, size=folds.n_nets + 1)
+    return [int(each) for each in drawn]
 
 
 def to_single(matrix: FloatArray) -> NDArray[np.float32]:
@@ -337,24 +339,24 @@ def solve_linear(
     primal = centred.shape[1] < n_rows
     gram = centred.mT @ centred if primal else centred @ centred.mT
     values, vectors = torch.linalg.eigh(gram)
-    values = values.clamp_min(0.0)
-    scores = centred @ vectors if primal else vectors * values.sqrt()  # (N, R)
-    against = scores.mT @ wanted  # (R, C)
-    leverages = scores.square() @ (1 / (values[:, None] + n_rows * torch.from_numpy(PENALTIES)))
-    leverages = (leverages + share[:, None]).clamp_max(MOST_LEVERAGE)  # (N, penalties)
+    values = values.clamp_min(0.0)[:, None]
+    scores = centred @ vectors if primal else vectors  # (N, R)
+    against, squares = scores.mT @ wanted, scores.square()
     penalties = [float(penalty) for penalty in n_rows * PENALTIES]
     errors = []
-    for penalty, leverage in zip(penalties, leverages.mT, strict=True):
-        residual = wanted - scores @ (against / (values + penalty)[:, None])
-        errors.append(float((residual / (1 - leverage)[:, None]).square().mean()))
+    for penalty in penalties:
+        # The residual of a row without itself is its residual / (1 - leverage). With more features
+        # than rows both are near 0, and must not be differences of larger numbers.
+        shrunk = 1 / (values + penalty) if primal else penalty / (values + penalty)
+        fitted, freedom = scores @ (against * shrunk), squares @ shrunk - share[:, None]
+        if primal:
+            fitted, freedom = wanted - fitted, 1 - squares @ shrunk - share[:, None]
+        errors.append(float((fitted / freedom.clamp_min(LEAST_FREEDOM)).square().mean()))
     if not np.isfinite(errors).any():
         raise DivergenceError("body 'linear' has no finite error. Clip extreme feature values.")
     penalty = penalties[int(np.nanargmin(errors))]
-    if primal:
-        found = vectors @ (against / (values + penalty)[:, None])
-    else:
-        dual = vectors @ ((vectors.mT @ wanted) / (values + penalty)[:, None])
-        found = centred.mT @ dual
+    solved = vectors @ (against / (values + penalty))
+    found = solved if primal else centred.mT @ solved
     head = torch.cat([found, (offset - mean @ found)[None]])
     return head.numpy(), penalty
 

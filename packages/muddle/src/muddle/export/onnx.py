@@ -1,15 +1,17 @@
 """A FittedModel as one ONNX graph, from the columns of a table to predictions.
 
 The table becomes features in float64 (onnx_tables.py). The nets of a member run side by side in
-float32, one product per layer; their heads' outputs become predictions in float64 again. A new
-kind of representation is one function in REPRESENTATIONS, a new view one in VIEWS.
+float32, one product per layer. A forest is one operation, which gives float32. Kernels and linear
+members stay in float64, and so does everything after the heads. A new kind of representation is
+one function in REPRESENTATIONS, a new view one in VIEWS.
 
 Shapes: N rows, F features of which the first P are numbers, V features that a net sees, S distinct
-views, K nets, H hidden units, C label columns.
+views, K nets (1 for the other kinds), H hidden units, M centres of a kernel, C label columns.
 """
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -20,8 +22,20 @@ from numpy.typing import NDArray
 from muddle import __version__
 from muddle.errors import MissingPackageError
 from muddle_runtime.columns import FloatArray
-from muddle_runtime.fitted import FittedModel, Member
-from muddle_runtime.forward import BinsView, Nets, PlainView, View, WavesView
+from muddle_runtime.fitted import FittedModel
+from muddle_runtime.forward import (
+    LARGEST_FEATURE,
+    SAME_POINT,
+    BinsView,
+    Forest,
+    Kernel,
+    Linear,
+    Nets,
+    PlainView,
+    Representation,
+    View,
+    WavesView,
+)
 from muddle_runtime.intervals import rows_needed
 from muddle_runtime.labels import (
     LEAST_LOG_PROBABILITY,
@@ -72,6 +86,8 @@ LABEL_TYPES = {
 # A power nearer to 0 (or to 2) than this counts as this far away: the curve is the same to 8
 # digits.
 LEAST_POWER = 1e-8
+# The square of a score beyond this may be infinite; its logarithm is sure of the class long before.
+LARGEST_SCORE = 1e100
 
 
 def export_model(
@@ -181,7 +197,7 @@ def _write_regression(
         labels = labels.clip(*target.bounds)
     values = {PREDICTION: labels}
     if half_widths is not None:
-        half = _write_spread(model, features) * half_widths
+        half = _write_spread(model, features, labels) * half_widths
         values |= {LOWER: labels - half, UPPER: labels + half}
     shape = (ROWS,) if target.one_output else (ROWS, len(target.scale.mean))
     for name, value in values.items():
@@ -217,25 +233,22 @@ def _write_labels(model: FittedModel, features: Features) -> Value:
     """The weighted sum of the members, or the mean of selected nets. (N, C) double"""
     terms = []
     for member in model.members:
-        n_nets = member.representation.n_nets
-        share = 1 / model.n_nets if member.weight is None else member.weight / n_nets
+        share = 1 / model.n_nets if member.weight is None else member.weight / len(member.head)
         if not share:  # it only tells the size of errors
             continue
-        if member.normal is None:
-            terms.append(_write_outputs(member, share * member.head, features).sum(0))
-        else:
-            outputs = _write_outputs(member, member.head, features)
-            terms.append(_undo_normal(outputs, member.normal).sum(0) * share)
+        outputs = _write_outputs(member.representation, member.head, features)
+        if member.normal is not None:
+            outputs = _undo_normal(outputs, member.normal)
+        terms.append(outputs.sum(0) * share)
     if not terms:  # nothing was learnt: the offset alone, in every row
         terms = [(features.matrix * 0.0).sum(1, keepdims=True)]
     labels = _add_up(terms)
     return labels if model.offset is None else labels + model.offset
 
 
-def _write_outputs(member: Member, head: FloatArray, features: Features) -> Value:
-    """The output of each net of a member with these heads. head (K, H, C) -> (K, N, C) double"""
-    hidden = REPRESENTATIONS[type(member.representation)](member.representation, features)
-    return (hidden @ head.astype(np.float32)).cast(DOUBLE)
+def _write_outputs(representation: Representation, head: NDArray[Any], features: Features) -> Value:
+    """The output of each net with its head. head (K, H, C) -> (K, N, C) double"""
+    return REPRESENTATIONS[type(representation)](representation, head, features)
 
 
 def _add_up(terms: Sequence[Value]) -> Value:
@@ -257,12 +270,14 @@ def _undo_power(size: Value, powers: FloatArray) -> Value:
     return (size * powers + 1.0) ** (1 / powers) - 1.0
 
 
-def _write_spread(model: FittedModel, features: Features) -> Value:
-    """Likely sizes of errors, as labels. (N, C) double"""
+def _write_spread(model: FittedModel, features: Features, labels: Value) -> Value:
+    """Likely sizes of errors, as labels. labels (N, C): predicted -> (N, C) double"""
     spread = model.spread
     assert spread is not None
-    heads = spread.head / len(spread.head)
-    raw = _write_outputs(model.members[spread.member], heads, features).sum(0) + spread.mean
+    if spread.sees_prediction:
+        features = replace(features, matrix=join([features.matrix, labels]))
+    outputs = _write_outputs(spread.representation, spread.head, features)
+    raw = outputs.sum(0) / float(len(spread.head)) + spread.mean
     mean, floor, ceiling, exponent = (
         np.array([getattr(one, name) for one in spread.spreads], dtype=np.float64)
         for name in ("mean", "floor", "ceiling", "exponent")
@@ -271,13 +286,32 @@ def _write_spread(model: FittedModel, features: Features) -> Value:
 
 
 def _calibrate(scores: Value, calibration: Calibration) -> Value:
-    """softmax(slopes * scores + biases); the score s of two classes counts as ∓s/2."""
-    slopes = calibration.slopes
-    if len(slopes) == 2:
+    """softmax(slopes * scores + biases); the score s of two classes counts as ∓s/2.
+
+    With a floor, the logarithm of the share p that a score estimates, as 2 p - 1, takes its place.
+    """
+    slopes, two_classes = calibration.slopes, len(calibration.slopes) == 2
+    if calibration.floor is not None:
+        logged = _log_shares(scores, calibration.floor)
+        if two_classes:
+            logged = logged - _log_shares(scores.apply("Neg"), calibration.floor)
+        scores = logged
+    if two_classes:
         slopes = slopes * [-0.5, 0.5]
     log_p = (scores * slopes + calibration.biases).apply("LogSoftmax", axis=1)
     probabilities = log_p.apply("Max", LEAST_LOG_PROBABILITY).apply("Exp")
     return probabilities / probabilities.sum(1, keepdims=True)
+
+
+def _log_shares(scores: Value, floor: float) -> Value:
+    """log((p + sqrt(p² + 4 floor²)) / 2) with p = (1 + score) / 2.
+
+    This is log(floor) + asinh(p / (2 floor)), which keeps its digits for p far below 0;
+    onnxruntime has no Asinh of doubles.
+    """
+    ratio = ((scores + 1.0) / (4 * floor)).clip(-LARGEST_SCORE, LARGEST_SCORE)
+    size = (ratio.apply("Abs") + (ratio * ratio + 1.0).apply("Sqrt")).apply("Log")
+    return ratio.apply("Sign") * size + float(np.log(floor))
 
 
 def _write_mean_probability(model: FittedModel, target: ClassTarget, features: Features) -> Value:
@@ -285,8 +319,8 @@ def _write_mean_probability(model: FittedModel, target: ClassTarget, features: F
     assert model.temperatures is not None
     terms, first = [], 0
     for member in model.members:
-        last = first + member.representation.n_nets
-        scores = _write_outputs(member, member.head, features)
+        last = first + len(member.head)
+        scores = _write_outputs(member.representation, member.head, features)
         if target.zero_one:
             scores = scores * 2.0 - 1.0
         sharpness = (1 / model.temperatures[first:last])[:, None, None]
@@ -297,11 +331,60 @@ def _write_mean_probability(model: FittedModel, target: ClassTarget, features: F
     return _add_up(terms) / float(model.n_nets)
 
 
-# --- representations: features -> hidden units ---------------------------------------------------
+# --- representations with their heads ------------------------------------------------------------
 
 
-def _write_nets(nets: Nets, features: Features) -> Value:
-    """Last hidden layers. (N, F) -> (K, N, H) float32"""
+def _write_linear(linear: Linear, head: FloatArray, features: Features) -> Value:
+    """The last row of the head is the constant. head (1, F + 1, C) -> (1, N, C)"""
+    rows = features.matrix.clip(-LARGEST_FEATURE, LARGEST_FEATURE)
+    return rows @ head[:, :-1] + head[:, -1:]
+
+
+def _write_kernel(kernel: Kernel, head: FloatArray, features: Features) -> Value:
+    """exp(-distance) to each centre. head (1, M + 1, C) -> (1, N, C)"""
+    centres = kernel.centres.astype(np.float64)
+    squares: FloatArray = (centres**2).sum(1)
+    rows = (features.matrix * kernel.scale).clip(-LARGEST_FEATURE, LARGEST_FEATURE)
+    # |x - c|² = |x|² + |c|² - 2 xc: one product for all pairs. What it leaves of equal points is
+    # rounding, whose root would be large.
+    parts = (rows * rows).sum(1, keepdims=True) + squares  # (N, M)
+    apart = parts + rows @ (-2.0 * centres.T)
+    apart = apart.apply("Greater", parts * SAME_POINT).apply("Where", apart, 0.0)
+    near = apart.apply("Sqrt").apply("Neg").apply("Exp")
+    return near @ head[:, :-1] + head[:, -1:]
+
+
+def _write_forest(forest: Forest, head: NDArray[np.float32], features: Features) -> Value:
+    """The values of the leaves, summed over the trees. head (1, leaves, C) -> (1, N, C)"""
+    n_nodes, n_targets = len(forest.right), head.shape[2]
+    tree = np.searchsorted(forest.roots, np.arange(n_nodes), side="right") - 1
+    node = np.arange(n_nodes) - forest.roots[tree]  # counted within the tree
+    inner = forest.right >= 0
+    (leaves,) = np.nonzero(~inner)
+    values = head[0, -1 - forest.right[leaves]]  # (leaves, C)
+    # Features count as float32. Given as doubles, the sum over the trees is one of doubles.
+    rows = features.matrix.cast(FLOAT).cast(DOUBLE)
+    total = rows.apply(
+        "TreeEnsembleRegressor",
+        domain=ML_DOMAIN,
+        n_targets=n_targets,
+        nodes_treeids=tree.tolist(),
+        nodes_nodeids=node.tolist(),
+        nodes_modes=np.where(inner, "BRANCH_LEQ", "LEAF").tolist(),
+        nodes_featureids=np.where(inner, forest.feature, 0).tolist(),
+        nodes_values=np.where(inner, forest.threshold, 0).tolist(),
+        nodes_truenodeids=np.where(inner, node + 1, 0).tolist(),
+        nodes_falsenodeids=np.where(inner, forest.right - forest.roots[tree], 0).tolist(),
+        target_treeids=np.repeat(tree[leaves], n_targets).tolist(),
+        target_nodeids=np.repeat(node[leaves], n_targets).tolist(),
+        target_ids=np.tile(np.arange(n_targets), len(leaves)).tolist(),
+        target_weights=values.ravel().tolist(),
+    )
+    return total.cast(DOUBLE).apply("Unsqueeze", np.array([0]))  # it is a float nevertheless
+
+
+def _write_nets(nets: Nets, head: FloatArray, features: Features) -> Value:
+    """Nets run side by side. head (K, H, C) -> (K, N, C)"""
     layer = _write_views(nets.views, features)
     first = np.stack([nets.first_weight(net) for net in range(nets.n_nets)]).astype(np.float32)
     for weight, bias in zip((first, *nets.weights[1:]), nets.biases, strict=True):
@@ -310,11 +393,16 @@ def _write_nets(nets: Nets, features: Features) -> Value:
             layer = layer * layer.apply("Softplus").apply("Tanh")
         else:
             layer = layer.apply(ACTIVATIONS[nets.activation])
-    return layer
+    return (layer @ head.astype(np.float32)).cast(DOUBLE)
 
 
 ACTIVATIONS = {"relu": "Relu", "selu": "Selu", "tanh": "Tanh"}
-REPRESENTATIONS: Mapping[type, Callable[[Any, Features], Value]] = {Nets: _write_nets}
+REPRESENTATIONS: Mapping[type, Callable[[Any, Any, Features], Value]] = {
+    Nets: _write_nets,
+    Linear: _write_linear,
+    Kernel: _write_kernel,
+    Forest: _write_forest,
+}
 
 
 def _write_views(views: Sequence[View], features: Features) -> Value:

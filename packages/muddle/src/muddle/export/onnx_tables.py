@@ -133,8 +133,10 @@ class Graph:
     def add(self, operation: str, *operands: Operand, **attributes: Any) -> Value:
         names = [one.name if isinstance(one, Value) else self._store(one) for one in operands]
         node = helper.make_node(operation, names, [], **attributes)
-        key = node.SerializeToString()
+        content = node.SerializeToString()  # of a forest, many megabytes
+        key = hashlib.blake2b(content).digest()
         if key not in self._known:
+            self._count_bytes(len(content))
             self._known[key] = self._new_name(operation)
             node.output.append(self._known[key])
             self._nodes.append(node)
@@ -149,16 +151,19 @@ class Graph:
         content = repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
         key = (array.dtype.str, array.shape, hashlib.blake2b(content).digest())
         if key not in self._known:
-            self._n_bytes += len(content)
-            if self._n_bytes > MOST_BYTES:
-                raise ValueError(
-                    "an ONNX file must be smaller than 2 GB, got a model of "
-                    f"{self._n_bytes / 1e9:.1f} GB or more. Export fewer nets (`subset` of an "
-                    "ensemble), or fit with a lower width."
-                )
+            self._count_bytes(len(content))
             self._known[key] = self._new_name("constant")
             self._constants.append(numpy_helper.from_array(array, self._known[key]))
         return self._known[key]
+
+    def _count_bytes(self, n_bytes: int) -> None:
+        self._n_bytes += n_bytes
+        if self._n_bytes > MOST_BYTES:
+            raise ValueError(
+                "an ONNX file must be smaller than 2 GB, got a model of "
+                f"{self._n_bytes / 1e9:.1f} GB or more. Export fewer nets (`subset` of an "
+                "ensemble), or fit with a lower width or on fewer rows."
+            )
 
     def _new_name(self, stem: str) -> str:
         return next(name for i in self._numbers if (name := f"{stem}_{i}") not in self._taken)
