@@ -7,6 +7,7 @@ import subprocess
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -14,10 +15,17 @@ import pytest
 from sklearn.linear_model import Ridge
 from sklearn.metrics import r2_score
 
-from muddle.estimators import muddle as flagship
+from muddle.estimators import pool
 from muddle_bench.errors import UnknownMethodError
 from muddle_bench.methods import registry, wrappers
-from muddle_bench.methods.method import Method, Request, configuration, describe, fingerprint
+from muddle_bench.methods.method import (
+    RECORDED,
+    Method,
+    Request,
+    configuration,
+    describe,
+    fingerprint,
+)
 from muddle_bench.methods.peers import make_peer
 from muddle_bench.methods.registry import (
     METHODS,
@@ -234,17 +242,20 @@ def test_fingerprints_are_those_of_the_records(pair):
     assert fingerprint(method, pair[1]) == CURRENT[pair]
 
 
-def test_new_names_of_settings_are_hashed_as_the_recorded_ones():
+def test_new_names_of_settings_are_hashed_as_the_recorded_ones(monkeypatch):
     @dataclass
     class Config:
         loss: str = "root_mean_square"
         penalty: str = "grid11"
-        added_later: int = 0
+        new: int | None = None
 
     Config.__module__ = "muddle.training.config"
-    assert describe(Config()) == {"loss": "paper", "penalty": "released"}
-    changed = {"loss": "paper", "penalty": "released", "added_later": 1}
-    assert describe(Config(loss="paper", added_later=1)) == changed
+    recorded = {"loss": "paper", "penalty": "released"}
+    # Defaults count: they may change.
+    assert describe(Config()) == recorded | {"new": None}
+    monkeypatch.setitem(RECORDED["added"], "new", "None")
+    assert describe(Config()) == recorded
+    assert describe(Config(loss="paper", new=1)) == recorded | {"new": 1}
 
 
 @pytest.mark.parametrize("method", PLAIN, ids=lambda method: method.name)
@@ -422,15 +433,8 @@ def shorten(model, method):
 
 
 def shorten_pool(monkeypatch, **settings):
-    """The flagship has no parameters: its plan is what can be changed."""
-    make_plan = flagship.make_plan
-
-    def make_short(*given, **more):
-        plan = make_plan(*given, **more)
-        short = [replace(one, config=replace(one.config, **settings)) for one in plan.candidates]
-        return replace(plan, candidates=tuple(short))
-
-    monkeypatch.setattr(flagship, "make_plan", make_short)
+    """The flagship has no parameters: the settings that its nets share are what can be changed."""
+    monkeypatch.setattr(pool, "BASE", replace(pool.BASE, **settings))
 
 
 def fit_and_ask(method, task, data, request):
@@ -509,6 +513,38 @@ def test_presets_of_the_flagship_get_seed_and_device_and_differ_in_their_pools(t
         described.append(configuration(METHODS[name], Request(task, seed=5))["training"])
         json.dumps(described, allow_nan=False)
     assert described[0] != described[1] != described[2] != described[0]
+
+
+@pytest.mark.parametrize(
+    ("task", "rule"),
+    [
+        ("classification", "RATE_PER_ROW"),
+        ("regression", "BATCHES"),
+        ("classification", "MOST_IN_BATCH"),
+        ("regression", "ROWS_PER_STRETCH"),
+        ("classification", "MOST_STEPS"),
+    ],
+)
+def test_another_rule_of_growth_is_another_configuration_of_the_flagship(monkeypatch, task, rule):
+    """Plans for 100 to 100,000 rows are in it, not that of a small table alone."""
+    before = configuration(METHODS["muddle"], Request(task, seed=0))
+    value = getattr(pool, rule)
+    monkeypatch.setattr(pool, rule, value / 2 if isinstance(value, float) else value // 2)
+    assert configuration(METHODS["muddle"], Request(task, seed=0)) != before
+
+
+@pytest.mark.parametrize("name", ["muddle-fast", "ens-mlr-released", "mlr-3-paper"])
+def test_records_of_ours_count_recoveries(name, numbers, monkeypatch):
+    X, y = numbers
+    shorten_pool(monkeypatch, max_iter=3, width=16)
+    model = METHODS[name].make(Request("regression", 0))
+    if name != "muddle-fast":
+        model.set_params(max_iter=3, width=16)
+    model.fit(X, y)
+    assert METHODS[name].details(model, None) == {"n_recoveries": 0}
+    for setting in ({"n_recoveries_": 3}, {"leaderboard_": pd.DataFrame({"n_recoveries": [1, 2]})}):
+        told = METHODS[name].details(SimpleNamespace(**setting), None)
+        assert told == {"n_recoveries": 3}
 
 
 def test_another_pool_is_another_configuration_of_the_flagship(monkeypatch):

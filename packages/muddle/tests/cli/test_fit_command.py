@@ -140,12 +140,13 @@ def test_options_reach_the_estimator(shell, asked):
     table = shell.read("homes.csv").assign(count=np.arange(90.0))
     shell.write(table, "t.csv")
     options = ("--preset", "best", "--time-limit", 7, "--device", "cuda:5", "--seed", 3)
+    options += ("--without-rows",)
     said = shell.fails(
         "fit", "t.csv", "--target", "price", "--weight", "count", *options, "-o", "m.muddle"
     )
     assert said == "enough seen"
-    names = ("preset", "time_limit", "device", "random_state")
-    assert [asked[name] for name in names] == ["best", 7, "cuda:5", 3]
+    names = ("preset", "time_limit", "device", "random_state", "keep_rows")
+    assert [asked[name] for name in names] == ["best", 7, "cuda:5", 3, False]
     np.testing.assert_array_equal(asked["weights"], table["count"])
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from muddle import MuddleClassifier, MuddleRegressor
-from muddle.estimators import pool
+from muddle.estimators import bodies, pool
 from muddle.estimators.crossfit import Candidate, draw_folds, make_job, make_members
 from muddle.estimators.pool import fit_view
 from muddle.training.config import TrainConfig
@@ -35,10 +35,16 @@ def tiny_config():
     return TINY
 
 
+def shrink_pool(patch):
+    """The flagship's nets with 32 units, a few iterations, and ten trees."""
+    patch.setattr(pool, "BASE", replace(pool.BASE, width=32, max_iter=12))
+    patch.setattr(pool, "WIDE", 1)
+    patch.setattr(bodies, "N_TREES", 10)
+
+
 @pytest.fixture
 def small_nets(monkeypatch):
-    """The flagship's nets with 32 units and a few iterations."""
-    monkeypatch.setattr(pool, "BASE", replace(pool.BASE, width=32, max_iter=12))
+    shrink_pool(monkeypatch)
 
 
 @pytest.fixture(scope="session", params=[MuddleRegressor, MuddleClassifier])
@@ -50,7 +56,7 @@ def fitted(request):
     if request.param is MuddleClassifier:
         y = np.array(["ash", "birch", "cedar"])[np.digitize(y, [-0.7, 0.7])]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pool, "BASE", replace(pool.BASE, width=32, max_iter=12))
+        shrink_pool(patch)
         model = request.param(preset="fast", random_state=0, device="cpu").fit(X, y)
     return SimpleNamespace(make=request.param, X=X, y=y, model=model)
 

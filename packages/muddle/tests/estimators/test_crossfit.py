@@ -19,7 +19,6 @@ from muddle.estimators.crossfit import (
     draw_folds,
     join_rounds,
     make_job,
-    to_fitted_member,
     train_side_by_side,
 )
 from muddle.training.stopping import Deadline
@@ -128,13 +127,13 @@ def test_transformed_labels_are_transformed_back_net_by_net(cross_fit, held_out_
     member = cross_fit(matrix, labels, normal=normal, config={"depth": 2})[-1]
     np.testing.assert_allclose(member.out_of_fold, held_out_outputs(member, matrix), rtol=1e-6)
     assert np.corrcoef(member.out_of_fold[:, 0], labels[:, 0])[0, 1] > 0.6
-    assert to_fitted_member(member, 1.0).normal is normal
+    assert member.to_fitted(1.0).normal is normal
 
 
 def test_a_fitted_member_predicts_with_the_heads_of_all_rows(members):
     member = members[-1]
     new = np.random.default_rng(1).normal(size=(7, 3))
-    fitted = to_fitted_member(member, 0.25)
+    fitted = member.to_fitted(0.25)
     assert (fitted.weight, fitted.normal) == (0.25, None)
     nets = fitted.representation
     bank = Bank([NetRef(nets, net, head) for net, head in enumerate(fitted.head)])
@@ -176,7 +175,20 @@ def jobs(tiny_config):
 
 def train(jobs, n_rounds=1, reporter=None, device=CPU):
     """The results of each job's rounds; none if a round was lost."""
-    return train_side_by_side(jobs, n_rounds, device, Deadline(None), reporter)
+    return train_side_by_side(jobs, (), n_rounds, device, Deadline(None), reporter)[0]
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_other_work_is_done_beside_and_may_diverge(n_threads, jobs):
+    def diverge():
+        raise DivergenceError("none")
+
+    with torch_threads(n_threads):
+        trained, found = train_side_by_side(
+            jobs(), [lambda: 1, diverge, lambda: 3], 1, CPU, Deadline(None), None
+        )
+    assert [len(rounds) for rounds in trained] == [1, 1, 1]
+    assert found == [1, None, 3]
 
 
 def test_threads_do_not_change_a_bit(jobs):

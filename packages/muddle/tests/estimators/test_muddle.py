@@ -19,6 +19,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import muddle
 from muddle import MuddleClassifier, MuddleRegressor
 from muddle.estimators import pool
+from muddle_runtime.forward import Kernel
 
 FAST = {"preset": "fast", "random_state": 0, "device": "cpu"}
 BOTH = [MuddleRegressor, MuddleClassifier]
@@ -268,12 +269,12 @@ def test_configurations_that_diverge_are_warned_about(numbers, monkeypatch):
     broken = replace(pool.BASE, max_loss=1e-9)
 
     def spoil(task, n_train):
-        first, second, *others = list_candidates(task, n_train)
-        return [first, replace(second, config=broken), *others]
+        first, *others = list_candidates(task, n_train)
+        return [replace(first, config=broken), *others]
 
     list_candidates = pool._list_candidates
     monkeypatch.setattr(pool, "_list_candidates", spoil)
-    with pytest.warns(UserWarning, match=r"1 of 2 configurations \(bins\) had nets without a fin"):
+    with pytest.warns(UserWarning, match=r"1 of 4 configurations \(waves\) had no finite loss"):
         model = regress(*numbers)
     assert "diverged" in set(model.leaderboard_["outcome"])
 
@@ -285,8 +286,23 @@ def test_the_leaderboard_holds_the_pool_and_weights_that_sum_to_one(fitted):
     assert board["score"].is_monotonic_decreasing
     assert set(board["outcome"]) == {"trained"}
     task = "regression" if fitted.make is MuddleRegressor else "classification"
-    planned = {c.name for c in pool.make_plan(task, "default", 80).candidates}
+    n_labels = 1 if fitted.make is MuddleRegressor else 3
+    planned = {c.name for c in pool.make_plan(task, "default", 80, n_labels=n_labels).candidates}
     assert set(board["configuration"]) == planned
+    assert board["n_recoveries"].sum() == 0
+    assert (board["iteration"].isna() == (board["n_nets"] == 0)).all()  # of other bodies than nets
+
+
+@pytest.mark.parametrize("preset", ["fast", "default"])
+def test_a_model_without_rows_has_no_kernel(fitted, preset):
+    options = FAST | {"preset": preset}
+    kinds = []
+    for keep_rows in (True, False):
+        model = fitted.make(**options, keep_rows=keep_rows).fit(fitted.X, fitted.y)
+        kinds.append(set(model.leaderboard_["configuration"]))
+        held = [m.representation for m in model.model_.members]
+        assert keep_rows or not any(isinstance(one, Kernel) for one in held)
+    assert kinds[0] - kinds[1] == {"kernel"}
 
 
 def test_every_kind_of_plot_is_drawn_where_it_is_wanted(fitted):

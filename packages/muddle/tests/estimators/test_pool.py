@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from muddle.errors import DivergenceError
+from muddle.estimators import bodies as bodies_module
 from muddle.estimators import pool as pool_module
 from muddle.estimators.calibrate import fit_normal_scores
-from muddle.estimators.crossfit import Candidate
+from muddle.estimators.crossfit import BodyCandidate, Candidate
 from muddle.estimators.pool import (
     N_BINS,
     N_CURVES,
@@ -29,25 +30,38 @@ N_NUMBERS = 3
 VIEWS = ["plain", "bins", "waves"]
 
 
-def test_presets_differ_in_candidates_steps_and_rounds():
+def test_presets_differ_in_candidates_and_rounds():
     fast, default, best = (make_plan("regression", p, 100) for p in ("fast", "default", "best"))
     assert default.candidates == best.candidates
-    assert [c.name for c in fast.candidates] == [c.name for c in default.candidates[:2]]
-    assert (fast.n_rounds, default.n_rounds, best.n_rounds) == (1, 3, 7)
-    steps = [plan.candidates[0].config.steps for plan in (fast, default)]
-    assert steps == [100, 200]
+    assert [c.name for c in fast.candidates] == ["waves", "kernel", "forest", "linear"]
+    assert [c.kind for c in default.bodies] == ["kernel", "forest", "linear", "boosting"]
+    assert len(default.nets) == 4
+    assert (fast.n_rounds, default.n_rounds, best.n_rounds) == (1, 1, 7)
+    assert make_plan("regression", "best", 5000).n_rounds == 3
     skewed = (make_plan("regression", p, 100, skewed=True).candidates for p in ("fast", "default"))
-    assert [[c.target for c in own].count("normal") for own in skewed] == [0, 1]
+    assert [[c.target for c in own].count("normal") for own in skewed] == [0, 2]
 
 
-def test_more_rows_mean_larger_batches_more_steps_and_fewer_rounds():
+def test_several_labels_have_no_boosting_and_a_model_without_rows_no_kernel():
+    plan = make_plan("classification", "default", 100, n_labels=3)
+    assert [body.kind for body in plan.bodies] == ["kernel", "forest", "linear"]
+    for preset in ("fast", "default", "best"):
+        plan = make_plan("regression", preset, 100, skewed=True, keep_rows=False)
+        assert "kernel" not in {body.kind for body in plan.bodies}
+        assert "forest" in {body.kind for body in plan.bodies}
+
+
+def test_more_rows_mean_larger_batches_more_steps_and_fewer_wider_nets():
     plans = [make_plan("classification", "default", n_rows) for n_rows in (100, 5000, 10**6)]
-    configs = [plan.candidates[0].config for plan in plans]
+    configs = [plan.nets[0].config for plan in plans]
     assert [config.batch_size for config in configs] == [256, 1000, 2048]
-    assert [config.steps for config in configs] == [200, 496, 1500]
-    assert [plan.n_rounds for plan in plans] == [3, 1, 1]
+    assert [config.steps for config in configs] == [100, 496, 1500]
+    assert [config.width for config in configs] == [128, 256, 256]
+    assert [len(plan.nets) for plan in plans] == [3, 2, 2]
     rates = [config.learning_rate for config in configs]
     assert rates == [pytest.approx(1e-3), pytest.approx(4e-3), pytest.approx(1e-2)]
+    several = make_plan("classification", "default", 100, n_labels=3)
+    assert (several.nets[0].config.width, several.nets[0].config.steps) == (256, 200)
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +104,20 @@ def test_bins_are_filled_one_after_the_other_without_a_jump(matrix):
         assert (earlier[later > 0] == 1).all()
     in_bin = (own > 0).sum(axis=0) - (own >= 1).sum(axis=0)
     assert in_bin.max() <= 60 / N_BINS + 1  # equally many rows in each
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_value_in_most_rows_leaves_bins_to_the_others(weighted):
+    rng = np.random.default_rng(0)
+    amounts = np.where(rng.random(2000) < 0.92, 0.0, rng.lognormal(1.0, 1.0, 2000))[:, None]
+    weights = np.ones(2000) if weighted else None
+    view, seen = see("bins", amounts, 1, weights)
+    assert view.n_seen == N_BINS
+    others = seen[amounts[:, 0] > 0]
+    inside = ((others > 0) & (others < 1)).mean(axis=0)
+    np.testing.assert_allclose(inside[1:], 1 / 7, atol=0.02)  # the first ends at the least of them
+    shifted = np.concatenate([amounts, -amounts - 1.0])  # two frequent values, in the middle
+    assert see("bins", shifted, 1)[0].n_seen == N_BINS
 
 
 def test_bins_count_rows_by_weight():
@@ -148,7 +176,7 @@ def draw_rows(n_rows=60, signal=1.0, n_labels=1, weights=None):
 
 @pytest.fixture(scope="session")
 def fit(candidates):
-    def fit(training, names, n_rounds=1, limit=None):
+    def fit(training, names, n_rounds=1, limit=None, bodies=()):
         chosen = [candidates[name] if isinstance(name, str) else name for name in names]
         effort = None
         if limit is not None:  # a machine that is fast enough for all of it
@@ -157,7 +185,7 @@ def fit(candidates):
             effort = Effort(Pace(1e-15, 1e-15), work, ())
         return fit_pool(
             training,
-            Plan(tuple(chosen), n_rounds),
+            Plan(tuple(chosen), tuple(bodies), n_rounds),
             device=CPU,
             deadline=Deadline(limit),
             effort=effort,
@@ -244,7 +272,7 @@ def test_a_candidate_that_diverges_is_named_and_left_out(fit, limit):
         trials = trials_of(fit(draw_rows(), order, n_rounds=2, limit=limit))
         assert (trials["broken"].outcome, trials["broken"].members) == ("diverged", [])
         assert (trials["waves"].outcome, trials["waves"].n_rounds) == ("trained", 2)
-    with pytest.raises(DivergenceError, match="none of 1 configurations had nets with a finite"):
+    with pytest.raises(DivergenceError, match="none of 1 configurations had a finite"):
         fit(draw_rows(), ["broken"], limit=limit)
 
 
@@ -273,3 +301,47 @@ def test_row_weights_reach_nets_and_pool(fit, monkeypatch):
     assert seen[0] is None
     np.testing.assert_array_equal(seen[1], weights)
     assert not torch.allclose(even.head, uneven.head)
+
+
+def test_bodies_are_weighed_with_nets_in_the_same_folds(fit, monkeypatch):
+    monkeypatch.setattr(bodies_module, "N_TREES", 10)
+    bodies = [BodyCandidate(kind, kind) for kind in ("linear", "forest", "kernel", "boosting")]
+    training = draw_rows(80)
+    pool = fit(training, ["mute"], n_rounds=2, bodies=bodies)
+    trials = trials_of(pool)
+    assert [trials[body.name].n_rounds for body in bodies] == [1] * 4
+    assert sum(pool.weights[-4:]) > 0.9  # the net learns nothing
+    nets = trials["mute"].members[0]
+    for body in bodies:
+        (member,) = trials[body.name].members
+        np.testing.assert_array_equal(member.folds.held_out, nets.folds.held_out[:5])
+        again = member.predict_out_of_fold(training.matrix, training.rows)
+        np.testing.assert_allclose(again, member.out_of_fold, atol=1e-6)
+    board = pool.rank(lambda predicted: r2(predicted, training.labels))
+    assert set(board["configuration"]) == {"mute", "linear", "forest", "kernel", "boosting"}
+    assert board["configuration"].iloc[0] == "linear"  # as the target is
+
+
+@pytest.mark.parametrize("limit", [None, 1000.0])
+def test_a_body_that_diverges_is_named_and_left_out(fit, monkeypatch, limit):
+    def diverge(*_):
+        raise DivergenceError("none")
+
+    monkeypatch.setitem(bodies_module.BODIES, "kernel", diverge)
+    bodies = [BodyCandidate("kernel", "kernel"), BodyCandidate("linear", "linear")]
+    trials = trials_of(fit(draw_rows(), ["waves"], limit=limit, bodies=bodies))
+    assert (trials["kernel"].outcome, trials["kernel"].members) == ("diverged", [])
+    assert (trials["linear"].outcome, len(trials["linear"].members)) == ("trained", 1)
+
+
+def test_only_bodies_for_normal_scores_learn_transformed_labels(fit):
+    training = draw_rows(100)
+    labels = np.exp(1.2 * training.matrix[:, :1])
+    labels = (labels - labels.mean()) / labels.std()
+    training = replace(training, labels=labels, normal=fit_normal_scores(labels))
+    bodies = [BodyCandidate("plain", "linear"), BodyCandidate("normal", "linear", "normal")]
+    trials = trials_of(fit(training, ["mute"], bodies=bodies))
+    plain, normal = (trials[body.name].members[0] for body in bodies)
+    assert plain.normal is None
+    assert normal.normal is training.normal
+    assert r2(normal.out_of_fold, labels) > r2(plain.out_of_fold, labels) + 0.1

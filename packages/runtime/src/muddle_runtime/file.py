@@ -905,10 +905,11 @@ FRAME_COLUMNS = {
     "history": ("loss", "permutation_term", "validation_score", "penalty", "seconds"),
     "nets": ("depth", "best_iteration", "n_iterations", "penalty", "n_recoveries"),
     "leaderboard": (
-        *("configuration", "iteration", "score", "weight", "n_nets", "n_rounds"),
+        *("configuration", "iteration", "score", "weight", "n_nets", "n_recoveries", "n_rounds"),
         *("seconds", "outcome"),
     ),
 }
+NEWER_COLUMNS = {"leaderboard": ("n_recoveries",)}  # which files of format 1 do not have
 TEXT_COLUMNS = ("configuration", "outcome")
 COLUMN_DTYPES = dict.fromkeys(TEXT_COLUMNS, choice("text")) | {"net": choice("int64")}
 NUMBER_DTYPES = choice("float64", "float32", "int64", "Int64")
@@ -977,7 +978,10 @@ def _restore_frame(
     name: str, stored: Header, index: list[str], n_nets: int, shelf: Shelf
 ) -> fitted.Frame:
     """The columns that people and reports ask for, all of one length."""
-    where, wanted = f"training.{name}", (*index, *FRAME_COLUMNS[name])
+    where, wanted = f"training.{name}", [*index, *FRAME_COLUMNS[name]]
+    for newer in NEWER_COLUMNS.get(name, ()):
+        if isinstance(stored, dict) and newer not in stored.get("dtypes", {}):
+            wanted.remove(newer)
     record(
         {
             "index": schema.require(f"{index}", lambda value: value == index),

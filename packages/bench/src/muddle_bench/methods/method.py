@@ -7,7 +7,6 @@ records were made (recorded.toml).
 
 import functools
 import hashlib
-import inspect
 import json
 import re
 import tomllib
@@ -135,13 +134,8 @@ def _read_settings(value: Any) -> Any:
     """Parameters of an estimator, fields of a dataclass or attributes of any other object."""
     if hasattr(value, "get_params"):
         settings = value.get_params(deep=False)
-        signature = inspect.signature(type(value)).parameters
-        defaults = {name: parameter.default for name, parameter in signature.items()}
-        recorded = RECORDED["parameters"]
     elif is_dataclass(value):
         settings = {field.name: getattr(value, field.name) for field in fields(value)}
-        defaults = {field.name: field.default for field in fields(value)}
-        recorded = RECORDED["fields"]
     elif hasattr(value, "__dict__"):
         return vars(value)
     else:
@@ -151,7 +145,8 @@ def _read_settings(value: Any) -> Any:
         )
     if not _is_ours(value):
         return settings
-    kept = {k: v for k, v in settings.items() if k in recorded or v != defaults.get(k)}
+    added = RECORDED["added"]
+    kept = {k: v for k, v in settings.items() if k not in added or repr(v) != added[k]}
     for name, known in RECORDED["values"].items():
         if isinstance(kept.get(name), str):
             kept[name] = known.get(kept[name], kept[name])

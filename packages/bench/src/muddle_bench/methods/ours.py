@@ -44,6 +44,14 @@ def _find_class(prefix: str, request: Request) -> Any:
     return getattr(muddle, prefix + kind)
 
 
+def count_recoveries(model: Any, problem: Any) -> dict[str, int]:
+    """How often the penalty of a net was raised because a factorisation failed, for the record."""
+    if hasattr(model, "n_recoveries_"):
+        return {"n_recoveries": int(model.n_recoveries_)}
+    board = model.leaderboard_
+    return {"n_recoveries": int(board["n_recoveries"].sum())} if "n_recoveries" in board else {}
+
+
 def first_of_depth(model: Any, depth: int) -> Any:
     """The first net of that depth."""
     return model.subset(_positions(model, depth)[:1])
@@ -86,17 +94,25 @@ def _methods(settings: Source) -> list[Method]:
     methods = []
     for name, (answer, title) in answers.items():
         method = Method(f"{name}-{settings}", family, make, answer=answer, input="table")
-        title = f"{title}; {source}"
-        methods.append(replace(method, title=title, fit_name=f"ens-mlr-{settings}"))
+        title, fit_name = f"{title}; {source}", f"ens-mlr-{settings}"
+        methods.append(replace(method, title=title, fit_name=fit_name, details=count_recoveries))
     for depth in (3, 4):
         make = partial(make_mlr, settings=settings, prefix="MLR", preset=f"mlr-{depth}")
         title = f"one net of {depth} hidden layers; {source}"
-        methods.append(Method(f"mlr-{depth}-{settings}", family, make, title=title, input="table"))
+        method = Method(f"mlr-{depth}-{settings}", family, make, title=title, input="table")
+        methods.append(replace(method, details=count_recoveries))
     return methods
 
 
 FLAGSHIP = [
-    Method(name, "Flagship", partial(make_flagship, preset=preset), title=title, input="table")
+    Method(
+        name,
+        "Flagship",
+        partial(make_flagship, preset=preset),
+        title=title,
+        input="table",
+        details=count_recoveries,
+    )
     for preset, (name, title) in PRESETS.items()
 ]
 OUR_METHODS = FLAGSHIP + [method for settings in SETTINGS for method in _methods(settings)]

@@ -185,6 +185,9 @@ def fit(
     preset: Annotated[
         Literal["fast", "default", "best"], option("--preset", "How much to train.", metavar=None)
     ] = "default",
+    without_rows: Annotated[
+        bool, option("--without-rows", "Keep no training rows in the model: leaves out the kernel.")
+    ] = False,
     drop: Annotated[
         list[str] | None, option("--drop COLUMN", "Column to leave out. Repeatable.")
     ] = None,
@@ -237,6 +240,7 @@ def fit(
         about = f"{n_rows:,} rows, {count(n_columns, 'feature')}, target {target!r}"
         typer.echo(f"{training.title}: {about}: {training.task}")
     settings = {"preset": preset, "time_limit": time_limit, "device": device, "random_state": seed}
+    settings["keep_rows"] = not without_rows
     result = fitting.fit_model(training, columns, settings, output, report, notes)
     if as_json:
         print_json(finite(result))

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -25,8 +25,17 @@ from muddle.errors import DivergenceError
 from muddle.estimators.base import MAX_SEED
 from muddle.estimators.crossfit import Folds
 from muddle.tables.target import Rows
+from muddle_runtime import fitted
 from muddle_runtime.columns import FloatArray
-from muddle_runtime.forward import LARGEST_SINGLE, Forest, Kernel, Linear, Representation
+from muddle_runtime.forward import (
+    LARGEST_SINGLE,
+    Bank,
+    Forest,
+    Kernel,
+    Linear,
+    Ref,
+    Representation,
+)
 from muddle_runtime.labels import NormalScores
 
 N_TREES = 100
@@ -76,9 +85,24 @@ class BodyMember:
     head: NDArray[Any]  # (1, H, C)
     seconds: float
 
-    def to_labels(self, outputs: FloatArray) -> FloatArray:
-        """Outputs of the head on the scale of the labels. (..., C)"""
-        return outputs if self.normal is None else self.normal.undo(outputs)
+    # A net has these; the leaderboard shows them.
+    iteration: ClassVar[None] = None
+    n_nets: ClassVar[int] = 0
+    n_recoveries: ClassVar[int] = 0
+
+    def to_fitted(self, weight: float) -> fitted.Member:
+        """The part that predicts new rows."""
+        return fitted.Member(self.representation, self.head, weight, self.normal)
+
+    def predict_out_of_fold(self, matrix: FloatArray, rows: Rows) -> FloatArray:
+        """Labels by the models of the folds that held these rows out. (n, F), (n,) -> (n, C)"""
+        total, count = np.zeros((len(rows), self.head.shape[2])), np.zeros((len(rows), 1))
+        for model, held_out in zip(self.fold_models, self.folds.held_out, strict=True):
+            own = np.isin(rows, held_out)
+            outputs = Bank([Ref(model.representation, 0, model.head[0])]).total(matrix[own])
+            total[own] += outputs if self.normal is None else self.normal.undo(outputs)
+            count[own] += 1
+        return total / count
 
 
 Predict = Callable[[FloatArray], FloatArray]  # (N, F) -> (N, C)
@@ -369,3 +393,7 @@ BODIES: dict[str, FitBody] = {
     "boosting": fit_boosting_body,
     "linear": fit_linear_body,
 }
+
+
+def estimate_seconds(kind: str, n_rows: int, n_features: int, n_labels: int) -> float:
+    return 1.0

@@ -9,10 +9,11 @@ columns.
 """
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import partial
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -38,6 +39,7 @@ from muddle_runtime.labels import NormalScores
 BLOCK_ROWS = 4096
 
 TargetScale = Literal["plain", "normal"]
+BodyKind = Literal["kernel", "forest", "boosting", "linear"]
 Seen = NDArray[np.float32]  # (N, V) features as a net sees them
 
 
@@ -108,6 +110,15 @@ class Candidate:
     target: TargetScale = "plain"
 
 
+@dataclass(frozen=True)
+class BodyCandidate:
+    """A body that is not a net (bodies.py), and the labels that it learns."""
+
+    name: str
+    kind: BodyKind
+    target: TargetScale = "plain"
+
+
 @dataclass(frozen=True, eq=False)
 class Member:
     """The nets of a candidate at the end of one cycle of its training."""
@@ -122,10 +133,24 @@ class Member:
     penalty: Tensor  # (K,)
     folds: Folds
     out_of_fold: FloatArray  # (N, C) predicted labels
+    n_recoveries: int  # how often a penalty was raised because a factorisation failed
+
+    @property
+    def name(self) -> str:
+        return self.candidate.name
+
+    @property
+    def n_nets(self) -> int:
+        return self.nets.n_nets
 
     def to_labels(self, outputs: FloatArray) -> FloatArray:
         """Outputs of heads on the scale of the labels. (..., C)"""
         return outputs if self.normal is None else self.normal.undo(outputs)
+
+    def to_fitted(self, weight: float) -> fitted.Member:
+        """The part that predicts new rows, as numpy arrays."""
+        nets = to_numpy_nets(self.nets, self.views, rounded=True)
+        return fitted.Member(nets, self.head.numpy(), weight, self.normal)
 
     def hidden_layers(self, matrix: FloatArray, device: torch.device) -> Iterator[Tensor]:
         """Last hidden layer of each net in float64. (N, F) -> K times (N, H)"""
@@ -189,7 +214,9 @@ def make_members(
         own = result.nets.keep(nets.tolist())
         heads = result.head[nets], result.held_out_head[nets], result.penalty[nets]
         predicted = folds.gather(labels, n_rows)
-        members.append(Member(candidate, iteration, views, normal, own, *heads, folds, predicted))
+        raised = int(result.n_recoveries[nets].sum())
+        found = Member(candidate, iteration, views, normal, own, *heads, folds, predicted, raised)
+        members.append(found)
     return members
 
 
@@ -205,13 +232,8 @@ def join_rounds(first: Member, second: Member) -> Member:
         penalty=torch.cat([first.penalty, second.penalty]),
         folds=join_folds([first.folds, second.folds]),
         out_of_fold=share * first.out_of_fold + (1 - share) * second.out_of_fold,
+        n_recoveries=first.n_recoveries + second.n_recoveries,
     )
-
-
-def to_fitted_member(member: Member, weight: float) -> fitted.Member:
-    """The part of a member that predicts new rows, as numpy arrays."""
-    nets = to_numpy_nets(member.nets, member.views, rounded=True)
-    return fitted.Member(nets, member.head.numpy(), weight, member.normal)
 
 
 # --- training side by side -----------------------------------------------------------------------
@@ -219,59 +241,78 @@ def to_fitted_member(member: Member, weight: float) -> fitted.Member:
 
 def train_side_by_side(
     jobs: Sequence[TrainJob],
+    others: Sequence[Callable[[], Any]],
     n_rounds: int,
     device: torch.device,
     deadline: Deadline,
     reporter: Reporter | None,
-) -> list[list[TrainResult]]:
-    """Train jobs, each of which holds equally many nets for every round of cross-fitting.
+) -> tuple[list[list[TrainResult]], list[Any]]:
+    """Train jobs, each of which holds equally many nets for every round of cross-fitting, beside
+    other work that needs the CPU alone.
 
     -> per job the results of the groups of nets that were trained apart; none if a group was lost,
-    as the rows that it held out would lack a prediction.
+    as the rows that it held out would lack a prediction. And the other results, None where lost.
     """
     if device.type == "cuda":
-        try:
-            results = train_jobs(jobs, device=device, deadline=deadline, reporter=reporter)
-        except DivergenceError:
-            return [[] for _ in jobs]
-        return [[result] for result in results]
+        with _Threads(torch.get_num_threads()) as threads:
+            started = [threads.start(task) for task in others]
+            try:
+                trained = train_jobs(jobs, device=device, deadline=deadline, reporter=reporter)
+            except DivergenceError:
+                trained = []
+            found = [wait() for wait in started]
+        return [[result] for result in trained] or [[] for _ in jobs], found
     pieces = []
     for job in jobs:
         size = len(job.seeds) // n_rounds
         pieces += [job.part(start, start + size) for start in range(0, len(job.seeds), size)]
-    found = _train_in_threads(pieces, device, deadline, reporter)
-    grouped = [
-        [result for result in found[first : first + n_rounds] if result is not None]
-        for first in range(0, len(found), n_rounds)
-    ]
-    return [group if len(group) == n_rounds else [] for group in grouped]
-
-
-def _train_in_threads(
-    jobs: Sequence[TrainJob], device: torch.device, deadline: Deadline, reporter: Reporter | None
-) -> list[TrainResult | None]:
-    n_workers = min(len(jobs), torch.get_num_threads())
+    n_workers = min(len(pieces) + len(others), torch.get_num_threads())
     shared = None if reporter is None else _SharedReporter(reporter)
 
-    def train(job: TrainJob) -> TrainResult | None:
-        try:
-            (result,) = train_jobs(
-                [job], device=device, deadline=deadline, reporter=shared, memory_share=1 / n_workers
-            )
-        except DivergenceError:
-            return None
-        return result
+    def train(job: TrainJob) -> TrainResult:
+        options = {"device": device, "deadline": deadline, "reporter": shared}
+        return train_jobs([job], **options, memory_share=1 / n_workers)[0]  # type: ignore[arg-type]
 
     # torch's settings belong to all threads: each would restore what another had changed.
-    with torch_threads(1), product_precision("highest"):
-        if n_workers == 1:
-            return [train(job) for job in jobs]
-        executor = ThreadPoolExecutor(n_workers)
-        try:
-            return list(executor.map(train, jobs))
-        finally:
-            # After an error or Ctrl-C, jobs that have not begun never do.
-            executor.shutdown(wait=True, cancel_futures=True)
+    with torch_threads(1), product_precision("highest"), _Threads(n_workers) as threads:
+        tasks = [partial(train, piece) for piece in pieces] + list(others)
+        results = [wait() for wait in [threads.start(task) for task in tasks]]
+    nets, found = results[: len(pieces)], results[len(pieces) :]
+    grouped = [
+        [result for result in nets[first : first + n_rounds] if result is not None]
+        for first in range(0, len(nets), n_rounds)
+    ]
+    return [group if len(group) == n_rounds else [] for group in grouped], found
+
+
+class _Threads:
+    """Threads for tasks; the result of a task that diverges is None."""
+
+    def __init__(self, n_workers: int) -> None:
+        self._executor = ThreadPoolExecutor(n_workers) if n_workers > 1 else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def start(self, task: Callable[[], Any]) -> Callable[[], Any]:
+        """Begin a task; the function returned waits for its result."""
+        if self._executor is None:
+            result = attempt(task)
+            return lambda: result
+        return self._executor.submit(attempt, task).result
+
+    def __exit__(self, *_: object) -> None:
+        if self._executor is not None:
+            # After an error or Ctrl-C, tasks that have not begun never do.
+            self._executor.shutdown(wait=True, cancel_futures=True)
+
+
+def attempt(task: Callable[[], Any]) -> Any:
+    """The result of a task, None if it diverges."""
+    try:
+        return task()
+    except DivergenceError:
+        return None
 
 
 class _SharedReporter:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from muddle.core.network import ACTIVATIONS, StackedMLP
+from muddle.estimators.bodies import BodyMember
 from muddle.estimators.crossfit import Member, view_per_net
 from muddle.estimators.pool import Pool
 from muddle_runtime.columns import FloatArray
@@ -49,23 +50,25 @@ def measure_importances(
     n_repeats = max(1, min(N_REPEATS, MOST_PREDICTIONS // (len(order) * max(1, len(used)))))
     unknown = np.full(len(columns), np.nan), np.full(len(columns), np.nan)
 
-    def prepare(rows: Positions) -> tuple[list[MemberNets], float]:
-        nets = [
-            (member, share, _list_nets(member, matrix[rows], rows, device))
+    def prepare(rows: Positions) -> tuple[list[tuple[float, OutOfFold]], float]:
+        held: list[tuple[float, OutOfFold]] = [
+            (share, _NetsOutOfFold.prepare(member, matrix[rows], rows, device))
+            if isinstance(member, Member)
+            else (share, _BodyOutOfFold(member, matrix[rows], rows))
             for member, share in members
         ]
-        return nets, _mean_square(_predict(nets, len(rows)) - labels[rows], weights, rows)
+        return held, _mean_square(_predict(held) - labels[rows], weights, rows)
 
     began = time.perf_counter()
     rows = np.sort(order)
-    nets, base = prepare(rows)
+    held, base = prepare(rows)
     n_in_time = seconds / max(1e-9, time.perf_counter() - began)  # evaluations like this one
     if n_in_time < n_repeats * len(used):
         n_repeats = 1
         rows = np.sort(order[: int(len(rows) * min(1.0, n_in_time / len(used)))])
         if len(rows) < min(LEAST_ROWS, len(matrix)):
             return unknown
-        nets, base = prepare(rows)
+        held, base = prepare(rows)
 
     mean = np.average(labels, axis=0, weights=weights)
     variance = float(np.average((labels - mean) ** 2, axis=0, weights=weights).mean())
@@ -75,7 +78,7 @@ def measure_importances(
         for column in used:
             if repeat == 0 and time.perf_counter() - began > 2 * seconds:  # slower than planned
                 return unknown
-            predicted = _predict(nets, len(rows), columns[column], shuffle)
+            predicted = _predict(held, columns[column], shuffle)
             error = _mean_square(predicted - labels[rows], weights, rows)
             rises[repeat, column] = (error - base) / variance
     return rises.mean(axis=0), rises.std(axis=0)
@@ -115,41 +118,67 @@ class _Net:
         return (layer @ self.head).cpu().numpy().astype(np.float64)
 
 
-MemberNets = tuple[Member, float, list[_Net]]  # a member, its share, its nets
+@dataclass(frozen=True)
+class _NetsOutOfFold:
+    """A member of nets, ready to predict the rows that each of them held out."""
+
+    member: Member
+    nets: list[_Net]
+    n_rows: int
+
+    @classmethod
+    def prepare(
+        cls, member: Member, matrix: FloatArray, rows: Positions, device: torch.device
+    ) -> "_NetsOutOfFold":
+        def take(net: int) -> StackedMLP:  # no copy on the CPU: first layers may be large
+            return member.nets.map(lambda tensor: tensor[net].to(device, torch.float32))
+
+        nets = []
+        for net, features in enumerate(view_per_net(member.views, matrix)):
+            own = take(net)
+            held_out = np.flatnonzero(np.isin(rows, member.folds.held_out[net]))
+            seen = torch.from_numpy(features).to(device)
+            sums = seen[held_out] @ own.first_weight() + own.biases[0]
+            head = member.held_out_head[net].to(device, torch.float32)
+            nets.append(_Net(held_out, seen, sums, own, head))
+        return cls(member, nets, len(rows))
+
+    def predict(self, features: Positions, shuffle: Positions) -> FloatArray:
+        """Labels (n, C) with these features shuffled."""
+        member = self.member
+        changed = np.flatnonzero(np.isin(member.views[0].sources, features))
+        total, count = np.zeros((self.n_rows, member.head.shape[2])), np.zeros((self.n_rows, 1))
+        for net in self.nets:
+            total[net.held_out] += member.to_labels(net.predict(changed, shuffle))
+            count[net.held_out] += 1
+        return total / count
+
+
+@dataclass(frozen=True)
+class _BodyOutOfFold:
+    """Another body, ready to predict the rows that were held out in each fold."""
+
+    member: BodyMember
+    matrix: FloatArray  # (n, F)
+    rows: Positions
+
+    def predict(self, features: Positions, shuffle: Positions) -> FloatArray:
+        matrix = self.matrix
+        if len(features):
+            matrix = matrix.copy()
+            matrix[:, features] = self.matrix[np.ix_(shuffle, features)]
+        return self.member.predict_out_of_fold(matrix, self.rows)
+
+
+OutOfFold = _NetsOutOfFold | _BodyOutOfFold
 
 
 @torch.inference_mode()
 def _predict(
-    members: Sequence[MemberNets],
-    n_rows: int,
+    members: Sequence[tuple[float, OutOfFold]],
     features: Positions = NOTHING,
     shuffle: Positions = NOTHING,
 ) -> FloatArray:
     """Labels (n, C) predicted out of fold, with these features shuffled."""
-    predicted: FloatArray = np.zeros((n_rows, 1))
-    for member, share, nets in members:
-        changed = np.flatnonzero(np.isin(member.views[0].sources, features))
-        total, count = np.zeros((n_rows, member.head.shape[2])), np.zeros((n_rows, 1))
-        for net in nets:
-            total[net.held_out] += member.to_labels(net.predict(changed, shuffle))
-            count[net.held_out] += 1
-        predicted = predicted + share * total / count
-    return predicted
-
-
-@torch.inference_mode()
-def _list_nets(
-    member: Member, matrix: FloatArray, rows: Positions, device: torch.device
-) -> list[_Net]:
-    def take(net: int) -> StackedMLP:  # no copy on the CPU: first layers of wide tables are large
-        return member.nets.map(lambda tensor: tensor[net].to(device, torch.float32))
-
-    nets = []
-    for net, features in enumerate(view_per_net(member.views, matrix)):
-        own = take(net)
-        held_out = np.flatnonzero(np.isin(rows, member.folds.held_out[net]))
-        seen = torch.from_numpy(features).to(device)
-        sums = seen[held_out] @ own.first_weight() + own.biases[0]
-        head = member.held_out_head[net].to(device, torch.float32)
-        nets.append(_Net(held_out, seen, sums, own, head))
-    return nets
+    parts = [share * member.predict(features, shuffle) for share, member in members]
+    return np.asarray(sum(parts))

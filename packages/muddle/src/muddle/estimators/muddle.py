@@ -17,7 +17,6 @@ from sklearn.utils.validation import check_is_fitted
 from muddle.core.device import resolve_device, torch_threads
 from muddle.estimators.base import MAX_SEED, Estimator, watch
 from muddle.estimators.calibrate import fit_calibration, fit_normal_scores, fit_spread, sample_rows
-from muddle.estimators.crossfit import to_fitted_member
 from muddle.estimators.importances import measure_importances
 from muddle.estimators.pool import (
     Plan,
@@ -62,10 +61,11 @@ class OutOfFold:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Flagship(Estimator):
-    """A pool of cross-fitted nets that predicts a weighted mean."""
+    """A pool of cross-fitted nets and other bodies that predicts a weighted mean."""
 
     preset: Preset = "default"
     time_limit: float | None = None
+    keep_rows: bool = True
     preprocessor: TablePreprocessor | None = None
     device: str = "auto"
     random_state: int | np.random.RandomState | None = None
@@ -82,7 +82,7 @@ class Flagship(Estimator):
 
     @abstractmethod
     def _complete(
-        self, problem: Any, pool: Pool, device: torch.device
+        self, problem: Any, pool: Pool, seed: int
     ) -> tuple[FloatArray, OutOfFold, dict[str, Any]]:
         """Predictions of the pool's rows out of fold, details about them, and the parts of the
         fitted model that depend on the task."""
@@ -106,7 +106,14 @@ class Flagship(Estimator):
         table = preprocessor.plan_
         rows = np.arange(len(matrix))
         training = TrainingSet(
-            matrix, table.n_numbers, problem.labels, strata, problem.weights, rows, normal
+            matrix,
+            table.n_numbers,
+            problem.labels,
+            strata,
+            problem.weights,
+            rows,
+            normal=normal,
+            of_classes=self._task == "classification",
         )
         seeds = np.random.RandomState(check_random_state(self.random_state).randint(MAX_SEED))
         pool = self._fit_pool(training, device, deadline, seeds)
@@ -116,10 +123,7 @@ class Flagship(Estimator):
         with torch_threads(1):  # products are many, and too small to be shared
             importances, deviations = measure_importances(pool, features, device, seed, seconds)
         self._warn_about(pool, importances)
-        out_of_fold, details, parts = self._complete(problem, pool, device)
-        places = np.flatnonzero(pool.weights).tolist()
-        if not places and "spread" in parts:  # all weight is with the mean of the labels
-            places = [0]
+        out_of_fold, details, parts = self._complete(problem, pool, seed)
         board = pool.rank(lambda predicted: self._score(predicted, pool.training))
         record = self._describe_training(
             preprocessor, problem.summarise(table), deadline.elapsed(), {"leaderboard": board}
@@ -128,8 +132,8 @@ class Flagship(Estimator):
             estimator=self._kind(),
             table=table,
             members=tuple(
-                to_fitted_member(pool.members[place], float(pool.weights[place]))
-                for place in places
+                pool.members[place].to_fitted(float(pool.weights[place]))
+                for place in np.flatnonzero(pool.weights)
             ),
             offset=pool.offset,
             training=replace(record, importances=importances, importances_std=deviations),
@@ -148,12 +152,19 @@ class Flagship(Estimator):
         seeds: np.random.RandomState,
     ) -> Pool:
         """Train the pool; if there are few seconds, on fewer rows."""
-        n_rows, effort = len(training.labels), None
-        plan = make_plan(self._task, self.preset, n_rows, skewed=training.normal is not None)
+        (n_rows, n_labels), effort = training.labels.shape, None
+        plan = make_plan(
+            self._task,
+            self.preset,
+            n_rows,
+            n_labels=n_labels,
+            skewed=training.normal is not None,
+            keep_rows=bool(self.keep_rows),
+        )
         if deadline.limit is not None:
-            effort = plan_in_time(training, plan.candidates[0], device, deadline)
+            effort = plan_in_time(training, plan.nets[0], device, deadline)
             if effort.work.n_rows < n_rows:
-                of_classes = self._task == "classification"
+                of_classes = training.of_classes
                 rows = choose_rows(training.strata, effort.work.n_rows, of_classes=of_classes)
                 training = training.take(rows)
         return fit_pool(
@@ -185,8 +196,8 @@ class Flagship(Estimator):
             )
         if lost:
             warn(
-                f"{len(lost)} of {n_planned} configurations ({'; '.join(lost)}) had nets without a "
-                "finite loss and were left out. Clip or transform extreme feature values."
+                f"{len(lost)} of {n_planned} configurations ({'; '.join(lost)}) had no finite loss "
+                "and were left out. Clip or transform extreme feature values."
             )
 
     # --- the fitted model ------------------------------------------------------------------------
@@ -194,7 +205,8 @@ class Flagship(Estimator):
     @property
     def leaderboard_(self) -> pd.DataFrame:
         """Every member of the pool, the best first: configuration, iteration, out-of-fold score (R²
-        or area under the ROC curve), weight, nets, rounds, seconds and outcome."""
+        or area under the ROC curve), weight, nets, recoveries (penalties raised because a
+        factorisation failed), rounds, seconds and outcome."""
         return self._frame("leaderboard")
 
     @property
@@ -219,8 +231,13 @@ class Flagship(Estimator):
         return super().__getattribute__(name)  # the error of a property, or the usual one
 
     def _configs(self) -> list[Plan]:
-        """The plan for a small table with a long tail, which records of the benchmark keep."""
-        return [make_plan(self._task, self.preset, 100, skewed=True)]
+        """Plans for tables of several sizes, with one label column and several, which records of
+        the benchmark keep: they show every rule by which plans grow with the rows."""
+        return [
+            make_plan(self._task, self.preset, n_rows, n_labels=n_labels, skewed=True)
+            for n_rows in (100, 1_000, 10_000, 100_000)
+            for n_labels in (1, 3)
+        ]
 
     def _plot_fit(self, kind: Literal["learning", "importances"], score: str, ax: Any) -> Any:
         check_is_fitted(self)
@@ -235,22 +252,26 @@ class Flagship(Estimator):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class MuddleRegressor(RegressorMixin, Flagship):
-    """Regression on any table, nothing to tune: a weighted pool of cross-fitted MLR nets.
+    """Regression on any table, nothing to tune: a weighted pool of cross-fitted models.
 
-    Nets of several configurations are trained fold by fold, so that every row is predicted by nets
-    that have not seen it. These predictions decide the weight of each configuration, at each end
-    of its learning-rate cycles; and they give prediction intervals that hold on new rows. Then each
-    net's output layer is solved again on all rows.
+    MLR nets of several configurations, a kernel ridge with a trained metric, trees and a linear
+    ridge are trained fold by fold, so that every row is predicted by models that have not seen it.
+    These predictions decide the weight of each, of nets at each end of their learning-rate cycles;
+    and they give prediction intervals that hold on new rows. Then each net's output layer is solved
+    again on all rows, and the other bodies are fitted once more.
 
     Takes numbers, text, categories, dates and gaps as they are, one target or several.
 
     Parameters
     ----------
     preset : {"fast", "default", "best"}, default="default"
-        "fast": two configurations in half the steps; "best": more rounds of cross-fitting.
+        "fast": one net beside the other bodies; "best": more rounds of cross-fitting.
     time_limit : float or None, default=None
-        Seconds for the whole fit. If they are few, the first configuration is cut to fit (folds,
-        rows, iterations) and others are left out; a warning and `leaderboard_` tell which.
+        Seconds for the whole fit. If they are few, the first net is cut to fit (folds, rows,
+        iterations) and others are left out; a warning and `leaderboard_` tell which.
+    keep_rows : bool, default=True
+        Whether the model may hold training rows, as scaled features without their targets. The
+        kernel needs them and is left out without.
     preprocessor : TablePreprocessor or None, default=None
         How the table becomes numbers, unfitted. None: ``TablePreprocessor(scaling="robust+clip")``.
     device : str, default="auto"
@@ -296,20 +317,18 @@ class MuddleRegressor(RegressorMixin, Flagship):
         return self._fit(problem, problem.labels.mean(axis=1), normal, deadline)
 
     def _complete(
-        self, problem: NumberProblem, pool: Pool, device: torch.device
+        self, problem: NumberProblem, pool: Pool, seed: int
     ) -> tuple[FloatArray, OutOfFold, dict[str, Any]]:
-        """Intervals: sizes of errors by the member with the highest weight."""
+        """Intervals, from the sizes of out-of-fold errors."""
         training = pool.training
         target = replace(problem.describe_target(), bounds=problem.bounds())
         predicted = target.clip(pool.out_of_fold)
         rows = sample_rows(len(predicted))
         weights = None if training.weights is None else training.weights[rows]
-        known = (training.matrix[rows], training.labels[rows], predicted[rows], weights, rows)
-        main = int(np.argmax(pool.weights))
-        spread, sizes = fit_spread(pool.members[main], *known, device)
+        known = (training.matrix[rows], training.labels[rows], predicted[rows], weights)
+        spread, sizes = fit_spread(*known, seed)
         given = training.rows[rows]
         details = OutOfFold(given, problem.target[given], weights, sizes * problem.scale.deviation)
-        spread = replace(spread, member=int(np.count_nonzero(pool.weights[:main])))
         parts = {"target": target, "spread": spread}
         return target.restore(predicted), details, parts
 
@@ -369,14 +388,14 @@ class MuddleRegressor(RegressorMixin, Flagship):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class MuddleClassifier(ClassifierMixin, Flagship):
-    """Classification on any table, nothing to tune: a weighted pool of cross-fitted MLR nets.
+    """Classification on any table, nothing to tune: a weighted pool of cross-fitted models.
 
     As :class:`MuddleRegressor`, for two classes or more, labels of any type. Probabilities are
     calibrated on predictions of rows that the nets had not seen.
 
     Parameters
     ----------
-    preset, time_limit, preprocessor, device, random_state, verbose
+    preset, time_limit, keep_rows, preprocessor, device, random_state, verbose
         As in :class:`MuddleRegressor`.
     class_weight : dict, "balanced" or None, default=None
         Weight of each class, multiplied with sample_weight. "balanced": inverse class frequency.
@@ -416,7 +435,7 @@ class MuddleClassifier(ClassifierMixin, Flagship):
         return self._fit(problem, problem.codes.astype(np.float64), None, deadline)
 
     def _complete(
-        self, problem: ClassProblem, pool: Pool, device: torch.device
+        self, problem: ClassProblem, pool: Pool, seed: int
     ) -> tuple[FloatArray, OutOfFold, dict[str, Any]]:
         """Calibrated probabilities."""
         training, scores = pool.training, pool.out_of_fold

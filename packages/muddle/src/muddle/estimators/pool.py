@@ -1,6 +1,6 @@
-"""The pool: which nets are tried on a table, in rounds of cross-fitting, and how they are weighted.
+"""The pool: which nets and other bodies are tried on a table, and how they are weighted.
 
-After the first round only candidates with a high weight go on.
+All are cross-fitted in the same folds. In further rounds only nets with a high weight go on.
 
 Shapes: N rows, F features of which the first P are numbers, C label columns, M members.
 """
@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -17,12 +18,16 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
+from muddle.core.device import torch_threads
 from muddle.errors import DivergenceError
 from muddle.estimators.base import MAX_SEED
+from muddle.estimators.bodies import BODIES, BodyData, BodyMember, estimate_seconds
 from muddle.estimators.crossfit import (
+    BodyCandidate,
     Candidate,
     Folds,
     Member,
+    attempt,
     draw_folds,
     join_folds,
     join_rounds,
@@ -31,6 +36,7 @@ from muddle.estimators.crossfit import (
     train_side_by_side,
 )
 from muddle.estimators.time_limit import (
+    LATER_SHARE,
     Effort,
     Pace,
     Work,
@@ -57,21 +63,26 @@ from muddle_runtime.tables import fill_bins
 Preset = Literal["fast", "default", "best"]
 Outcome = Literal["trained", "shortened", "diverged", "no time"]
 Watch = Callable[[int, str], AbstractContextManager[Reporter | None]]
+AnyMember = Member | BodyMember
 
 N_FOLDS = 5
-# Small tables leave time for more rounds of cross-fitting, and gain most from them.
+# Rounds of cross-fitting of preset "best": small tables leave time for more, and gain most.
 ROWS_PER_ROUND = 500
 MOST_ROUNDS = 3
 # Further rounds are for this many candidates, those with the highest weights, if they have this
 # share of all weight.
 MOST_FURTHER = 2
 LEAST_SHARE = 0.1
+# On small tables four narrow nets, trained half as long, are level with wide ones; on larger ones
+# two wide nets are ahead of them and level with four (docs/decisions/0018).
+FEW_ROWS = 2000
+WIDE = 2  # width and steps of nets for more rows, or several classes, by those of BASE
 # A batch is a part of the rows, within bounds: batches that differ keep nets from learning rows by
 # heart, and cost less. More rows need more steps to be seen often enough.
 BATCHES = 4
 FEWEST_IN_BATCH, MOST_IN_BATCH = 256, 2048
 ROWS_PER_STRETCH = 1024
-MOST_STEPS = 1500
+MOST_STEPS = 750
 # Classifiers are best after few steps, the fewer the rows: their learning rate grows with the rows.
 RATE_PER_ROW = 1e-6
 LEAST_RATE, MOST_RATE = 1e-3, 1e-2
@@ -90,16 +101,16 @@ MOST_NUMBERS = 2**25
 # Rows of the probe that a time limit is planned by: the largest batch and its fold.
 PROBE_ROWS = 2560
 
-# Modern settings in front of the ridge head: docs/decisions/0016 has the gain from each.
+# Modern settings in front of the ridge head: docs/decisions/0016 and 0018 have the gain from each.
 BASE = TrainConfig(
     task="regression",  # of ±1 labels too: the squared loss ranks as well as the logistic one
     depth=3,
-    width=256,
+    width=128,
     activation="selu",
     loss="root_mean_square",
     n_permutations=4,
     structured_noise=0.0,
-    max_iter=200,
+    max_iter=100,
     schedule="cycles",
     second_moment=0.95,
     scale_rate=6.0,
@@ -115,29 +126,56 @@ BASE = TrainConfig(
 class Plan:
     """The candidates to train, and how often."""
 
-    candidates: tuple[Candidate, ...]
-    n_rounds: int  # of cross-fitting; after the first, only for candidates with a high weight
+    nets: tuple[Candidate, ...]
+    bodies: tuple[BodyCandidate, ...]
+    n_rounds: int  # of cross-fitting; after the first, only for nets with a high weight
+
+    @property
+    def candidates(self) -> tuple[Candidate | BodyCandidate, ...]:
+        return (*self.nets, *self.bodies)
 
 
-def make_plan(task: Task, preset: Preset, n_rows: int, *, skewed: bool = False) -> Plan:
-    """The plan of a preset for a table with n_rows rows; skewed: the target has a long tail."""
+def make_plan(
+    task: Task,
+    preset: Preset,
+    n_rows: int,
+    *,
+    n_labels: int = 1,
+    skewed: bool = False,
+    keep_rows: bool = True,
+) -> Plan:
+    """The plan of a preset for a table with n_rows rows and n_labels label columns.
+
+    skewed: the target has a long tail. keep_rows: the model may hold training rows."""
     check_choice("preset", preset, get_args(Preset))
     n_train = n_rows - n_rows // N_FOLDS
     batch_size = min(MOST_IN_BATCH, max(FEWEST_IN_BATCH, n_train // BATCHES))
     stretch = max(1.0, n_train / ROWS_PER_STRETCH) ** (2 / 3)
-    n_steps = min(MOST_STEPS, round(BASE.steps * stretch))
-    if preset == "fast":
-        n_steps //= 2
-    pool = [
-        replace(c, config=replace(c.config, max_iter=n_steps, batch_size=batch_size))
-        for c in _list_candidates(task, n_train)
+    n_steps, width = min(MOST_STEPS, round(BASE.steps * stretch)), BASE.width
+    several = task == "classification" and n_labels > 1
+    if preset != "fast" and (n_rows > FEW_ROWS or several):
+        n_steps, width = WIDE * n_steps, WIDE * width
+    options: dict[str, Any] = {"max_iter": n_steps, "width": width, "batch_size": batch_size}
+    nets = [
+        replace(c, config=replace(c.config, **options)) for c in _list_candidates(task, n_train)
     ]
+    bodies = [BodyCandidate(kind, kind) for kind in ("kernel", "forest", "linear")]
+    if not keep_rows:
+        bodies = [body for body in bodies if body.kind != "kernel"]
     if preset == "fast":
-        return Plan(tuple(pool[:2]), 1)
+        return Plan(tuple(nets[:1]), tuple(bodies), 1)
+    if n_labels == 1:  # it costs as much for each label, and gained nothing for several classes
+        bodies.append(BodyCandidate("boosting", "boosting"))
+    n_rounds = 1
+    if preset == "best":
+        n_rounds = 1 + 2 * max(1, min(MOST_ROUNDS, round(ROWS_PER_ROUND / n_rows)))
+    elif n_rows > FEW_ROWS:
+        nets = nets[:2]
     if skewed:
-        pool.insert(1, replace(pool[0], name=f"{pool[0].name}, normal scores", target="normal"))
-    n_rounds = max(1, min(MOST_ROUNDS, round(ROWS_PER_ROUND / n_rows)))
-    return Plan(tuple(pool), n_rounds if preset == "default" else 2 * n_rounds + 1)
+        nets.insert(1, replace(nets[0], name=f"{nets[0].name}, normal scores", target="normal"))
+        if keep_rows:
+            bodies.append(BodyCandidate("kernel, normal scores", "kernel", "normal"))
+    return Plan(tuple(nets), tuple(bodies), n_rounds)
 
 
 def _list_candidates(task: Task, n_train: int) -> list[Candidate]:
@@ -175,6 +213,7 @@ class TrainingSet:
     weights: FloatArray | None  # (N,), mean 1
     rows: NDArray[np.int64]  # (N,) positions among the rows of `fit`
     normal: NormalScores | None = None  # for a target with a long tail
+    of_classes: bool = False
 
     def take(self, rows: NDArray[np.int64]) -> "TrainingSet":
         weights = None if self.weights is None else self.weights[rows]
@@ -187,7 +226,9 @@ class TrainingSet:
             rows=self.rows[rows],
         )
 
-    def choose_labels(self, candidate: Candidate) -> tuple[FloatArray, NormalScores | None]:
+    def choose_labels(
+        self, candidate: Candidate | BodyCandidate
+    ) -> tuple[FloatArray, NormalScores | None]:
         """The labels that a candidate learns, and how they were transformed."""
         if candidate.target == "plain" or self.normal is None:
             return self.labels, None
@@ -289,8 +330,9 @@ def _least_squares(
 class Trial:
     """A candidate after its rounds."""
 
-    candidate: Candidate
-    members: list[Member]  # one per end of a cycle; none if it diverged or there was no time
+    candidate: Candidate | BodyCandidate
+    # Of nets one per end of a cycle, of a body one; none if it diverged or there was no time.
+    members: list[AnyMember]
     seconds: float
     n_rounds: int
     outcome: Outcome
@@ -304,10 +346,16 @@ class Trial:
             return self
         return replace(
             self,
-            members=[join_rounds(*both) for both in zip(self.members, later.members, strict=True)],
+            members=[_join(*both) for both in zip(self.members, later.members, strict=True)],
             seconds=self.seconds + later.seconds,
             n_rounds=self.n_rounds + later.n_rounds,
         )
+
+
+def _join(first: AnyMember, second: AnyMember) -> AnyMember:
+    assert isinstance(first, Member)  # bodies have one round
+    assert isinstance(second, Member)
+    return join_rounds(first, second)
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,7 +363,7 @@ class Pool:
     """Trained members and their weights."""
 
     training: TrainingSet
-    members: list[Member]
+    members: list[AnyMember]
     weights: FloatArray  # (M,), they sum to 1 at most
     trials: list[Trial]
     cuts: tuple[str, ...] = ()  # parts of the plan that there was no time for, in words
@@ -342,10 +390,10 @@ class Pool:
             name = trial.candidate.name
             for member in trial.members:
                 own = (member.iteration, score(member.out_of_fold), next(weights))
-                rows.append((name, *own, member.nets.n_nets, *shared))
+                rows.append((name, *own, member.n_nets, member.n_recoveries, *shared))
             if not trial.members:
-                rows.append((name, None, np.nan, 0.0, 0, *shared))
-        columns = ("configuration", "iteration", "score", "weight", "n_nets")
+                rows.append((name, None, np.nan, 0.0, 0, 0, *shared))
+        columns = ("configuration", "iteration", "score", "weight", "n_nets", "n_recoveries")
         board = pd.DataFrame(rows, columns=[*columns, "n_rounds", "seconds", "outcome"])
         board = board.astype({"iteration": "Int64"})
         return board.sort_values("score", ascending=False, kind="stable", ignore_index=True)
@@ -384,11 +432,11 @@ def fit_pool(
     """Train the plan's candidates, weigh them, and give those with high weights more rounds.
     effort: the part of the first candidate that there is time for; None: no time limit."""
     trials = {c.name: Trial(c, [], 0.0, 0, "no time") for c in plan.candidates}
-    running = list(plan.candidates)
+    running, bodies = list(plan.nets), plan.bodies
     n_folds, pace, cuts = min(N_FOLDS, len(training.labels)), None, []
     if effort is not None:
         n_folds, pace, cuts = effort.work.n_nets, effort.pace, list(effort.cuts)
-        if cuts:  # no time is left for others
+        if cuts:  # no time is left for other nets
             running = [replace(running[0], config=effort.work.config)]
     shortened = bool(cuts)
     rounds = _Rounds(training, device, deadline, pace, seeds, watch)
@@ -398,7 +446,7 @@ def fit_pool(
             break
         drawn_seeds = [int(seeds.randint(MAX_SEED)) for _ in range(n_rounds)]
         drawn = [draw_folds(training.strata, n_folds, seed) for seed in drawn_seeds]
-        found = rounds.train(running, drawn, label)
+        found = rounds.train(running, bodies, drawn, label)
         n_late = sum(trial.outcome == "no time" for trial in found)
         if n_late and label == "further rounds":
             cuts += [f"no time for further rounds of {n_late} configurations"]
@@ -407,19 +455,20 @@ def fit_pool(
         members = [member for trial in trials.values() for member in trial.members]
         if not members:
             raise DivergenceError(
-                f"none of {len(plan.candidates)} configurations had nets with a finite loss. Clip "
-                "or transform extreme feature values."
+                f"none of {len(plan.candidates)} configurations had a finite loss. Clip or "
+                "transform extreme feature values."
             )
         predicted = np.stack([member.out_of_fold for member in members])
         weights = weigh_members(predicted, training.labels, training.weights)
         shares = Counter[str]()
         for member, weight in zip(members, weights, strict=True):
-            shares[member.candidate.name] += weight
+            shares[member.name] += weight
         least = LEAST_SHARE * weights.sum()
         running = [candidate for candidate in running if shares[candidate.name] > least]
         running = sorted(running, key=lambda candidate: -shares[candidate.name])[:MOST_FURTHER]
+        bodies = ()
     if shortened:
-        name = plan.candidates[0].name
+        name = plan.nets[0].name
         trials[name] = replace(trials[name], outcome="shortened")
     return Pool(training, members, weights, list(trials.values()), tuple(cuts))
 
@@ -436,28 +485,62 @@ class _Rounds:
     watch: Watch
 
     def train(
-        self, candidates: Sequence[Candidate], drawn: Sequence[Folds], label: str
+        self,
+        nets: Sequence[Candidate],
+        bodies: Sequence[BodyCandidate],
+        drawn: Sequence[Folds],
+        label: str,
     ) -> list[Trial]:
         """Train each candidate on the folds of these rounds."""
         folds = join_folds(drawn)
-        n_net_iterations = sum(folds.n_nets * (c.config.steps + 1) for c in candidates)
+        n_net_iterations = sum(folds.n_nets * (c.config.steps + 1) for c in nets)
         with self.watch(n_net_iterations, label) as reporter:
             if self.pace is not None:
-                first = candidates[0] if label == "first round" else None  # trained in any case
-                return [
-                    self._train_in_time(self.pace, c, folds, reporter, must=c is first)
-                    for c in candidates
-                ]
-            built = [build_job(self.training, c, folds, self.seeds) for c in candidates]
-            jobs, options = [job for _, job in built], (self.device, self.deadline, reporter)
-            trained = train_side_by_side(jobs, folds.n_rounds, *options)
-            return [
+                first = nets[0] if label == "first round" else None  # trained in any case
+                options = (self.pace, folds, reporter)
+                found = [self._train_in_time(nets[0], *options, must=first is not None)]
+                found += [self._fit_in_time(body, folds) for body in bodies]
+                return found + [self._train_in_time(c, *options, must=False) for c in nets[1:]]
+            built = [build_job(self.training, c, folds, self.seeds) for c in nets]
+            tasks = [self._plan_body(body, folds) for body in bodies]
+            # What computes on a GPU waits for the nets, which take all of it.
+            later = [self.device.type == "cuda" and body.kind == "kernel" for body in bodies]
+            trained, fitted = train_side_by_side(
+                [job for _, job in built],
+                [task for task, waits in zip(tasks, later, strict=True) if not waits],
+                folds.n_rounds,
+                self.device,
+                self.deadline,
+                reporter,
+            )
+            found = [
                 self._make_trial(candidate, views, groups, folds)
-                for candidate, (views, _), groups in zip(candidates, built, trained, strict=True)
+                for candidate, (views, _), groups in zip(nets, built, trained, strict=True)
             ]
+            others = iter(fitted)
+            for body, task, waits in zip(bodies, tasks, later, strict=True):
+                found.append(_judge(body, attempt(task) if waits else next(others)))
+            return found
+
+    def _plan_body(self, body: BodyCandidate, folds: Folds) -> Callable[[], BodyMember]:
+        """The fit of a body, to be called."""
+        training = self.training
+        labels, normal = training.choose_labels(body)
+        data = BodyData(training.matrix, labels, training.weights, training.of_classes, normal)
+        seed = int(self.seeds.randint(MAX_SEED))
+        return partial(BODIES[body.kind], data, folds, seed, self.device)
+
+    def _fit_in_time(self, body: BodyCandidate, folds: Folds) -> Trial:
+        """Fit a body, or not at all."""
+        n_rows, n_features = self.training.matrix.shape
+        seconds = estimate_seconds(body.kind, n_rows, n_features, self.training.labels.shape[1])
+        if seconds > LATER_SHARE * time_for_training(self.deadline):
+            return Trial(body, [], 0.0, 0, "no time")
+        with torch_threads(1):
+            return _judge(body, attempt(self._plan_body(body, folds)))
 
     def _train_in_time(
-        self, pace: Pace, candidate: Candidate, folds: Folds, reporter: Reporter | None, must: bool
+        self, candidate: Candidate, pace: Pace, folds: Folds, reporter: Reporter | None, must: bool
     ) -> Trial:
         """Train a candidate as planned, or not at all."""
         late = Trial(candidate, [], 0.0, 0, "no time")
@@ -491,3 +574,10 @@ class _Rounds:
         seconds = sum(float(group.history.seconds[:, :1].nansum()) for group in groups)
         outcome: Outcome = "trained" if members else "diverged"
         return Trial(candidate, members, seconds, folds.n_rounds, outcome)
+
+
+def _judge(body: BodyCandidate, member: BodyMember | None) -> Trial:
+    """The trial of a body; None: it diverged."""
+    if member is None:
+        return Trial(body, [], 0.0, 0, "diverged")
+    return Trial(body, [replace(member, name=body.name)], member.seconds, 1, "trained")

@@ -409,21 +409,35 @@ def fit_scale(table: FloatArray, weights: FloatArray | None) -> tuple[Scale, NDA
 def fit_piecewise(scaled: FloatArray, weights: FloatArray | None, n_bins: int) -> Bins:
     """Starts, widths, least and most fillings of bins for fill_bins, each (P, n_bins).
 
-    Bins lie between quantiles, or between the values themselves if there are few enough. A column
-    whose quantiles coincide has fewer bins; the others start at inf and stay empty.
+    A column with fewer bins leaves the others empty: they start at inf.
     """
     starts = np.full((scaled.shape[1], n_bins), np.inf)
     widths = np.ones_like(starts)
     least, most = np.zeros_like(starts), np.ones_like(starts)
-    quantiles = weighted_quantiles(scaled, np.linspace(0, 1, n_bins + 1), weights)
-    for i, column in enumerate(quantiles.T):
-        values = np.unique(scaled[:, i])
-        edges = values if len(values) <= n_bins + 1 else np.unique(column)
+    for i, column in enumerate(scaled.T):
+        edges = find_edges(column, weights, n_bins)
         used = len(edges) - 1
         starts[i, :used] = edges[:-1]
         widths[i, :used] = np.diff(edges)
         least[i, 0], most[i, used - 1] = -OUTER_WIDTHS, OUTER_WIDTHS
     return starts, widths, least, most
+
+
+def find_edges(column: FloatArray, weights: FloatArray | None, n_bins: int) -> FloatArray:
+    """Edges of up to n_bins bins: the values themselves if they are few enough, else quantiles.
+
+    A value in more rows than a bin holds would swallow several quantiles and leave few bins to the
+    other rows. Such a value is an edge of its own, and the other rows share the rest of the bins.
+    """
+    values, places = np.unique(column, return_inverse=True)
+    if len(values) <= n_bins + 1:
+        return values
+    rows = np.bincount(places, weights)
+    often = rows > rows.sum() / n_bins
+    rest = ~often[places]
+    shares = np.linspace(0, 1, n_bins - np.count_nonzero(often) + 1)
+    own = None if weights is None else weights[rest]
+    return np.union1d(values[often], weighted_quantiles(column[rest, None], shares, own))
 
 
 def weighted_quantiles(
