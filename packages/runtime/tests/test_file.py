@@ -83,7 +83,8 @@ def test_a_file_of_format_1_becomes_the_same_model_in_the_present_format(regress
     assert not spread.sees_prediction
     header, _ = store_model(regressor.model)
     assert header["format"] == FORMAT
-    assert header["spread"] == before["spread"] | {"sees_prediction": False}
+    more = {"sees_prediction": False, "two_tailed": False}
+    assert header["spread"] == before["spread"] | more
     assert header["parts"] == [{"kind": "nets", **one} for one in before["parts"]]
     assert header["answer"] == {"kind": "mixture", "floor": None}
 
@@ -117,6 +118,7 @@ def test_the_models_of_these_tests_hold_what_a_format_can_hold(regressor, mixed_
     assert [part["kind"] for part in header["parts"][:4]] == ["nets", "kernel", "forest", "linear"]
     assert header["spread"]["part"] is None
     assert header["spread"]["sees_prediction"]
+    assert not header["spread"]["two_tailed"]
     header, _ = store_model(regressor.model)
     assert {view["kind"] for view in header["views"]} == {"plain", "bins", "waves"}
     assert {part["normal"] for part in header["parts"]} == {True, False}
@@ -537,7 +539,8 @@ def spots(value, path=()):
 def test_fields_of_the_header_that_were_changed(stored, changed, data):
     header, arrays = copy.deepcopy(store_model(stored.model))
     places = [place for place in spots(header) if place[0] != "parameters" or len(place) == 2]
-    *parents, last = data.draw(st.sampled_from(places))
+    # Not sampled_from: with some numbers of places, Hypothesis takes its own draws for flaky.
+    *parents, last = places[data.draw(st.integers(0, 2**16)) % len(places)]
     owner = header
     for parent in parents:
         owner = owner[parent]

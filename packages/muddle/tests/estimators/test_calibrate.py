@@ -203,7 +203,14 @@ def test_bounds_are_finite_from_rows_needed_on(coverage, n_rows):
 def test_interval_and_quantiles_by_hand():
     conformal = conformal_of([-1.0, 2.0, 3.0])
     predicted, spread = np.array([10.0, 20.0]), np.array([1.0, 0.5])
-    np.testing.assert_array_equal(conformal.interval(predicted, spread, 0.5), [[8, 12], [19, 21]])
+    np.testing.assert_array_equal(
+        conformal.interval(predicted, spread, 0.5), [[9, 13], [19.5, 21.5]]
+    )
+    symmetric = replace(conformal, two_tailed=False)
+    np.testing.assert_array_equal(symmetric.interval(predicted, spread, 0.5), [[8, 12], [19, 21]])
+    # Too few rows for two tails; and a prediction that is too high for most.
+    assert conformal.margins(0.7) == conformal.margins(0.75) == (3, 3)
+    assert conformal_of([-3, -2, -1]).margins(0.5) == (3, 0)
     columns = conformal.quantiles(predicted, spread, [0.75, 0.25, 0.5])
     np.testing.assert_array_equal(columns, [[13, 9, 12], [21.5, 19.5, 21]])
     # Ranks are not rounded up by the last bit.

@@ -836,7 +836,12 @@ def _store_spread(model: FittedModel, spread: SpreadModel, arrays: Arrays) -> He
         if conformal.weights is not None:
             arrays[f"conformal.{output}.weights"] = conformal.weights
     spreads = [asdict(one) for one in spread.spreads]
-    return {"part": part, "sees_prediction": spread.sees_prediction, "spreads": spreads}
+    return {
+        "part": part,
+        "sees_prediction": spread.sees_prediction,
+        "spreads": spreads,
+        "two_tailed": all(conformal.two_tailed for conformal in spread.conformal),
+    }
 
 
 def _restore_spread(
@@ -845,7 +850,8 @@ def _restore_spread(
     stored = header["spread"]
     entries: dict[str, Check] = {"part": count, "spreads": list_of(record(SPREAD))}
     if header["format"] > 1:
-        entries |= {"part": schema.nullable(count), "sees_prediction": schema.flag}
+        entries |= {"part": schema.nullable(count)}
+        entries |= dict.fromkeys(("sees_prediction", "two_tailed"), schema.flag)
     record(entries)(stored, "spread")
     part, spreads = stored["part"], stored["spreads"]
     sees_prediction: bool = stored.get("sees_prediction", False)
@@ -877,7 +883,7 @@ def _restore_spread(
         if shelf.has(f"{where}.weights"):
             above = Range(above=0.0, most=LARGEST_HEAD)
             weights = shelf.take(f"{where}.weights", scores.shape, above)
-        conformal.append(Conformal(scores, weights))
+        conformal.append(Conformal(scores, weights, stored.get("two_tailed", False)))
     return SpreadModel(
         body,
         _take_head("spread.head", body, n_labels, shelf),

@@ -43,6 +43,7 @@ class Conformal:
 
     scores: FloatArray  # (N,), ascending: (target - predicted) / spread
     weights: FloatArray | None  # (N,), of the same rows
+    two_tailed: bool = False  # intervals leave out as many rows below as above
 
     @cached_property
     def _sizes(self) -> tuple[FloatArray, FloatArray | None]:
@@ -56,6 +57,19 @@ class Conformal:
         check_fraction("coverage", coverage)
         return _find_rank(*self._sizes, coverage)
 
+    def margins(self, coverage: float) -> tuple[float, float]:
+        """Spreads to go down and up from the prediction for this coverage, not below 0.
+
+        Two-tailed ones are quantiles, which follow errors with a long tail on one side. Where rows
+        are too few for these, and in files of format 1, both are the half width.
+        """
+        check_fraction("coverage", coverage)
+        if self.two_tailed and len(self.scores) >= rows_needed((1 + coverage) / 2):
+            down, up = -self.quantile((1 - coverage) / 2), self.quantile((1 + coverage) / 2)
+            return max(down, 0.0), max(up, 0.0)
+        half = self.half_width(coverage)
+        return half, half
+
     def quantile(self, level: float) -> float:
         """The score of this level, rounded away from the median; infinite with too few rows."""
         check_fraction("level", level)
@@ -68,8 +82,8 @@ class Conformal:
 
     def interval(self, predicted: FloatArray, spread: FloatArray, coverage: float) -> FloatArray:
         """Lower and upper bounds (N, 2), from predicted (N,) and spread (N,)."""
-        half = self.half_width(coverage) * spread
-        return np.column_stack([predicted - half, predicted + half])
+        down, up = self.margins(coverage)
+        return np.column_stack([predicted - down * spread, predicted + up * spread])
 
     def quantiles(
         self, predicted: FloatArray, spread: FloatArray, levels: Sequence[float]

@@ -345,7 +345,7 @@ class MuddleRegressor(RegressorMixin, Flagship):
         """Lower and upper bounds that hold the target with this probability: (n, 2), or
         (n, outputs, 2) for several targets, each on its own.
 
-        The bounds are symmetric around `predict` and wider where errors were larger. They are
+        The bounds are wider where errors were larger, and on the side of larger errors. They are
         conformal: whatever the distribution, with n training rows about `coverage` of new rows
         like them are within, given that rows are exchangeable.
         """
@@ -375,8 +375,9 @@ class MuddleRegressor(RegressorMixin, Flagship):
         n_rows = len(details.rows)
         predicted = self.out_of_fold_[details.rows].reshape(n_rows, -1)[:, output]
         target = details.target.reshape(n_rows, -1)[:, output]
-        half = model.spread.conformal[output].half_width(coverage) * details.spread[:, output]
-        return plots.plot_predictions(target, predicted, predicted - half, predicted + half, ax=ax)
+        spread = details.spread[:, output]
+        bounds = model.spread.conformal[output].interval(predicted, spread, coverage)
+        return plots.plot_predictions(target, predicted, *bounds.T, ax=ax)
 
     def _score(self, predicted: FloatArray, training: TrainingSet) -> float:
         """R²"""

@@ -110,7 +110,7 @@ def export_model(
 
 def build_model(model: FittedModel, interval: float | None = None) -> ModelProto:
     """The model as ONNX, checked."""
-    half_widths = None if interval is None else _find_half_widths(model, interval)
+    margins = None if interval is None else _find_margins(model, interval)
     outputs = _describe_outputs(model, interval)
     names = [output["name"] for output in outputs]
     columns = find_columns(model.table, names)
@@ -119,7 +119,7 @@ def build_model(model: FittedModel, interval: float | None = None) -> ModelProto
     if model.selection is not None:
         model = model.subset(model.selection.choose())
     if isinstance(model.target, NumberTarget):
-        _write_regression(model, model.target, features, half_widths)
+        _write_regression(model, model.target, features, margins)
     else:
         _write_classification(model, model.target, features)
     built = helper.make_model(
@@ -158,21 +158,21 @@ def _describe_outputs(model: FittedModel, interval: float | None) -> list[dict[s
     return outputs
 
 
-def _find_half_widths(model: FittedModel, interval: float) -> FloatArray:
-    """Spreads that an interval of this coverage extends to either side, per output."""
+def _find_margins(model: FittedModel, interval: float) -> FloatArray:
+    """Spreads that an interval of this coverage extends down and up, per output. (2, C)"""
     if model.spread is None:
         raise ValueError(
             "interval needs a MuddleRegressor, which has prediction intervals, got "
             f"interval={interval} for a {model.estimator}. Leave it out."
         )
     conformal = model.spread.conformal
-    half_widths = np.array([one.half_width(interval) for one in conformal])
-    if not np.isfinite(half_widths).all():
+    margins = np.array([one.margins(interval) for one in conformal]).T
+    if not np.isfinite(margins).all():
         raise ValueError(
             f"interval={interval} needs at least {rows_needed(interval)} training rows for finite "
             f"bounds, got {len(conformal[0].scores)}. Ask for less, or fit on more rows."
         )
-    return half_widths
+    return margins
 
 
 def _read_classes(target: ClassTarget) -> NDArray[Any]:
@@ -190,15 +190,15 @@ def _read_classes(target: ClassTarget) -> NDArray[Any]:
 
 
 def _write_regression(
-    model: FittedModel, target: NumberTarget, features: Features, half_widths: FloatArray | None
+    model: FittedModel, target: NumberTarget, features: Features, margins: FloatArray | None
 ) -> None:
     labels = _write_labels(model, features)
     if target.bounds is not None:
         labels = labels.clip(*target.bounds)
     values = {PREDICTION: labels}
-    if half_widths is not None:
-        half = _write_spread(model, features, labels) * half_widths
-        values |= {LOWER: labels - half, UPPER: labels + half}
+    if margins is not None:
+        spread, (down, up) = _write_spread(model, features, labels), margins
+        values |= {LOWER: labels - spread * down, UPPER: labels + spread * up}
     shape = (ROWS,) if target.one_output else (ROWS, len(target.scale.mean))
     for name, value in values.items():
         value = _refuse_rows(value * target.scale.deviation + target.scale.mean, features)

@@ -144,8 +144,8 @@ class Numbers:
         return float(np.sqrt(self._mean(np.square(self.target - self._mean(self.target)))))
 
     def bounds(self, coverage: float) -> tuple[FloatArray, FloatArray]:
-        half = self.conformal.half_width(coverage) * self.spread
-        return self.predicted - half, self.predicted + half
+        lower, upper = self.conformal.interval(self.predicted, self.spread, coverage).T
+        return lower, upper
 
     def judge_coverage(self, coverage: float) -> float:
         """Share of rows within an interval whose width was set by other rows; nan if there are
@@ -154,13 +154,13 @@ class Numbers:
         if n_rows - -(-n_rows // findings.N_FOLDS) < rows_needed(coverage):
             return float("nan")
         covered = np.empty(n_rows)
-        error = np.abs(self.target - self.predicted)
         for own in findings.split_rows(n_rows):
             weights = None if self.weights is None else self.weights[~own]
             others = fit_conformal(
                 self.target[~own], self.predicted[~own], self.spread[~own], weights
             )
-            covered[own] = error[own] <= others.half_width(coverage) * self.spread[own]
+            lower, upper = others.interval(self.predicted[own], self.spread[own], coverage).T
+            covered[own] = (lower <= self.target[own]) & (self.target[own] <= upper)
         return self._mean(covered)
 
     def _mean(self, values: FloatArray) -> float:
