@@ -1,4 +1,5 @@
-"""Seconds of a whole fit of the flagship, presets fast and default, beside RealMLP-TD, 5 folds.
+"""Seconds of a whole fit of the flagship, presets fast and default, beside RealMLP-TD with five
+folds and CatBoost.
 
     python benchmarks/flagship.py --out results/flagship_speed_cpu.csv
     python benchmarks/flagship.py --rows 500 --datasets --presets fast --repeats 1
@@ -7,7 +8,7 @@
 The tables are made up (ten columns of numbers, both tasks) or, if their files are in the data
 folder, data sets of the paper (clean recipe, training rows of one split of the benchmark). All
 methods run in one process with two threads, in turns, after a warm-up. A ratio is the median over
-turns of our seconds divided by RealMLP's of the same turn. On CUDA only the flagship is timed.
+turns of our seconds divided by the other's of the same turn. On CUDA only the flagship is timed.
 """
 
 import argparse
@@ -38,7 +39,7 @@ from muddle_bench.run.splits import split_rows, text_columns
 from muddle_runtime.fitted import Task
 
 PRESETS = {"fast": "muddle-fast", "default": "muddle", "best": "muddle-best"}
-PEER = "realmlp-5"
+PEERS = ("realmlp-5", "catboost")
 DATASETS = ["servo", "qsar-aquatic-toxicity", "insurance", "ionosphere", "qsar-biodegradation"]
 N_FEATURES = 10
 
@@ -85,15 +86,16 @@ def list_tables(rows: Sequence[int], names: Sequence[str], home: Path | None) ->
 
 
 def choose_methods(presets: Sequence[str], device: str) -> list[Method]:
-    """The flagship, and on the CPU its peer if that is installed."""
+    """The flagship, and on the CPU the peers that are installed."""
     chosen = [METHODS[PRESETS[preset]] for preset in presets]
     if device != "cpu":
         return chosen
-    lacking = missing_package(METHODS[PEER])
-    if lacking:
-        print(f"{PEER} skipped: {lacking}")
-        return chosen
-    return [*chosen, METHODS[PEER]]
+    for name in PEERS:
+        if lacking := missing_package(METHODS[name]):
+            print(f"{name} skipped: {lacking}")
+        else:
+            chosen.append(METHODS[name])
+    return chosen
 
 
 def time_fit(method: Method, table: Table, seed: int, threads: int, device: str) -> float:
@@ -131,24 +133,19 @@ def describe_row(table: Table, seconds: dict[str, list[float]]) -> dict[str, Any
     }
     for name, values in seconds.items():
         row[f"{name}_s"] = round(statistics.median(values), 3)
-    for name in seconds:
-        if PEER in seconds and name != PEER:
-            ratios = [a / b for a, b in zip(seconds[name], seconds[PEER], strict=True)]
-            row[f"{name}_ratio"] = round(statistics.median(ratios), 3)
+    for peer in PEERS:
+        for name in seconds:
+            if peer in seconds and name not in PEERS:
+                ratios = [a / b for a, b in zip(seconds[name], seconds[peer], strict=True)]
+                row[f"{name}/{peer}"] = round(statistics.median(ratios), 3)
     return row
 
 
 def summarise(table: pd.DataFrame) -> str:
     """Medians of the ratios over tables, as a sentence."""
-    columns = [column for column in table if column.endswith("_ratio")]
-    if not columns:
-        return ""
-    parts = [f"{c.removesuffix('_ratio')} {table[c].median():.2f}" for c in columns]
-    highest = [f"{c.removesuffix('_ratio')} {table[c].max():.2f}" for c in columns]
-    return (
-        f"Seconds divided by those of {PEER}, median over {len(table)} tables: {', '.join(parts)}; "
-        f"highest: {', '.join(highest)}."
-    )
+    columns = [column for column in table if "/" in column]
+    parts = [f"{c} {table[c].median():.2f} (highest {table[c].max():.2f})" for c in columns]
+    return f"Ratios of seconds, median over {len(table)} tables: {', '.join(parts)}." if parts else ""
 
 
 def parse_arguments(given: list[str] | None) -> argparse.Namespace:
