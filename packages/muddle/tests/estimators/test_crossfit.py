@@ -173,9 +173,10 @@ def jobs(tiny_config):
     return draw
 
 
-def train(jobs, n_rounds=1, reporter=None, device=CPU):
-    """The results of each job's rounds; none if a round was lost."""
-    return train_side_by_side(jobs, (), n_rounds, device, Deadline(None), reporter)[0]
+def train(jobs, reporter=None, device=CPU):
+    """The nets of each job; None if some were lost."""
+    trained, _ = train_side_by_side(jobs, (), device, Deadline(None), reporter)
+    return [None if one is None else one.nets for one in trained]
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])
@@ -185,9 +186,10 @@ def test_other_work_is_done_beside_and_may_diverge(n_threads, jobs):
 
     with torch_threads(n_threads):
         trained, found = train_side_by_side(
-            jobs(), [lambda: 1, diverge, lambda: 3], 1, CPU, Deadline(None), None
+            jobs(), [lambda: 1, diverge, lambda: 3], CPU, Deadline(None), None
         )
-    assert [len(rounds) for rounds in trained] == [1, 1, 1]
+    assert [one.nets.n_nets for one in trained] == [3 * 4] * 3  # ends of cycles times folds
+    assert all(one.seconds > 0 for one in trained)
     assert found == [1, None, 3]
 
 
@@ -195,28 +197,29 @@ def test_threads_do_not_change_a_bit(jobs):
     found = []
     for n_threads in (1, 3):
         with torch_threads(n_threads):
-            found.append([result.validation_output for (result,) in train(jobs())])
+            found.append([result.validation_output for result in train(jobs())])
     for alone, together in zip(*found, strict=True):
         assert torch.equal(alone, together)
     assert not torch.equal(found[0][0], found[0][1])
 
 
-def test_rounds_are_trained_apart_and_come_in_order(jobs):
-    whole = train(jobs())
-    with torch_threads(2):
-        halves = train(jobs(), n_rounds=2)
-    for (one,), rounds in zip(whole, halves, strict=True):
-        for first, half in zip((0, 2), rounds, strict=True):
-            order = [place for place, net in enumerate(one.kept) if net in (first, first + 1)]
-            assert [one.kept[place] - first for place in order] == half.kept
-            torch.testing.assert_close(one.validation_output[order], half.validation_output)
+def test_nets_that_are_trained_apart_come_in_order(jobs, monkeypatch):
+    apart = train(jobs())
+    monkeypatch.setattr(crossfit, "NETS_TOGETHER", 4)
+    for together, parts in zip(train(jobs()), apart, strict=True):
+        places = [
+            list(zip(r.kept, r.best_iteration.tolist(), strict=True)) for r in (together, parts)
+        ]
+        assert sorted(places[0]) == sorted(places[1])
+        order = [places[1].index(place) for place in places[0]]
+        torch.testing.assert_close(together.validation_output, parts.validation_output[order])
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])
 def test_a_candidate_that_diverges_is_left_out_and_the_others_are_trained(n_threads, jobs):
     with torch_threads(n_threads):
-        (first,), second, (third,) = train(jobs(broken=True))
-    assert second == []
+        first, second, third = train(jobs(broken=True))
+    assert second is None
     assert first.n_nets == third.n_nets == 3 * 4  # ends of cycles times folds
 
 
@@ -231,12 +234,12 @@ def fail_with(error, seeds=None):
     return fail
 
 
-def test_a_round_that_is_lost_loses_its_candidate_and_on_a_device_all(jobs, monkeypatch):
+def test_a_part_that_is_lost_loses_its_candidate_and_on_a_device_all(jobs, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(crossfit, "train_jobs", fail_with(DivergenceError("none"), (2, 3)))
-        assert [len(rounds) for rounds in train(jobs(), n_rounds=2)] == [0, 2, 2]
+        patch.setattr(crossfit, "train_jobs", fail_with(DivergenceError("none"), (3,)))
+        assert [one is None for one in train(jobs())] == [True, False, False]
     monkeypatch.setattr(crossfit, "train_jobs", fail_with(DivergenceError("none")))
-    assert train(jobs(), device=torch.device("cuda")) == [[]] * 3
+    assert train(jobs(), device=torch.device("cuda")) == [None] * 3
 
 
 def test_reports_of_all_threads_arrive(jobs):

@@ -73,6 +73,7 @@ def train_metric(
     seed: int,
     criterion: Criterion = "leave-one-out",
     n_steps: int = N_STEPS,
+    batch_rows: int = BATCH_ROWS,
 ) -> Metric:
     """Train the metric of each fold on its own rows. A fold whose loss is not finite any more
     stops, and keeps the last metric that had a finite loss.
@@ -91,7 +92,8 @@ def train_metric(
         folds = range(first, min(first + at_once, n_folds))
         rngs = [np.random.default_rng([seed, fold]) for fold in folds]
         rows = train_rows[list(folds)]
-        trained.append(_train(features, labels, rows, weights, rngs, criterion, n_steps))
+        options = (criterion, n_steps, batch_rows)
+        trained.append(_train(features, labels, rows, weights, rngs, *options))
     return Metric(*(torch.cat(parts) for parts in zip(*trained, strict=True)))
 
 
@@ -103,6 +105,7 @@ def _train(
     rngs: list[np.random.Generator],
     criterion: Criterion,
     n_steps: int,
+    batch_rows: int,
 ) -> Metric:
     """Folds side by side; each has a generator of its own, so that it does not depend on others."""
     n_folds, n_train = train_rows.shape
@@ -126,7 +129,7 @@ def _train(
     n_taken = torch.zeros(n_folds, 1, dtype=now.dtype, device=device)
     running = torch.ones_like(n_taken, dtype=torch.bool)
     for _ in range(n_steps):
-        rows = draw(BATCH_ROWS)
+        rows = draw(batch_rows)
         permutations = None
         if criterion == "mlr":
             drawn = [
@@ -295,6 +298,7 @@ def solve_kernel(
     *,
     seed: int,
     exact: bool | None = None,
+    n_centres: int = N_CENTRES,
 ) -> KernelFit:
     """Coefficients of kernel ridge on all rows. The weighted mean of the labels is the constant.
 
@@ -309,12 +313,12 @@ def solve_kernel(
     centred, n_rows = labels - mean, len(labels)
     if exact is None:
         exact = n_rows <= MOST_EXACT
-    if exact or n_rows <= N_CENTRES:
+    if exact or n_rows <= n_centres:
         kernel = compute_kernel(scaled, scaled)
         kernel.diagonal().fill_(1.0)
         found = _solve(kernel, 1 / weights, centred, log_penalty)
         return KernelFit(rounded, torch.cat([found, mean[None]]))
-    chosen = np.random.default_rng(seed).choice(n_rows, N_CENTRES, replace=False, shuffle=False)
+    chosen = np.random.default_rng(seed).choice(n_rows, n_centres, replace=False, shuffle=False)
     rows = torch.from_numpy(np.sort(chosen)).to(features.device)
     centres = scaled[rows]
     root = weights.sqrt()[:, None]

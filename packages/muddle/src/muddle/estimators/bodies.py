@@ -60,6 +60,8 @@ BOOSTING = {
     "min_samples_leaf": 10,
     "early_stopping": False,
 }
+# Settings of quick bodies: a smaller batch and fewer centres of the kernel, fewer trees.
+QUICK = {"batch_rows": 200, "most_exact": 1024, "n_centres": 512, "n_trees": 30}
 # Penalties of the linear body, per row.
 PENALTIES = 10.0 ** np.arange(-6.0, 2.25, 0.5)
 # A row that nearly predicts itself has no leave-one-out error that can be computed: 1 - leverage.
@@ -75,6 +77,7 @@ class BodyData:
     weights: FloatArray | None  # (N,)
     of_classes: bool  # labels are ±1 per class
     normal: NormalScores | None = None  # how the labels were transformed
+    quick: bool = False  # with the settings of QUICK
 
 
 class Model(NamedTuple):
@@ -180,8 +183,10 @@ def fit_kernel_body(data: BodyData, folds: Folds, seed: int, device: torch.devic
 
     features, labels = put(data.matrix), put(data.labels)
     own = None if weights is None else put(weights)
-    metrics = train_metric(features, labels, folds.train, own, seed=seed)
-    exact = len(labels) <= MOST_EXACT  # of all rows, so that all models are of one kind
+    batch_rows = QUICK["batch_rows"] if data.quick else BATCH_ROWS
+    metrics = train_metric(features, labels, folds.train, own, seed=seed, batch_rows=batch_rows)
+    # Decided by all rows, so that the models of all folds are of one kind.
+    exact = len(labels) <= (QUICK["most_exact"] if data.quick else MOST_EXACT)
 
     def fit(rows: Rows, fold: int | None) -> tuple[Model, Predict]:
         metric = metrics.mean() if fold is None else Metric(*(part[[fold]] for part in metrics))
@@ -195,6 +200,7 @@ def fit_kernel_body(data: BodyData, folds: Folds, seed: int, device: torch.devic
             None if own is None else own[chosen],
             seed=seed,
             exact=exact,
+            n_centres=QUICK["n_centres"] if data.quick else N_CENTRES,
         )
         model = Model(
             Kernel(found.centres.cpu().numpy(), scale.cpu().numpy()), found.head.cpu().numpy()[None]
@@ -227,7 +233,7 @@ def fit_forest_body(data: BodyData, folds: Folds, seed: int, device: torch.devic
 
     def fit(rows: Rows, fold: int | None) -> tuple[Model, Predict]:
         trees = ExtraTreesRegressor(
-            N_TREES,
+            QUICK["n_trees"] if data.quick else N_TREES,
             max_features=_count_tried(n_features, data.of_classes),
             min_samples_leaf=max(1, -(-n_rows // ROWS_PER_LEAF)),
             random_state=seeds[-1 if fold is None else fold],
@@ -454,4 +460,5 @@ def list_settings() -> dict[str, Any]:
         "forest": [N_TREES, ROWS_PER_LEAF, MOST_TRIED],
         "boosting": BOOSTING,
         "linear": PENALTIES.tolist(),
+        "quick": QUICK,
     }

@@ -1,8 +1,8 @@
 """Cross-fitting: nets trained fold by fold, so that nets that never saw a row predict it.
 
-Candidates are trained side by side: on CUDA in one call, on a CPU with one thread per round of a
-candidate. Two threads that shared the small products of one net would mostly wait for each other;
-a thread per round keeps every core busy, and the result does not depend on the number of cores.
+Candidates are trained side by side: on CUDA in one call, on a CPU a few nets per thread. Two
+threads that shared the small products of one net would mostly wait for each other; threads of their
+own keep every core busy, and the result does not depend on the number of cores.
 
 Shapes: K nets of a member, N rows, F features, V features that a net sees, H hidden units, C label
 columns.
@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, Self
+from itertools import accumulate, islice
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -29,12 +30,14 @@ from muddle.training.config import TrainConfig
 from muddle.training.data import TrainingData, TrainJob
 from muddle.training.jobs import Reporter, train_jobs
 from muddle.training.stopping import Deadline
-from muddle.training.trainer import TrainResult
+from muddle.training.trainer import TrainResult, merge_results
 from muddle_runtime import fitted
 from muddle_runtime.columns import FloatArray
 from muddle_runtime.forward import View, ViewName, view_features
 from muddle_runtime.labels import NormalScores
 
+# Nets that one thread trains together on a CPU: the five of a candidate keep two threads busy.
+NETS_TOGETHER = 3
 # Rows that pass through a net at once in float64.
 BLOCK_ROWS = 4096
 
@@ -117,6 +120,7 @@ class BodyCandidate:
     name: str
     kind: BodyKind
     target: TargetScale = "plain"
+    quick: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,33 +243,47 @@ def join_rounds(first: Member, second: Member) -> Member:
 # --- training side by side -----------------------------------------------------------------------
 
 
+class Trained(NamedTuple):
+    """All nets of a job, and the seconds that they took."""
+
+    nets: TrainResult
+    seconds: float
+
+    @classmethod
+    def join(cls, parts: Sequence[TrainResult], sizes: Sequence[int]) -> Self:
+        """Parts that were trained apart; sizes: how many nets each began with."""
+        # Nets that are trained together take the same time.
+        seconds = sum(float(part.history.seconds[:, :1].nansum()) for part in parts)
+        return cls(merge_results(parts, sizes), seconds)
+
+
 def train_side_by_side(
     jobs: Sequence[TrainJob],
     others: Sequence[Callable[[], Any]],
-    n_rounds: int,
     device: torch.device,
     deadline: Deadline,
     reporter: Reporter | None,
-) -> tuple[list[list[TrainResult]], list[Any]]:
-    """Train jobs, each of which holds equally many nets for every round of cross-fitting, beside
-    other work that needs the CPU alone.
+) -> tuple[list[Trained | None], list[Any]]:
+    """Train jobs, beside other work that needs the CPU alone.
 
-    -> per job the results of the groups of nets that were trained apart; none if a group was lost,
-    as the rows that it held out would lack a prediction. And the other results, None where lost.
+    -> per job its nets, None if some of them were lost, as the rows that they held out would lack
+    a prediction; and the other results, None where lost.
     """
     if device.type == "cuda":
         with _Threads(torch.get_num_threads()) as threads:
             started = [threads.start(task) for task in others]
             try:
-                trained = train_jobs(jobs, device=device, deadline=deadline, reporter=reporter)
+                results = train_jobs(jobs, device=device, deadline=deadline, reporter=reporter)
             except DivergenceError:
-                trained = []
+                results = []
             found = [wait() for wait in started]
-        return [[result] for result in trained] or [[] for _ in jobs], found
+        trained = [Trained.join([result], [len(result.kept)]) for result in results]
+        return trained or [None for _ in jobs], found
+    sizes = [_count_together(len(job.seeds)) for job in jobs]
     pieces = []
-    for job in jobs:
-        size = len(job.seeds) // n_rounds
-        pieces += [job.part(start, start + size) for start in range(0, len(job.seeds), size)]
+    for job, own in zip(jobs, sizes, strict=True):
+        ends = list(accumulate(own))
+        pieces += [job.part(end - size, end) for end, size in zip(ends, own, strict=True)]
     n_workers = min(len(pieces) + len(others), torch.get_num_threads())
     shared = None if reporter is None else _SharedReporter(reporter)
 
@@ -276,13 +294,17 @@ def train_side_by_side(
     # torch's settings belong to all threads: each would restore what another had changed.
     with torch_threads(1), product_precision("highest"), _Threads(n_workers) as threads:
         tasks = [partial(train, piece) for piece in pieces] + list(others)
-        results = [wait() for wait in [threads.start(task) for task in tasks]]
-    nets, found = results[: len(pieces)], results[len(pieces) :]
-    grouped = [
-        [result for result in nets[first : first + n_rounds] if result is not None]
-        for first in range(0, len(nets), n_rounds)
-    ]
-    return [group if len(group) == n_rounds else [] for group in grouped], found
+        done = iter([wait() for wait in [threads.start(task) for task in tasks]])
+    joined: list[Trained | None] = []
+    for own in sizes:
+        parts = list(islice(done, len(own)))
+        joined.append(None if None in parts else Trained.join(parts, own))
+    return joined, list(done)
+
+
+def _count_together(n_nets: int) -> list[int]:
+    """Nets that one thread trains together, the same for any number of threads."""
+    return [min(NETS_TOGETHER, n_nets - first) for first in range(0, n_nets, NETS_TOGETHER)]
 
 
 class _Threads:

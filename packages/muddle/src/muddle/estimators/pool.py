@@ -27,6 +27,7 @@ from muddle.estimators.crossfit import (
     Candidate,
     Folds,
     Member,
+    Trained,
     attempt,
     draw_folds,
     join_folds,
@@ -52,7 +53,6 @@ from muddle.training.config import TrainConfig
 from muddle.training.data import TrainJob
 from muddle.training.jobs import Reporter, train_jobs
 from muddle.training.stopping import Deadline
-from muddle.training.trainer import TrainResult, merge_results
 from muddle_runtime.columns import FloatArray
 from muddle_runtime.fitted import Task
 from muddle_runtime.forward import BinsView, PlainView, View, ViewName, WavesView, view_features
@@ -82,7 +82,7 @@ WIDE = 2  # width and steps of nets for more rows, or several classes, by those 
 BATCHES = 4
 FEWEST_IN_BATCH, MOST_IN_BATCH = 256, 2048
 ROWS_PER_STRETCH = 1024
-MOST_STEPS = 750
+MOST_STEPS, QUICK_STEPS = 750, 100
 # Classifiers are best after few steps, the fewer the rows: their learning rate grows with the rows.
 RATE_PER_ROW = 1e-6
 LEAST_RATE, MOST_RATE = 1e-3, 1e-2
@@ -151,18 +151,20 @@ def make_plan(
     n_train = n_rows - n_rows // N_FOLDS
     batch_size = min(MOST_IN_BATCH, max(FEWEST_IN_BATCH, n_train // BATCHES))
     stretch = max(1.0, n_train / ROWS_PER_STRETCH) ** (2 / 3)
-    n_steps, width = min(MOST_STEPS, round(BASE.steps * stretch)), BASE.width
+    quick = preset == "fast"
+    most_steps = QUICK_STEPS if quick else MOST_STEPS
+    n_steps, width = min(most_steps, round(BASE.steps * stretch)), BASE.width
     several = task == "classification" and n_labels > 1
-    if preset != "fast" and (n_rows > FEW_ROWS or several):
+    if not quick and (n_rows > FEW_ROWS or several):
         n_steps, width = WIDE * n_steps, WIDE * width
     options: dict[str, Any] = {"max_iter": n_steps, "width": width, "batch_size": batch_size}
     nets = [
         replace(c, config=replace(c.config, **options)) for c in _list_candidates(task, n_train)
     ]
-    bodies = [BodyCandidate(kind, kind) for kind in ("kernel", "forest", "linear")]
+    bodies = [BodyCandidate(kind, kind, quick=quick) for kind in ("kernel", "forest", "linear")]
     if not keep_rows:
         bodies = [body for body in bodies if body.kind != "kernel"]
-    if preset == "fast":
+    if quick:
         return Plan(tuple(nets[:1]), tuple(bodies), 1)
     if n_labels == 1:  # it costs as much for each label, and gained nothing for several classes
         bodies.append(BodyCandidate("boosting", "boosting"))
@@ -508,14 +510,13 @@ class _Rounds:
             trained, fitted = train_side_by_side(
                 [job for _, job in built],
                 [task for task, waits in zip(tasks, later, strict=True) if not waits],
-                folds.n_rounds,
                 self.device,
                 self.deadline,
                 reporter,
             )
             found = [
-                self._make_trial(candidate, views, groups, folds)
-                for candidate, (views, _), groups in zip(nets, built, trained, strict=True)
+                self._make_trial(candidate, views, own, folds)
+                for candidate, (views, _), own in zip(nets, built, trained, strict=True)
             ]
             others = iter(fitted)
             for body, task, waits in zip(bodies, tasks, later, strict=True):
@@ -526,7 +527,9 @@ class _Rounds:
         """The fit of a body, to be called."""
         training = self.training
         labels, normal = training.choose_labels(body)
-        data = BodyData(training.matrix, labels, training.weights, training.of_classes, normal)
+        data = BodyData(
+            training.matrix, labels, training.weights, training.of_classes, normal, body.quick
+        )
         seed = int(self.seeds.randint(MAX_SEED))
         return partial(BODIES[body.kind], data, folds, seed, self.device)
 
@@ -553,27 +556,25 @@ class _Rounds:
             return late
         deadline = stop_in_time(work, pace, self.deadline)
         try:
-            groups = train_jobs([job], device=self.device, deadline=deadline, reporter=reporter)
+            results = train_jobs([job], device=self.device, deadline=deadline, reporter=reporter)
         except DivergenceError:  # other candidates may not diverge
-            groups = []
-        return self._make_trial(candidate, views, groups, folds)
+            return self._make_trial(candidate, views, None, folds)
+        return self._make_trial(candidate, views, Trained.join(results, [folds.n_nets]), folds)
 
     def _make_trial(
         self,
         candidate: Candidate,
         views: tuple[View, ...],
-        groups: Sequence[TrainResult],
+        trained: Trained | None,
         folds: Folds,
     ) -> Trial:
-        """groups: results of nets that were trained apart; none if the candidate diverged."""
-        if not groups:
+        """trained: None if the candidate diverged."""
+        if trained is None:
             return Trial(candidate, [], 0.0, 0, "diverged")
-        result = merge_results(groups, [folds.n_nets // len(groups)] * len(groups))
         labels, normal = self.training.choose_labels(candidate)
-        members = make_members(candidate, views, normal, folds, result, len(labels))
-        seconds = sum(float(group.history.seconds[:, :1].nansum()) for group in groups)
+        members = make_members(candidate, views, normal, folds, trained.nets, len(labels))
         outcome: Outcome = "trained" if members else "diverged"
-        return Trial(candidate, members, seconds, folds.n_rounds, outcome)
+        return Trial(candidate, members, trained.seconds, folds.n_rounds, outcome)
 
 
 def _judge(body: BodyCandidate, member: BodyMember | None) -> Trial:
