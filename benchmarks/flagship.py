@@ -145,7 +145,9 @@ def summarise(table: pd.DataFrame) -> str:
     """Medians of the ratios over tables, as a sentence."""
     columns = [column for column in table if "/" in column]
     parts = [f"{c} {table[c].median():.2f} (highest {table[c].max():.2f})" for c in columns]
-    return f"Ratios of seconds, median over {len(table)} tables: {', '.join(parts)}." if parts else ""
+    return (
+        f"Ratios of seconds, median over {len(table)} tables: {', '.join(parts)}." if parts else ""
+    )
 
 
 def parse_arguments(given: list[str] | None) -> argparse.Namespace:

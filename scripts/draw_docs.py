@@ -149,7 +149,8 @@ def draw_pool() -> Any:
     left.set_title("")
     left.get_legend().set_loc("center right")  # no curve is there
     weights = model.leaderboard_.query("weight > 0").sort_values("weight")
-    names = [f"{row.configuration}, {row.iteration}" for row in weights.itertuples()]
+    nets = weights["n_nets"] > 0
+    names = weights["configuration"] + (", " + weights["iteration"].astype(str)).where(nets, "")
     right.barh(names, weights["weight"], color=BLUE)
     right.set_xlabel("weight")
     return figure

@@ -245,7 +245,7 @@ class Flagship(Estimator):
         if kind == "importances":
             means, deviations = self.feature_importances_, self.feature_importances_std_
             return plots.plot_importances(means, deviations, self.model_.table.names, ax=ax)
-        board = self.leaderboard_.dropna(subset=["iteration"])
+        board = self.leaderboard_.dropna(subset=["score"])
         history = board[["configuration", "iteration", "score"]].assign(kept=board["weight"] > 0)
         history = history.sort_values(["configuration", "iteration"])
         return plots.plot_learning_curves(history, ylabel=f"out-of-fold {score}", ax=ax)

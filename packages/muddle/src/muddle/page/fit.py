@@ -291,7 +291,7 @@ def gather_facts(estimator: Any, X: Any, y: Any) -> Facts:
     if model.selection is None:
         score_name = "AUC" if labels else "R²"
         board = estimator.leaderboard_
-        scored = board.dropna(subset=["iteration", "score"])
+        scored = board.dropna(subset=["score"])
         history = scored[["configuration", "iteration", "score"]].assign(kept=scored["weight"] > 0)
         history = history.sort_values(["configuration", "iteration"])
     else:
@@ -574,7 +574,7 @@ def build_leaderboard(facts: Facts) -> Panel:
         four_digits = partial(format_number, digits=4)
         columns = [
             text_column("configuration", "Configuration"),
-            number_column("iteration", "Iteration", "End of the cycle.", format_count),
+            number_column("iteration", "Iteration", "Of nets: end of the cycle.", format_count),
             number_column("score", f"Out-of-fold {facts.score_name}", write=four_digits),
             number_column("weight", "Weight", "Share in the prediction."),
             number_column("n_nets", "Nets", "Number of nets trained.", format_count),
@@ -605,8 +605,8 @@ def build_learning(facts: Facts) -> Panel:
     if facts.flagship:
         ylabel = f"out-of-fold {facts.score_name}"
         caption = (
-            "Out-of-fold score of each configuration at the end of its learning-rate cycles. "
-            "Circles: members with a non-zero weight."
+            "Out-of-fold score of each configuration: of nets at the end of their learning-rate "
+            "cycles, of others as a level line. Circles: members with a non-zero weight."
         )
     else:
         ylabel = f"validation {facts.score_name}"

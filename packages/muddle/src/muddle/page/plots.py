@@ -56,15 +56,20 @@ def plot_learning_curves(
 ) -> "Axes":
     """Score by iteration, a line per configuration, with a circle at each iteration kept.
 
-    history: configuration, iteration, score (may end with gaps), kept (True or False).
+    history: configuration, iteration (missing for one that has none: its line is level), score (may
+    end with gaps), kept (True or False).
     """
     ax = _choose_axes(ax)
     lines, names = [], []
+    known = history["iteration"].dropna()
+    ends = [float(known.min()), float(known.max())] if len(known) else [0.0, 1.0]
     # By first appearance: the legend keeps the caller's order.
     for place, (name, rows) in enumerate(history.groupby("configuration", sort=False)):
         rows = rows.sort_values("iteration")
-        x, y = rows["iteration"].to_numpy(), rows["score"].to_numpy()
+        x, y = rows["iteration"].to_numpy(np.float64, na_value=np.nan), rows["score"].to_numpy()
         kept = rows["kept"].to_numpy(dtype=bool)
+        if np.isnan(x).all():
+            x, y, kept = np.array(ends), np.repeat(y[:1], 2), np.array([False, kept[0]])
         look = _style_line(place)
         lines += ax.plot(x, y, **look)
         ax.plot(x[kept], y[kept], "o", markerfacecolor=look["color"], markeredgecolor="black")
