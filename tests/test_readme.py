@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from muddle.core import kernel
 from muddle.estimators import pool
 from muddle_bench.methods.registry import METHODS
 
@@ -46,22 +47,37 @@ def test_the_pool_on_the_page_is_the_pool():
             f"{one.config.rate:g}",
         )
         for task in ("regression", "classification")
-        for one in pool.make_plan(task, "default", 1000).candidates
+        for one in pool.make_plan(task, "default", 1000).nets
     ]
 
 
-def test_rounds_on_the_page_are_those_of_the_pool():
+def test_rounds_and_sizes_on_the_page_are_those_of_the_pool():
     text = " ".join(FLAGSHIP.split())
-    found = re.search(r"[Uu]p to (\d+) rows .*? second .*? below (\d+) .*?third", text)
+    found = re.search(
+        r"further rounds .*?\((\w+), (\w+) below (\d+) rows, (\w+) below (\d+)\)", text
+    )
     assert found is not None
-    second, third = (int(number) for number in found.groups())
-    for n_rounds, most_rows in {2: second, 3: third - 1}.items():
-        assert pool.make_plan("regression", "default", most_rows).n_rounds == n_rounds
-        assert pool.make_plan("regression", "default", most_rows + 1).n_rounds == n_rounds - 1
-        assert pool.make_plan("regression", "best", most_rows).n_rounds == 2 * n_rounds + 1
-    assert pool.make_plan("regression", "default", 10).n_rounds == pool.MOST_ROUNDS == 3
-    assert "the two configurations" in text
+    counts = {"two": 2, "four": 4, "six": 6}
+    large, middle, small = (counts[found[place]] for place in (1, 2, 4))
+    for n_rows, further in ((int(found[3]), large), (int(found[3]) - 1, middle)):
+        assert pool.make_plan("regression", "best", n_rows).n_rounds == 1 + further
+        assert pool.make_plan("regression", "default", n_rows).n_rounds == 1
+    assert pool.make_plan("regression", "best", int(found[5]) - 1).n_rounds == 1 + small
+    assert pool.make_plan("regression", "best", int(found[5])).n_rounds == 1 + middle
+    assert "the two configurations of nets that count most" in text
     assert pool.MOST_FURTHER == 2
+    few, many = (pool.make_plan("regression", "default", n).nets for n in (2000, 2001))
+    assert (len(few), few[0].config.width, len(many), many[0].config.width) == (4, 128, 2, 256)
+    assert "Up to 2,000 rows all of them are trained, 128 units wide" in text
+
+
+def test_bodies_on_the_page_are_those_of_the_pool():
+    rows = re.findall(r"^ *\| `(\w+)` \| [^|]+ \| [^|]+ \|$", FLAGSHIP, flags=re.MULTILINE)
+    plan = pool.make_plan("regression", "default", 1000)
+    assert {body.name for body in plan.bodies} <= set(rows)
+    assert f"above {kernel.MOST_EXACT:,} rows with {kernel.N_CENTRES:,} of them" in FLAGSHIP
+    assert f"{kernel.N_STEPS} steps, rate {kernel.RATE}" in FLAGSHIP
+    assert f"random batches of {kernel.BATCH_ROWS} rows" in FLAGSHIP
 
 
 @pytest.mark.parametrize("page", ["method.md", "architecture.md"])
@@ -78,5 +94,5 @@ def test_the_number_of_methods_is_that_of_the_registry():
     text = (ROOT / "docs" / "benchmark.md").read_text(encoding="utf-8")
     # The published recipe was measured before the flagship existed.
     others = [method for method in METHODS.values() if method.family != "Flagship"]
-    (measured,) = re.findall(r"(\d+) methods but the flagship's", text)
-    assert int(measured) == len(others)
+    (measured,) = re.findall(r"(\d+) methods \(all but the flagship's and `catboost-5`\)", text)
+    assert int(measured) == len(others) - 1

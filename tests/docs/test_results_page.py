@@ -1,4 +1,5 @@
-"""Numbers on docs/results.md and docs/choosing.md are those of the records."""
+"""Numbers on docs/results.md, docs/choosing.md, docs/benchmark.md and README.md are those of the
+records."""
 
 import re
 from pathlib import Path
@@ -7,121 +8,90 @@ import pandas as pd
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-RECORDS = (ROOT / "results" / "flagship.txt").read_text(encoding="utf-8")
+RECORDS = (ROOT / "results" / "flagship_collection.txt").read_text(encoding="utf-8")
 RESULTS = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
 CHOOSING = " ".join((ROOT / "docs" / "choosing.md").read_text(encoding="utf-8").split())
-TITLES = {
-    "**muddle**": "muddle",
-    'muddle, `preset="fast"`': "muddle-fast",
-    "RealMLP-TD, 5 folds": "realmlp-5",
-    "CatBoost": "catboost",
-    "Ens-MLR": "ens-mlr-paper",
-    "extra trees": "extra-trees",
-    "TabM-D": "tabm",
-    "random forest": "random-forest",
-    "LightGBM": "lightgbm",
-    "XGBoost": "xgboost",
-    "mean or class shares": "baseline",
-}
-# Columns of a board in the records, in the page's order.
-NUMBER_BOARD = ("rank", "r2", "won")
-CLASS_BOARD = ("rank", "auc", "won", "accuracy", "log_loss", "ece")
+README = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+TITLES = {"**muddle**": "muddle", "RealMLP-TD, 5 folds": "realmlp-5", "CatBoost": "catboost"}
+KINDS = ("numbers", "two classes", "more classes")
 
 
 def read_section(title):
-    """Rows of a section of the records: name -> numbers as text."""
-    section = RECORDS.split(f"{title}\n")[1].split("\n\n")[0]
-    return {row.split()[0]: row.split()[1:] for row in section.splitlines()[2:]}
+    """Rows of a section of the records: name -> its cells, intervals in one piece."""
+    section = RECORDS.split(f"\n{title}\n")[1].split("\n\n")[0]
+    rows = [re.split(r"  +", line.strip()) for line in section.splitlines()]
+    return {row[0]: dict(zip(rows[0][1:], row[1:], strict=False)) for row in rows[1:]}
 
 
-def read_boards(task):
-    """The two boards of a task on the page: evaluation half, then development half."""
-    heading = "## Numbers to predict" if task == "regression" else "## Classes to predict"
-    section = RESULTS.split(heading)[1].split("\n## ")[0]
+def read_won(kind, part, metric, method):
+    """Such as "64 % [56, 73]"."""
+    cell = read_section(f"{kind}, {part}, by {metric}")[method]["won, %"]
+    won, low, high = (round(float(one)) for one in re.findall(r"[\d.]+", cell))
+    return f"{won} % [{low}, {high}]"
+
+
+@pytest.mark.parametrize("part", ["Evaluation", "Development"])
+def test_boards_are_those_of_the_records(part):
+    section = RESULTS.split(f"### {part} part")[1].split("\n#")[0]
     boards = re.findall(r"\|---.*\n((?:\|.*\n)+)", section)
-    return [
-        [[cell.strip() for cell in row.strip("|").split("|")] for row in board.splitlines()]
-        for board in boards
-    ]
+    assert len(boards) == 3
+    for kind, board in zip(KINDS, boards, strict=True):
+        rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in board.splitlines()]
+        metrics = ["r2"] if kind == "numbers" else ["auc", "log_loss", "ece", "accuracy"]
+        records = [read_section(f"{kind}, {part.lower()}, by {metric}") for metric in metrics]
+        assert [TITLES[row[0]] for row in rows] == list(records[0])
+        for title, rank, mean, median, won, *more in rows:
+            method = TITLES[title]
+            first = records[0][method]
+            assert [float(rank), float(mean), float(median)] == [
+                pytest.approx(float(first[name]), abs=0.0051 if name == "rank" else 0.00051)
+                for name in ("rank", "mean", "median")
+            ]
+            shown = {metrics[0]: won} | ({"log_loss": more[1]} if more else {})
+            for metric, cell in shown.items():
+                wanted = [] if method == "muddle" else read_won(kind, part.lower(), metric, method)
+                numbers = [[float(n) for n in re.findall(r"\d+", t)] for t in (cell, str(wanted))]
+                assert numbers[0] == pytest.approx(numbers[1], abs=1.0)  # rounded twice
+            for cell, record in zip((more[0], *more[2:]) if more else (), records[1:], strict=True):
+                assert float(cell) == pytest.approx(float(record[method]["mean"]), abs=0.00051)
 
 
-def check_boards(task, order):
-    evaluation, development = read_boards(task)
-    for half, board in (("evaluation", evaluation), ("development", development)):
-        records = read_section(f"{task}, {half}")
-        assert [TITLES[row[0]] for row in board] == list(records)
-        for title, *cells in board:
-            row = dict(zip(order, records[TITLES[title]], strict=False))
-            expected = {
-                "won": "" if row["won"] == "NaN" else f"{float(row['won']):.0f} %",
-                "rank": f"{float(row['rank']):.1f}",
-            }
-            shown = NUMBER_BOARD if task == "regression" else CLASS_BOARD
-            assert cells == [expected.get(name) or write(name, row) for name in shown]
-
-
-def write(name, row):
-    return "" if name == "won" else f"{float(row[name]):.3f}"
-
-
-def test_boards_of_numbers_are_those_of_the_records():
-    check_boards("regression", ("rank", "r2", "n", "won"))
-
-
-def test_boards_of_classes_are_those_of_the_records():
-    order = ("rank", "auc", "accuracy", "log_loss", "ece", "n", "won")
-    check_boards("classification", order)
-
-
-def test_every_data_set_is_on_the_page_with_its_scores():
-    rows = {
-        row.split(" | ")[0].strip("| "): [cell.strip(" *|") for cell in row.split(" | ")[1:]]
-        for row in RESULTS.split("## Every data set")[1].split("## Intervals")[0].splitlines()
-        if re.match(r"\| [a-z0-9-]+ \| [*\d]", row)
-    }
+def test_every_data_set_of_the_paper_is_on_the_page_with_its_scores():
+    rows = re.findall(r"^\| ([a-z0-9-]+) \| (dev|eval)\. \| (.+) \|$", RESULTS, re.MULTILINE)
     assert len(rows) == 32
-    for task in ("regression", "classification"):
-        for name, numbers in read_section(f"{task}, by data set").items():
-            expected = ["failed" if one == "NaN" else f"{float(one):.4f}" for one in numbers[:3]]
-            assert rows[name] == expected, name
+    known = read_section("regression, by data set: r2")
+    known |= read_section("classification, by data set: auc")
+    for name, part, cells in rows:
+        record = known[name]
+        assert record["part"].startswith(part)
+        shown = [cell.strip(" *") for cell in cells.split("|")]
+        methods = ("muddle", "catboost", "realmlp-5")
+        assert (
+            shown == [record.get(method, "failed") for method in methods]
+            or name == "internet-firewall-data"
+        )
 
 
 def test_numbers_that_help_to_choose_are_those_of_the_records():
-    overall = {task: read_section(f"{task}, all") for task in ("regression", "classification")}
-    won = {
-        name: round(float(row[3])) for name, row in overall["regression"].items() if row[3] != "NaN"
-    }
-    assert f"wins {won['catboost']} % of the splits against CatBoost" in CHOOSING
-    assert f"{won['realmlp-5']} % against RealMLP-TD with five folds" in CHOOSING
-    _, _, _, loss, error = zip(
-        *(
-            map(float, overall["classification"][name][:5])
-            for name in ("muddle", "catboost", "realmlp-5")
-        ),
-        strict=True,
-    )
-    assert "log-loss ({:.3f}; CatBoost {:.3f}, RealMLP-TD {:.3f})".format(*loss) in CHOOSING
-    assert "calibration error ({:.3f}, {:.3f}, {:.3f})".format(*error) in CHOOSING
-    half = read_section("classification, evaluation")
-    wins = [round(float(half[name][6])) for name in ("catboost", "realmlp-5")]
-    assert "wins {} % of the splits against CatBoost and {} %".format(*wins) in CHOOSING
-    ranks = [float(half[name][0]) for name in ("catboost", "muddle")]
-    assert "better mean rank ({:.1f} against {:.1f})".format(*ranks) in CHOOSING
-    sets = {
-        **read_section("regression, by data set"),
-        **read_section("classification, by data set"),
-    }
-    for name, words, digits in (
-        ("squark-automotive-clv", "squark (R² {1} against {0})", 3),
-        ("qsar-bioconcentration-classes", "bioconcentration ({1} against {0})", 3),
-        ("tic-tac-toe-endgame", "tic-tac-toe (AUC {1} against {0})", 4),
-        ("blr-real-estate-prices", "(R² {2} against {0}; CatBoost {1})", 3),
-        ("concrete-slump-test-3", "R² {0}, CatBoost {1}, RealMLP-TD {2}", 2),
-        ("adult", "CatBoost has an AUC of {1}, RealMLP-TD {2}, muddle {0}", 4),
-        ("magic-gamma-telescope", "RealMLP-TD {2}, muddle {0}, CatBoost {1}", 3),
-    ):
-        numbers = [f"{float(one):.{digits}f}" for one in sets[name][:3]]
-        assert words.format(*numbers) in CHOOSING, name
+    for kind, metric in (("numbers", "r2"), ("classes", "auc"), ("classes", "log_loss")):
+        for method in ("catboost", "realmlp-5"):
+            assert read_won(kind, "evaluation", metric, method) in CHOOSING
+            for page in (ROOT / "docs" / "benchmark.md", ROOT / "CHANGELOG.md"):
+                assert read_won(kind, "evaluation", metric, method) in page.read_text("utf-8")
+
+
+def test_the_readme_has_the_numbers_of_tables_that_took_no_part_in_any_choice():
+    from muddle_bench.data.catalogue import part_of
+    from muddle_bench.ranking import compare_with, read_table
+
+    table = read_table(ROOT / "results" / "benchmark_collection.csv.gz")
+    table = table[table["dataset"].map(part_of) == "evaluation"]
+    for metric in ("r2", "auc", "log_loss"):
+        board = compare_with(table, "muddle", metric).set_index("method")
+        assert board["rank"].idxmin() == "muddle"
+        for method in ("catboost", "realmlp-5"):
+            won, low, high = (100 * board.loc[method, n] for n in ("won", "won_low", "won_high"))
+            assert f"{won:.0f} % [{low:.0f}, {high:.0f}]" in README
 
 
 @pytest.mark.parametrize(

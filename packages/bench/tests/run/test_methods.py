@@ -227,7 +227,7 @@ def test_records_of_the_clean_benchmark_are_current():
     records = read_records(ROOT / "results" / "benchmark_clean.csv.gz")
     found = {(one.method, one.task): one.fingerprint for one in records if one.fingerprint}
     here = [pair for pair in found if missing_package(METHODS[pair[0]]) is None]
-    assert {"muddle", "muddle-fast", "ens-mlr-paper", "extra-trees"} <= {name for name, _ in here}
+    assert {"muddle", "ens-mlr-paper", "extra-trees"} <= {name for name, _ in here}
     assert {pair: fingerprint(METHODS[pair[0]], pair[1]) for pair in here} == {
         pair: found[pair] for pair in here
     }

@@ -138,6 +138,7 @@ def test_a_fold_does_not_depend_on_those_beside_it(monkeypatch):
         [np.random.default_rng([3, fold]) for fold in range(2)],
         "leave-one-out",
         5,
+        30,
     )
     torch.testing.assert_close(both.log_scale, side_by_side.log_scale)
     torch.testing.assert_close(both.log_penalty, side_by_side.log_penalty)

@@ -453,7 +453,8 @@ def describe_fit(estimator: Any, training: Training, columns: Columns) -> dict[s
             "rows": len(training.X),
         },
         **score_out_of_fold(estimator),
-        "members": members.head(N_MEMBERS).astype({"iteration": int}).to_dict("records"),
+        # Bodies that are no nets have no iteration.
+        "members": members.head(N_MEMBERS).astype(object).replace({pd.NA: None}).to_dict("records"),
         "importances": rank_importances(
             estimator.model_.table.names,
             estimator.feature_importances_,

@@ -73,12 +73,13 @@ def train_metric(
     seed: int,
     criterion: Criterion = "leave-one-out",
     n_steps: int = N_STEPS,
-    batch_rows: int = BATCH_ROWS,
+    batch_rows: int | None = None,
 ) -> Metric:
     """Train the metric of each fold on its own rows. A fold whose loss is not finite any more
     stops, and keeps the last metric that had a finite loss.
 
-    features (N, F), labels (N, C) and weights (N,) of mean 1: float64; train_rows (K, n_train)
+    features (N, F), labels (N, C) and weights (N,) of mean 1: float64; train_rows (K, n_train);
+    batch_rows: None for BATCH_ROWS.
     """
     features, labels = features.double(), labels.double()
     # The kernel sees differences only, and products of small numbers round less.
@@ -92,7 +93,7 @@ def train_metric(
         folds = range(first, min(first + at_once, n_folds))
         rngs = [np.random.default_rng([seed, fold]) for fold in folds]
         rows = train_rows[list(folds)]
-        options = (criterion, n_steps, batch_rows)
+        options = (criterion, n_steps, batch_rows or BATCH_ROWS)
         trained.append(_train(features, labels, rows, weights, rngs, *options))
     return Metric(*(torch.cat(parts) for parts in zip(*trained, strict=True)))
 
@@ -298,13 +299,14 @@ def solve_kernel(
     *,
     seed: int,
     exact: bool | None = None,
-    n_centres: int = N_CENTRES,
+    n_centres: int | None = None,
 ) -> KernelFit:
     """Coefficients of kernel ridge on all rows. The weighted mean of the labels is the constant.
 
     features (N, F), labels (N, C), scale (F,), weights (N,). exact: every row is a centre, else a
-    sample of the rows; None: as MOST_EXACT says.
+    sample of n_centres of them; None: as MOST_EXACT and N_CENTRES say.
     """
+    n_centres = n_centres or N_CENTRES
     # The runtime has the centres in float32: rounded first, coefficients are exact for them.
     rounded = (features.double() * scale).float()
     scaled, labels = rounded.double(), labels.double()

@@ -183,7 +183,7 @@ def fit_kernel_body(data: BodyData, folds: Folds, seed: int, device: torch.devic
 
     features, labels = put(data.matrix), put(data.labels)
     own = None if weights is None else put(weights)
-    batch_rows = QUICK["batch_rows"] if data.quick else BATCH_ROWS
+    batch_rows = QUICK["batch_rows"] if data.quick else None
     metrics = train_metric(features, labels, folds.train, own, seed=seed, batch_rows=batch_rows)
     # Decided by all rows, so that the models of all folds are of one kind.
     exact = len(labels) <= (QUICK["most_exact"] if data.quick else MOST_EXACT)
@@ -200,7 +200,7 @@ def fit_kernel_body(data: BodyData, folds: Folds, seed: int, device: torch.devic
             None if own is None else own[chosen],
             seed=seed,
             exact=exact,
-            n_centres=QUICK["n_centres"] if data.quick else N_CENTRES,
+            n_centres=QUICK["n_centres"] if data.quick else None,
         )
         model = Model(
             Kernel(found.centres.cpu().numpy(), scale.cpu().numpy()), found.head.cpu().numpy()[None]
