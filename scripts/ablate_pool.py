@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 import muddle
 from muddle.estimators import muddle as flagship
 from muddle.estimators.calibrate import fit_calibration
-from muddle.estimators.pool import Pool, weigh_members
+from muddle.estimators.pool import Pool, fit_pool, weigh_members
 from muddle_bench.data.catalogue import part_of
 from muddle_bench.ranking import compare_with, name_kinds, read_table
 from muddle_bench.run.execution import Answer, records_from_predictions
@@ -79,17 +80,13 @@ def mix(
 def captured() -> Iterator[list[Pool]]:
     """Pools that are fitted within."""
     pools: list[Pool] = []
-    fit_pool = flagship.fit_pool
 
     def capture(*given: Any, **options: Any) -> Pool:
         pools.append(fit_pool(*given, **options))
         return pools[-1]
 
-    flagship.fit_pool = capture
-    try:
+    with patch.object(flagship, "fit_pool", capture):
         yield pools
-    finally:
-        flagship.fit_pool = fit_pool
 
 
 def ablate(dataset: str, split: int, home: str | None, **options: Any) -> Iterator[Answer]:
@@ -100,7 +97,9 @@ def ablate(dataset: str, split: int, home: str | None, **options: Any) -> Iterat
         model = kind(random_state=split, **options).fit(problem.train, problem.y_train).model_
     (pool,) = pools
     matrix, offset = model.transform(problem.test), np.zeros(pool.training.labels.shape[1])
-    free = replace(model.target, bounds=None) if not problem.n_classes else model.target
+    free = model.target
+    if isinstance(free, NumberTarget):
+        free = replace(free, bounds=None)
     new = [
         replace(model, members=(member.to_fitted(1.0),), offset=offset, target=free).labels(matrix)
         for member in pool.members

@@ -277,8 +277,9 @@ def train_side_by_side(
             except DivergenceError:
                 results = []
             found = [wait() for wait in started]
-        trained = [Trained.join([result], [len(result.kept)]) for result in results]
-        return trained or [None for _ in jobs], found
+        if not results:
+            return [None for _ in jobs], found
+        return [Trained.join([result], [len(result.kept)]) for result in results], found
     sizes = [_count_together(len(job.seeds)) for job in jobs]
     pieces = []
     for job, own in zip(jobs, sizes, strict=True):
