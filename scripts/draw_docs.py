@@ -147,7 +147,8 @@ def draw_pool() -> Any:
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), width_ratios=[1.4, 1])
     model.plot("learning", ax=left)
     left.set_title("")
-    left.get_legend().set_loc("center right")  # no curve is there
+    left.set_xlim(right=1.6 * left.get_xlim()[1])  # room for the legend
+    left.get_legend().set_loc("center right")
     weights = model.leaderboard_.query("weight > 0").sort_values("weight")
     nets = weights["n_nets"] > 0
     names = weights["configuration"] + (", " + weights["iteration"].astype(str)).where(nets, "")
