@@ -68,7 +68,7 @@ TASKS: list[tuple[str, Any, dict[str, Any], str]] = [
     ("wine", load_wine, CLASSIFIERS, "neg_log_loss"),
 ]
 SCORE_NAMES = {"r2": "R²", "neg_log_loss": "log-loss"}
-# Plots of fitted flagships, all of them from rows that their nets had not seen.
+# Plots of fitted flagships, all of them from rows that their models had not seen.
 PLOTS = [
     ("diabetes", "predictions"),
     ("friedman", "importances"),
@@ -124,7 +124,7 @@ def print_table(results: pd.DataFrame) -> None:
 
 
 def draw(results: pd.DataFrame, flagships: dict[str, Any]) -> None:
-    """Above: the comparison. Below: the flagship on rows that its nets had not seen."""
+    """Above: the comparison. Below: the flagship on rows that its models had not seen."""
     figure, axes = plt.subplots(2, 3, figsize=(15, 9.5), height_ratios=[1, 1.4])
     for axis, (dataset, _, _, scoring) in zip(axes[0], TASKS, strict=True):
         draw_bars(axis, results[results.dataset == dataset], dataset, scoring)

@@ -30,7 +30,7 @@ print(X_train.head(3))
 # ## Fit
 #
 # Nothing is scaled, encoded or tuned beforehand: `fit` decides by predictions of rows that its
-# nets had not seen. `preset="fast"` takes a smaller pool; leave it out for the better one.
+# models had not seen. `preset="fast"` takes a smaller pool; leave it out for the better one.
 
 # %%
 model = MuddleRegressor(preset="fast", random_state=0).fit(X_train, y_train)

@@ -259,12 +259,18 @@ class FittedModel:
             temperatures=None if self.temperatures is None else self.temperatures[order],
         )
 
-    def __repr__(self) -> str:
-        parts = [self.estimator, f"{self.n_features_in_} columns"]
+    def describe_bodies(self) -> str:
+        """Such as "60 nets, kernel, 2 forests"."""
+        parts = []
         for kind, count in self.bodies.items():
             several = kind if kind in ("nets", "linear") else f"{kind}s"
-            parts.append(kind if count == 1 and kind != "nets" else f"{count} {several}")
-        return f"FittedModel({', '.join(parts)})"
+            one = "1 net" if kind == "nets" else kind
+            parts.append(one if count == 1 else f"{count} {several}")
+        return ", ".join(parts)
+
+    def __repr__(self) -> str:
+        size = f"{self.n_features_in_} columns"
+        return f"FittedModel({self.estimator}, {size}, {self.describe_bodies()})"
 
     def __getstate__(self) -> dict[str, Any]:
         """Without nets made ready for prediction; a copy computes with numpy."""

@@ -16,7 +16,7 @@ from muddle.cli.output import (
     print_pairs,
     print_table,
 )
-from muddle.page.html import count, format_duration
+from muddle.page.html import format_duration
 from muddle_runtime.parameters import suggest
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ def describe_model(path: Path) -> dict[str, Any]:
         "target": origin.get("target"),
         "classes": model.classes_.tolist() if model.task == "classification" else None,
         "nets": model.n_nets,
+        "bodies": model.describe_bodies(),
         "columns": columns,
         "named": model.table.named,
         "parameters": training.parameters,
@@ -102,7 +103,7 @@ def print_info(facts: dict[str, Any]) -> None:
     scores = {n: format_score(v) for n, v in training["scores"].items() if is_number(v)}
     lines = {
         "file": f"{facts['model']}, {format_size(facts['size'])}, format {facts['format']}",
-        "model": f"{facts['estimator']}, {facts['task']}, {count(facts['nets'], 'net')}",
+        "model": f"{facts['estimator']}, {facts['task']}, {facts['bodies']}",
         "target": facts["target"],
         "classes": ", ".join(classes),
         "trained on": " ".join(filter(None, trained)),

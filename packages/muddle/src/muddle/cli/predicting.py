@@ -417,7 +417,7 @@ def print_evaluation(result: dict[str, Any]) -> None:
 
 
 def read_importances(model: FittedModel, path: Path) -> dict[str, Any]:
-    """The importances that the fit computed on rows its nets had not seen."""
+    """The importances that the fit computed on rows its models had not seen."""
     importances, deviations = model.training.importances, model.training.importances_std
     if importances is None or np.isnan(importances).any():
         raise DataFormatError(

@@ -393,7 +393,7 @@ class MuddleClassifier(ClassifierMixin, Flagship):
     """Classification on any table, nothing to tune: a weighted pool of cross-fitted models.
 
     As :class:`MuddleRegressor`, for two classes or more, labels of any type. Probabilities are
-    calibrated on predictions of rows that the nets had not seen.
+    calibrated on predictions of rows that its models had not seen.
 
     Parameters
     ----------

@@ -69,7 +69,7 @@ HARDLY = 0.01  # of the largest importance: too small to name
 OUTCOMES = {
     "no time": "were left out for lack of time: raise time_limit",
     "shortened": "were cut short to keep the time limit: raise time_limit",
-    "diverged": "had nets without a finite loss and were left out: clip extreme values",
+    "diverged": "had no finite loss and were left out: clip extreme values",
 }
 
 
