@@ -134,6 +134,7 @@ def test_tables_without_the_flagship_are_refused(evidence, tmp_path, two_tables)
     [
         ("flagship.txt", ["benchmark_clean.csv.gz"]),
         ("flagship_collection.txt", ["benchmark_clean.csv.gz", "benchmark_collection.csv.gz"]),
+        ("flagship_other_sources.txt", ["benchmark_collection.csv.gz"]),
     ],
 )
 def test_the_recorded_evidence_is_that_of_the_records(evidence, capsys, text, tables):

@@ -4,7 +4,7 @@ The lines below run on any array library with numpy's functions: on numpy, and o
 tables on a GPU (`Library`). Nets of one shape are one stack of arrays. Training has a forward of
 its own, fused with its backward (muddle.core.backprop).
 
-A representation turns features into hidden units, and a ridge head turns these into labels: nets,
+A representation turns features into hidden units, and a linear head turns these into labels: nets,
 distances to centres (`Kernel`), leaves of trees (`Forest`), or the features themselves (`Linear`).
 
 Shapes: K nets, N rows, F features of which the first P are numbers, V features that a net sees,

@@ -1,9 +1,9 @@
-"""Intervals and quantiles from errors on rows the nets never saw, relative to a predicted spread.
+"""Intervals and quantiles from errors on rows that no model saw, relative to a predicted spread.
 
 With n rows and a new one like them, an interval of coverage c holds the new target with a
-probability between c and c + 1/(n + 1), whatever the distribution (split conformal prediction, no
-ties). Cross-fitted nets come close to this: their rows share nets, and a new row is predicted by a
-mean over more nets than a row of the table.
+probability between c and c + 2/(n + 1), whatever the distribution (split conformal prediction, no
+ties). Cross-fitted models come close to this: rows share models, and a new row is predicted by
+models of all rows.
 """
 
 import math

@@ -17,8 +17,8 @@ SETTINGS: dict[Source, tuple[str, str]] = {  # family and origin
 }
 
 PRESETS: dict[Preset, tuple[str, str]] = {  # name and title
-    "default": ("muddle", "weighted pool of cross-fitted MLR nets"),
-    "fast": ("muddle-fast", "the same with two configurations in half the steps"),
+    "default": ("muddle", "weighted pool of cross-fitted nets, kernel, trees and a linear model"),
+    "fast": ("muddle-fast", "the same with one net beside quick versions of kernel, forest and linear"),
     "best": ("muddle-best", "the same with more rounds of cross-fitting"),
 }
 

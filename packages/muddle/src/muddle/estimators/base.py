@@ -58,7 +58,8 @@ class Estimator(BaseEstimator):
     ) -> Path:
         """Write the fitted model to one file that `muddle.load_model` reads, and return its path.
 
-        The file holds weights and plain text (docs/format.md), no code and no training rows. It is
+        The file holds weights and plain text (docs/format.md), no code. The flagship's kernel
+        holds training rows as scaled features, unless keep_rows=False. It is
         written whole or not at all.
 
         Parameters
