@@ -116,7 +116,7 @@ def test_the_page_of_a_model_file_says_which_parts_are_missing(
     page = write_page(muddle.load_model(model.save(tmp_path / "model.muddle")))
     check_valid(page)
     outcome = "predictions" if fixture == "regressor" else "classes"
-    assert "A model file holds no training rows" in page.sections[outcome]
+    assert "A model file holds no out-of-fold predictions" in page.sections[outcome]
     assert "were not checked" in page.sections["warnings"]
     assert f"{len(model.out_of_fold_)} rows" in page.sections["summary"]
     assert len(page.column("table-board", "Weight")) == len(model.leaderboard_)
