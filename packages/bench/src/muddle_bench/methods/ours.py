@@ -18,7 +18,10 @@ SETTINGS: dict[Source, tuple[str, str]] = {  # family and origin
 
 PRESETS: dict[Preset, tuple[str, str]] = {  # name and title
     "default": ("muddle", "weighted pool of cross-fitted nets, kernel, trees and a linear model"),
-    "fast": ("muddle-fast", "the same with one net beside quick versions of kernel, forest and linear"),
+    "fast": (
+        "muddle-fast",
+        "the same with one net beside quick versions of kernel, forest and linear",
+    ),
     "best": ("muddle-best", "the same with more rounds of cross-fitting"),
 }
 

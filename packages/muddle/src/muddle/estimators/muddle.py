@@ -226,7 +226,8 @@ class Flagship(Estimator):
             self._fitted()
             raise AttributeError(
                 f"{name} is not there, because the model was loaded from a file, which holds no "
-                "out-of-fold predictions. Use the estimator that was fitted, or pass new rows to predict."
+                "out-of-fold predictions. Use the estimator that was fitted, or pass new rows to "
+                "predict."
             )
         return super().__getattribute__(name)  # the error of a property, or the usual one
 
