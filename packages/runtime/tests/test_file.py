@@ -535,26 +535,30 @@ def spots(value, path=()):
 
 
 @thoroughly
-@given(data=st.data())
-def test_fields_of_the_header_that_were_changed(stored, changed, data):
+@given(
+    place=st.integers(0, 2**16),
+    change=st.sampled_from(["set", "set", "near", "remove", "repeat"]),
+    step=st.sampled_from([-1, 1, 5]),
+    data=st.data(),
+)
+def test_fields_of_the_header_that_were_changed(stored, changed, place, change, step, data):
+    value = data.draw(VALUES)  # in any case: Hypothesis wants the same draws every time
     header, arrays = copy.deepcopy(store_model(stored.model))
-    places = [place for place in spots(header) if place[0] != "parameters" or len(place) == 2]
-    # Not sampled_from: with some numbers of places, Hypothesis takes its own draws for flaky.
-    *parents, last = places[data.draw(st.integers(0, 2**16)) % len(places)]
+    places = [spot for spot in spots(header) if spot[0] != "parameters" or len(spot) == 2]
+    *parents, last = places[place % len(places)]
     owner = header
     for parent in parents:
         owner = owner[parent]
-    change = data.draw(st.sampled_from(["set", "set", "near", "remove", "repeat"]))
     if change == "remove":
         del owner[last]
     elif change == "repeat" and isinstance(owner[last], list):
         owner[last] = owner[last] * 2
     elif change == "near" and isinstance(owner[last], (int, float)):
-        owner[last] = owner[last] + data.draw(st.sampled_from([-1, 1, 5]))
+        owner[last] = owner[last] + step
     elif change == "near" and isinstance(owner[last], list):
         owner[last] = owner[last][1:]
     else:
-        owner[last] = data.draw(VALUES)
+        owner[last] = value
     check(changed, save(arrays, metadata={KEY: json.dumps(header)}), stored.rows[:3])
 
 

@@ -370,3 +370,20 @@ def test_a_forest_of_classes_tries_fewer_features():
     sizes = (2000, 100, 1, 5)
     classes, numbers = (estimate_seconds("forest", *sizes, of_classes=c) for c in (True, False))
     assert classes < numbers / 3
+
+
+@pytest.mark.parametrize("name", ["kernel", "forest"])
+def test_quick_bodies_are_expected_to_take_less_time_and_do(name):
+    size = (3000, 10, 1, 5)
+    slow, fast = (
+        estimate_seconds(name, *size, of_classes=False, quick=quick) for quick in (False, True)
+    )
+    assert fast < slow / 2
+    matrix, labels = draw_table(60)
+    folds = draw_folds(labels[:, 0], 3, 0)
+    data = BodyData(matrix, labels, None, False, quick=True)
+    member = BODIES[name](data, folds, 0, CPU)
+    if isinstance(member.representation, Forest):
+        assert len(member.representation.roots) == bodies.QUICK["n_trees"]
+    else:
+        assert len(member.representation.centres) == 60  # few rows: all of them

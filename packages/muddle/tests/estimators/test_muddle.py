@@ -3,6 +3,7 @@
 A pool of small nets stands in for the real one."""
 
 import pickle
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +20,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import muddle
 from muddle import MuddleClassifier, MuddleRegressor
 from muddle.estimators import pool
-from muddle_runtime.forward import Kernel
+from muddle_runtime.forward import Forest, Kernel
 
 FAST = {"preset": "fast", "random_state": 0, "device": "cpu"}
 BOTH = [MuddleRegressor, MuddleClassifier]
@@ -45,8 +46,8 @@ def test_sklearn_contract(estimator, check):
     check(estimator)
 
 
-def regress(X, y, **options):
-    return MuddleRegressor(**FAST | options).fit(X, y)
+def regress(X, y, sample_weight=None, **options):
+    return MuddleRegressor(**FAST | options).fit(X, y, sample_weight)
 
 
 def classify(X, y, **options):
@@ -246,6 +247,7 @@ def test_a_heavier_class_becomes_more_probable(classes):
         ({"time_limit": 0}, ValueError, "time_limit must be above 0, got time_limit=0"),
         ({"time_limit": np.inf}, ValueError, "time_limit must be finite"),
         ({"time_limit": "10"}, TypeError, "time_limit must be a number, got time_limit='10'"),
+        ({"keep_rows": "False"}, TypeError, "keep_rows must be True or False, got 'False'"),
         ({"device": "gpu"}, ValueError, "device"),
         ({"preprocessor": StandardScaler()}, TypeError, "must be a TablePreprocessor or None"),
     ],
@@ -304,6 +306,20 @@ def test_a_model_without_rows_has_no_kernel(fitted, preset):
         held = [m.representation for m in model.model_.members]
         assert keep_rows or not any(isinstance(one, Kernel) for one in held)
     assert kinds[0] - kinds[1] == {"kernel"}
+    forests = [one for one in held if isinstance(one, Forest)]
+    for forest in forests:  # a leaf of a single row would tell its target
+        assert forest.width <= len(forest.roots) * len(fitted.X) // 5
+
+
+def test_heavy_rows_have_spreads_of_their_own(numbers):
+    X, y = numbers
+    weights = np.ones(len(X))
+    weights[::8] = 20.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = regress(X, y, sample_weight=weights)
+    details = model.out_of_fold_details_
+    assert len(np.unique(details.spread[::8])) > 3
 
 
 def test_every_kind_of_plot_is_drawn_where_it_is_wanted(fitted):

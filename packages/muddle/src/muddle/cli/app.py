@@ -186,7 +186,10 @@ def fit(
         Literal["fast", "default", "best"], option("--preset", "How much to train.", metavar=None)
     ] = "default",
     without_rows: Annotated[
-        bool, option("--without-rows", "Keep no training rows in the model: leaves out the kernel.")
+        bool,
+        option(
+            "--without-rows", "Keep no single training row in the model: no kernel, larger leaves."
+        ),
     ] = False,
     drop: Annotated[
         list[str] | None, option("--drop COLUMN", "Column to leave out. Repeatable.")

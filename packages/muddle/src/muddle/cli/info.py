@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from muddle_runtime.fitted import FittedModel
 
 MOST_SHOWN = 30  # columns and classes
-SETTINGS = ("preset", "time_limit", "depth", "width", "n_nets")
+SETTINGS = ("preset", "time_limit", "keep_rows", "depth", "width", "n_nets")
 
 
 def load_model(path: Path, *, device: str = "cpu") -> "FittedModel":

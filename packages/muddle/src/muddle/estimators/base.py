@@ -59,7 +59,7 @@ class Estimator(BaseEstimator):
         """Write the fitted model to one file that `muddle.load_model` reads, and return its path.
 
         The file holds weights and plain text (docs/format.md), no code. The flagship's kernel
-        holds training rows as scaled features, unless keep_rows=False. It is
+        and forest hold training rows, unless keep_rows=False. It is
         written whole or not at all.
 
         Parameters

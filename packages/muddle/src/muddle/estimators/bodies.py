@@ -78,6 +78,7 @@ class BodyData:
     of_classes: bool  # labels are ±1 per class
     normal: NormalScores | None = None  # how the labels were transformed
     quick: bool = False  # with the settings of QUICK
+    leaf_rows: int = 1  # of trees, at least
 
 
 class Model(NamedTuple):
@@ -235,7 +236,7 @@ def fit_forest_body(data: BodyData, folds: Folds, seed: int, device: torch.devic
         trees = ExtraTreesRegressor(
             QUICK["n_trees"] if data.quick else N_TREES,
             max_features=_count_tried(n_features, data.of_classes),
-            min_samples_leaf=max(1, -(-n_rows // ROWS_PER_LEAF)),
+            min_samples_leaf=max(data.leaf_rows, -(-n_rows // ROWS_PER_LEAF)),
             random_state=seeds[-1 if fold is None else fold],
             n_jobs=1,
         )
@@ -425,24 +426,32 @@ BODIES: dict[str, FitBody] = {
 
 
 def estimate_seconds(
-    name: str, n_rows: int, n_features: int, n_labels: int, n_folds: int, *, of_classes: bool
+    name: str,
+    n_rows: int,
+    n_features: int,
+    n_labels: int,
+    n_folds: int,
+    *,
+    of_classes: bool,
+    quick: bool = False,
 ) -> float:
     """Seconds of a body on one core: its operations times what they took on a core of 2024 that
     other work shared. An upper estimate; a GPU takes a fraction of it for the kernel."""
     n_fits, n_train = n_folds + 1, n_rows - n_rows // max(2, n_folds)
     if name == "kernel":
-        batch = min(n_train, BATCH_ROWS)
+        batch = min(n_train, QUICK["batch_rows"] if quick else BATCH_ROWS)
+        n_centres = QUICK["n_centres"] if quick else N_CENTRES
         step = 7e-4 + 9e-11 * batch**2 * (2 * batch + 4 * n_features) + 2e-8 * batch * n_features
-        if n_rows <= MOST_EXACT:
+        if n_rows <= (QUICK["most_exact"] if quick else MOST_EXACT):
             solve = 5e-11 * n_rows**3 / 3 + 1e-8 * n_rows**2
         else:
-            solve = 5e-11 * n_rows * N_CENTRES**2 + 1e-8 * n_rows * N_CENTRES
+            solve = 5e-11 * n_rows * n_centres**2 + 1e-8 * n_rows * n_centres
         return n_folds * N_STEPS * step + n_fits * solve
     if name == "forest":
         n_tried = _count_tried(n_features, of_classes)
         levels = math.log2(max(2, min(n_rows, ROWS_PER_LEAF)))
         tree = 7e-4 + 2e-8 * n_rows * levels * n_tried * (1 + 0.2 * (n_labels - 1))
-        return n_fits * N_TREES * tree
+        return n_fits * (QUICK["n_trees"] if quick else N_TREES) * tree
     if name == "boosting":
         n_leaves = min(BOOSTING["max_leaf_nodes"], 1 + n_rows // 20)
         step = 1e-3 + min(MOST_TRIED, n_features) * (3e-6 * n_leaves + 6e-9 * n_rows)

@@ -9,14 +9,15 @@ Shapes: N rows, F features, C classes or label columns.
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import log_softmax
 from scipy.stats import skew
-from sklearn.ensemble import ExtraTreesRegressor
 from sklearn.preprocessing import PowerTransformer
+from sklearn.tree import ExtraTreeRegressor
 
 from muddle.estimators.bodies import Model, forest_from_extra_trees, to_single
 from muddle_runtime.columns import FloatArray
@@ -63,6 +64,10 @@ FLOOR = 0.1
 CONSTANT_ROWS = 15.0
 # More rows tell nothing new about the spread, and their quantiles are exact to a few per mille.
 MOST_ROWS = 10_000
+# With a time limit the forest of the spread takes half of what is left: seconds per row, with
+# MOST_FEATURES features or more, of a core of 2024.
+SECONDS_PER_ROW = 4e-4
+FEWEST_SAMPLED = 200
 # A target is transformed if its skewness is beyond this and a power at least halves it.
 SKEWED = 1.0
 # The power is followed this far beyond the training targets, in standard deviations.
@@ -190,11 +195,16 @@ def shrink_spread(raw: FloatArray, residuals: FloatArray, weights: FloatArray | 
     return Spread(mean, floor, ceiling, exponent=float(found.x))
 
 
-def sample_rows(n_rows: int) -> NDArray[np.int64]:
-    """Rows that spread and intervals are fitted on: all, or a sample if there are very many."""
-    if n_rows <= MOST_ROWS:
+def sample_rows(n_rows: int, n_features: int = 1, seconds: float = math.inf) -> NDArray[np.int64]:
+    """Rows that spread and intervals are fitted on: all, or a sample if there are very many, or
+    few seconds left."""
+    most = MOST_ROWS
+    if math.isfinite(seconds):
+        per_row = SECONDS_PER_ROW * min(MOST_FEATURES, n_features + 1) / MOST_FEATURES
+        most = min(most, max(FEWEST_SAMPLED, int(seconds / 2 / per_row)))
+    if n_rows <= most:
         return np.arange(n_rows)
-    return np.sort(np.random.default_rng(0).choice(n_rows, MOST_ROWS, replace=False))
+    return np.sort(np.random.default_rng(0).choice(n_rows, most, replace=False))
 
 
 def fit_spread(
@@ -220,21 +230,12 @@ def fit_spread(
         raw = np.tile(mean, (len(sizes), 1))
     else:
         unit = np.where(mean > 0, mean, 1.0)  # outputs count equally
-        trees = ExtraTreesRegressor(
-            N_TREES,
-            min_samples_leaf=max(LEAF_ROWS, round(LEAF_SHARE * len(sizes))),
-            max_features=min(MOST_FEATURES, matrix.shape[1] + labels.shape[1]),
-            bootstrap=True,
-            oob_score=True,
-            random_state=seed,
-            n_jobs=1,
-        )
         relative = (sizes - mean) / unit
         seen = to_single(np.hstack([matrix, predicted]))
-        trees.fit(seen, relative[:, 0] if len(mean) == 1 else relative, weights)
+        trees, unseen = _grow_trees(seen, relative, weights, seed)
         representation, head = forest_from_extra_trees(trees)
         head = (head * unit).astype(np.float32)
-        raw = trees.oob_prediction_.reshape(sizes.shape) * unit + mean
+        raw = unseen * unit + mean
     columns = range(sizes.shape[1])
     spreads = tuple(shrink_spread(raw[:, c], residuals[:, c], weights) for c in columns)
     out_of_bag = np.column_stack([spreads[c].apply(raw[:, c]) for c in columns])
@@ -244,6 +245,41 @@ def fit_spread(
     assert isinstance(representation, Forest)
     model = SpreadModel(representation, head, mean, spreads, conformal, sees_prediction=True)
     return model, out_of_bag
+
+
+class Trees(NamedTuple):
+    """Trees, as scikit-learn's forests have them."""
+
+    estimators_: list[ExtraTreeRegressor]
+    n_features_in_: int
+
+
+def _grow_trees(
+    features: NDArray[np.float32], sizes: FloatArray, weights: FloatArray | None, seed: int
+) -> tuple[Trees, FloatArray]:
+    """Trees of rows drawn alike, and the mean over the trees that have not seen a row. (N, C)
+
+    scikit-learn's forest would draw rows by weight, and every tree would have seen a heavy one.
+    """
+    rng = np.random.default_rng(seed)
+    n_rows, n_features = features.shape
+    trees = []
+    total, count = np.zeros(sizes.shape), np.zeros((n_rows, 1))
+    for _ in range(N_TREES):
+        times = np.bincount(rng.integers(n_rows, size=n_rows), minlength=n_rows)
+        own, others = np.flatnonzero(times), np.flatnonzero(times == 0)
+        tree = ExtraTreeRegressor(
+            min_samples_leaf=max(LEAF_ROWS, round(LEAF_SHARE * n_rows)),
+            max_features=min(MOST_FEATURES, n_features),
+            random_state=int(rng.integers(2**31)),
+        )
+        counted = times[own] if weights is None else times[own] * weights[own]
+        tree.fit(features[own], sizes[own], counted)
+        if len(others):
+            total[others] += tree.predict(features[others]).reshape(len(others), -1)
+            count[others] += 1
+        trees.append(tree)
+    return Trees(trees, n_features), total / np.maximum(count, 1)
 
 
 def _grow_nothing(n_features: int, n_labels: int) -> Model:

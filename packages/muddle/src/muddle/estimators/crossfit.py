@@ -121,6 +121,7 @@ class BodyCandidate:
     kind: BodyKind
     target: TargetScale = "plain"
     quick: bool = False
+    leaf_rows: int = 1  # of trees, at least
 
 
 @dataclass(frozen=True, eq=False)

@@ -82,7 +82,7 @@ class Flagship(Estimator):
 
     @abstractmethod
     def _complete(
-        self, problem: Any, pool: Pool, seed: int
+        self, problem: Any, pool: Pool, seed: int, deadline: Deadline
     ) -> tuple[FloatArray, OutOfFold, dict[str, Any]]:
         """Predictions of the pool's rows out of fold, details about them, and the parts of the
         fitted model that depend on the task."""
@@ -93,6 +93,8 @@ class Flagship(Estimator):
         """The clock of a fit; bad parameters raise here, before any work."""
         if self.time_limit is not None:
             check_number("time_limit", self.time_limit, above=0.0)
+        if not isinstance(self.keep_rows, (bool, np.bool_)):
+            raise TypeError(f"keep_rows must be True or False, got {self.keep_rows!r}.")
         self._configs()
         return Deadline(self.time_limit)
 
@@ -123,7 +125,7 @@ class Flagship(Estimator):
         with torch_threads(1):  # products are many, and too small to be shared
             importances, deviations = measure_importances(pool, features, device, seed, seconds)
         self._warn_about(pool, importances)
-        out_of_fold, details, parts = self._complete(problem, pool, seed)
+        out_of_fold, details, parts = self._complete(problem, pool, seed, deadline)
         board = pool.rank(lambda predicted: self._score(predicted, pool.training))
         record = self._describe_training(
             preprocessor, problem.summarise(table), deadline.elapsed(), {"leaderboard": board}
@@ -272,8 +274,8 @@ class MuddleRegressor(RegressorMixin, Flagship):
         Seconds for the whole fit. If they are few, the first net is cut to fit (folds, rows,
         iterations) and others are left out; a warning and `leaderboard_` tell which.
     keep_rows : bool, default=True
-        Whether the model may hold training rows, as scaled features without their targets. The
-        kernel needs them and is left out without.
+        Whether the model may hold training rows: the kernel holds them as scaled features, and
+        leaves of single rows hold their targets. False: no kernel, and leaves of five rows or more.
     preprocessor : TablePreprocessor or None, default=None
         How the table becomes numbers, unfitted. None: ``TablePreprocessor(scaling="robust+clip")``.
     device : str, default="auto"
@@ -319,13 +321,13 @@ class MuddleRegressor(RegressorMixin, Flagship):
         return self._fit(problem, problem.labels.mean(axis=1), normal, deadline)
 
     def _complete(
-        self, problem: NumberProblem, pool: Pool, seed: int
+        self, problem: NumberProblem, pool: Pool, seed: int, deadline: Deadline
     ) -> tuple[FloatArray, OutOfFold, dict[str, Any]]:
         """Intervals, from the sizes of out-of-fold errors."""
         training = pool.training
         target = replace(problem.describe_target(), bounds=problem.bounds())
         predicted = target.clip(pool.out_of_fold)
-        rows = sample_rows(len(predicted))
+        rows = sample_rows(len(predicted), training.matrix.shape[1], deadline.left())
         weights = None if training.weights is None else training.weights[rows]
         known = (training.matrix[rows], training.labels[rows], predicted[rows], weights)
         spread, sizes = fit_spread(*known, seed)
@@ -438,7 +440,7 @@ class MuddleClassifier(ClassifierMixin, Flagship):
         return self._fit(problem, problem.codes.astype(np.float64), None, deadline)
 
     def _complete(
-        self, problem: ClassProblem, pool: Pool, seed: int
+        self, problem: ClassProblem, pool: Pool, seed: int, deadline: Deadline
     ) -> tuple[FloatArray, OutOfFold, dict[str, Any]]:
         """Calibrated probabilities."""
         training, scores = pool.training, pool.out_of_fold

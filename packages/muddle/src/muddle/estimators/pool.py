@@ -92,6 +92,8 @@ N_BINS = 8
 N_CURVES, N_COSINES, FREQUENCY = 3, 16, 0.1
 # Rows that vote for equal weights: with few rows, members can hardly be told apart.
 PRIOR_ROWS = 10.0
+# Rows of a leaf in models that must not hold single rows.
+LEAF_ROWS = 5
 # Members of less weight are dropped, once: each costs as much time to predict as any other.
 LEAST_WEIGHT = 0.02
 # Weight of the constraint that weights sum to 1, in units of the errors.
@@ -162,8 +164,8 @@ def make_plan(
         replace(c, config=replace(c.config, **options)) for c in _list_candidates(task, n_train)
     ]
     bodies = [BodyCandidate(kind, kind, quick=quick) for kind in ("kernel", "forest", "linear")]
-    if not keep_rows:
-        bodies = [body for body in bodies if body.kind != "kernel"]
+    if not keep_rows:  # nor leaves of single rows: a hundred trees would tell where each one lies
+        bodies = [replace(body, leaf_rows=LEAF_ROWS) for body in bodies if body.kind != "kernel"]
     if quick:
         return Plan(tuple(nets[:1]), tuple(bodies), 1)
     if n_labels == 1:  # it costs as much for each label, and gained nothing for several classes
@@ -527,16 +529,16 @@ class _Rounds:
         """The fit of a body, to be called."""
         training = self.training
         labels, normal = training.choose_labels(body)
-        data = BodyData(
-            training.matrix, labels, training.weights, training.of_classes, normal, body.quick
-        )
+        given = (training.matrix, labels, training.weights, training.of_classes, normal)
+        data = BodyData(*given, quick=body.quick, leaf_rows=body.leaf_rows)
         seed = int(self.seeds.randint(MAX_SEED))
         return partial(BODIES[body.kind], data, folds, seed, self.device)
 
     def _fit_in_time(self, body: BodyCandidate, folds: Folds) -> Trial:
         """Fit a body, or not at all."""
         size = *self.training.matrix.shape, self.training.labels.shape[1], folds.n_nets
-        seconds = estimate_seconds(body.kind, *size, of_classes=self.training.of_classes)
+        options = {"of_classes": self.training.of_classes, "quick": body.quick}
+        seconds = estimate_seconds(body.kind, *size, **options)
         if seconds > LATER_SHARE * time_for_training(self.deadline):
             return Trial(body, [], 0.0, 0, "no time")
         with torch_threads(1):
