@@ -4,6 +4,7 @@ import copy
 import json
 import os
 import pickle
+import random
 import resource
 import struct
 import warnings
@@ -475,14 +476,12 @@ def test_shapes_that_promise_more_than_the_file_has(ensemble, tmp_path, tensor):
 thoroughly = settings(
     max_examples=115, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
 )
-VALUES = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.sampled_from([-1, 0, 1, 2, 7, 10**6, 2**31, 2**63, 10**30]),
-    st.sampled_from([-1.0, 0.0, 0.5, 1e-320, 1e300, 1e308]),
-    st.sampled_from(["", "number", "text", "float64", "x0", "\udc80", "cuda:9", "os.system"]),
-    st.sampled_from([[], {}, [0], ["a", "a"], [[[]]], {"kind": "plain"}]),
-)
+VALUES = [
+    *(None, True, False, -1, 0, 1, 2, 7, 10**6, 2**31, 2**63, 10**30),
+    *(-1.0, 0.0, 0.5, 1e-320, 1e300, 1e308),
+    *("", "number", "text", "float64", "x0", "\udc80", "cuda:9", "os.system"),
+    *([], {}, [0], ["a", "a"], [[[]]], {"kind": "plain"}),
+]
 CUTS = ((..., None), None, slice(0), slice(1, None), (..., slice(1)))
 SHAPES = (np.ravel, np.transpose, lambda array: np.repeat(array, 2, axis=0))
 NUMBERS = (np.nan, np.inf, -np.inf, 0.0, -1.0, 1e-300, 1e29, 1e300)
@@ -535,30 +534,27 @@ def spots(value, path=()):
 
 
 @thoroughly
-@given(
-    place=st.integers(0, 2**16),
-    change=st.sampled_from(["set", "set", "near", "remove", "repeat"]),
-    step=st.sampled_from([-1, 1, 5]),
-    data=st.data(),
-)
-def test_fields_of_the_header_that_were_changed(stored, changed, place, change, step, data):
-    value = data.draw(VALUES)  # in any case: Hypothesis wants the same draws every time
+@given(seed=st.integers(0, 2**32 - 1))
+def test_fields_of_the_header_that_were_changed(stored, changed, seed):
+    # One number decides: of draws that depend on each other Hypothesis said that they were flaky.
+    rng = random.Random(seed)
     header, arrays = copy.deepcopy(store_model(stored.model))
-    places = [spot for spot in spots(header) if spot[0] != "parameters" or len(spot) == 2]
-    *parents, last = places[place % len(places)]
+    places = [place for place in spots(header) if place[0] != "parameters" or len(place) == 2]
+    *parents, last = rng.choice(places)
     owner = header
     for parent in parents:
         owner = owner[parent]
+    change = rng.choice(["set", "set", "near", "remove", "repeat"])
     if change == "remove":
         del owner[last]
     elif change == "repeat" and isinstance(owner[last], list):
         owner[last] = owner[last] * 2
     elif change == "near" and isinstance(owner[last], (int, float)):
-        owner[last] = owner[last] + step
+        owner[last] = owner[last] + rng.choice([-1, 1, 5])
     elif change == "near" and isinstance(owner[last], list):
         owner[last] = owner[last][1:]
     else:
-        owner[last] = value
+        owner[last] = copy.deepcopy(rng.choice(VALUES))
     check(changed, save(arrays, metadata={KEY: json.dumps(header)}), stored.rows[:3])
 
 
