@@ -24,7 +24,7 @@ FOLDER = Path(__file__).parent / "fixtures"
 STORED = sorted(path.stem for path in FOLDER.glob("*.muddle"))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Stored:
     """A model file, its model, rows as records, and the recorded outputs."""
 

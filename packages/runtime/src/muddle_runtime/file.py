@@ -985,8 +985,9 @@ def _restore_frame(
 ) -> fitted.Frame:
     """The columns that people and reports ask for, all of one length."""
     where, wanted = f"training.{name}", [*index, *FRAME_COLUMNS[name]]
+    known = stored.get("dtypes") if isinstance(stored, dict) else None
     for newer in NEWER_COLUMNS.get(name, ()):
-        if isinstance(stored, dict) and newer not in stored.get("dtypes", {}):
+        if isinstance(known, dict) and newer not in known:
             wanted.remove(newer)
     record(
         {
