@@ -9,7 +9,13 @@ import torch
 
 from muddle import MuddleClassifier, MuddleRegressor
 from muddle.estimators import bodies, pool
-from muddle.estimators.crossfit import Candidate, draw_folds, make_job, make_members
+from muddle.estimators.crossfit import (
+    Candidate,
+    draw_folds,
+    make_job,
+    make_members,
+    view_per_net,
+)
 from muddle.estimators.pool import fit_view
 from muddle.training.config import TrainConfig
 from muddle.training.jobs import train_jobs
@@ -81,12 +87,24 @@ def cross_fit():
 
 
 @pytest.fixture(scope="session")
-def held_out_outputs():
+def hidden_layers():
+    """Last hidden layer of each net of a member in float64. (N, F) -> K times (N, H)"""
+
+    def compute(member, matrix):
+        for net, seen in enumerate(view_per_net(member.views, matrix)):
+            own = member.nets.keep([net]).map(lambda tensor: tensor.double())
+            yield own.hidden(torch.from_numpy(seen).double())[0]
+
+    return compute
+
+
+@pytest.fixture(scope="session")
+def held_out_outputs(hidden_layers):
     """Out-of-fold labels of a member, net by net in float64, by the textbook."""
 
     def predict(member, matrix):
         outputs = []
-        for net, hidden in enumerate(member.hidden_layers(matrix, torch.device("cpu"))):
+        for net, hidden in enumerate(hidden_layers(member, matrix)):
             rows = member.folds.held_out[net]
             found = (hidden[rows] @ member.held_out_head[net]).numpy()
             outputs.append(member.to_labels(found))

@@ -249,7 +249,7 @@ def test_extra_trees_as_arrays_decide_as_scikit_learn(tied, n_labels, leaf):
     matrix = to_single(matrix)
     target = labels if n_labels > 1 else labels[:, 0]
     trees = ExtraTreesRegressor(5, min_samples_leaf=leaf, random_state=0).fit(matrix, target)
-    forest, head = forest_from_extra_trees(trees)
+    forest, head = forest_from_extra_trees(trees.estimators_)
     assert isinstance(forest, Forest)
     assert head.shape == (1, sum(tree.get_n_leaves() for tree in trees.estimators_), n_labels)
     new = to_single(draw_table(40, seed=1, tied=tied)[0])
@@ -276,7 +276,8 @@ def test_boosting_as_arrays_predicts_as_scikit_learn(tied):
 
 def test_nodes_are_numbered_depth_first():
     matrix, labels = draw_table(50)
-    forest, head = forest_from_extra_trees(ExtraTreesRegressor(3).fit(matrix, labels[:, 0]))
+    trees = ExtraTreesRegressor(3).fit(matrix, labels[:, 0])
+    forest, head = forest_from_extra_trees(trees.estimators_)
     inner = forest.right >= 0
     assert (forest.right[inner] > np.flatnonzero(inner) + 1).all()
     np.testing.assert_array_equal(-1 - forest.right[~inner], np.arange(head.shape[1]))

@@ -82,10 +82,15 @@ def draw_table(n_rows=N_ROWS, n_labels=2):
     return matrix, labels
 
 
-def predict_net(member, net, matrix):
+@pytest.fixture(scope="session")
+def predict_net(hidden_layers):
     """Labels that the final head of one net predicts."""
-    hidden = list(member.hidden_layers(matrix, CPU))[net]
-    return member.to_labels((hidden @ member.head[net]).numpy())
+
+    def predict(member, net, matrix):
+        hidden = list(hidden_layers(member, matrix))[net]
+        return member.to_labels((hidden @ member.head[net]).numpy())
+
+    return predict
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +135,7 @@ def test_transformed_labels_are_transformed_back_net_by_net(cross_fit, held_out_
     assert member.to_fitted(1.0).normal is normal
 
 
-def test_a_fitted_member_predicts_with_the_heads_of_all_rows(members):
+def test_a_fitted_member_predicts_with_the_heads_of_all_rows(members, predict_net):
     member = members[-1]
     new = np.random.default_rng(1).normal(size=(7, 3))
     fitted = member.to_fitted(0.25)
@@ -142,12 +147,12 @@ def test_a_fitted_member_predicts_with_the_heads_of_all_rows(members):
 
 
 @pytest.mark.parametrize("n_rows", [50, N_ROWS])
-def test_joined_rounds_predict_the_mean_over_all_nets(n_rows, cross_fit):
+def test_joined_rounds_predict_the_mean_over_all_nets(n_rows, cross_fit, predict_net):
     matrix, labels = draw_table(n_rows)
     a, b, c = (cross_fit(matrix, labels, seed=seed)[-1] for seed in (0, 10, 20))
     joined = join_rounds(a, b)
     assert joined.nets.n_nets == joined.folds.n_nets == len(joined.held_out_head) == 10
-    assert len(joined.penalty) == len(joined.views) == len(joined.head) == 10
+    assert len(joined.views) == len(joined.head) == 10
     np.testing.assert_array_equal(predict_net(joined, 7, matrix), predict_net(b, 2, matrix))
     mean = (a.out_of_fold + b.out_of_fold + c.out_of_fold) / 3
     for three in (join_rounds(joined, c), join_rounds(a, join_rounds(b, c))):

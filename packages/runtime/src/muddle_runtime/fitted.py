@@ -5,7 +5,7 @@ ONNX export, reports and importances read its fields. It is a frozen tree of num
 fields:
 
     table         any rows → matrix of features (tables.py)
-    members       each a representation with a ridge head (forward.py): features → labels
+    members       each a representation with a linear head (forward.py): features → labels
     selection     which nets predict, by validation score   (one net, bags, ensembles)
     offset        added to the weighted members              (the flagship's mixture)
     temperatures  of each net's scores, or `calibration` of the mixture's: scores → probabilities
@@ -43,7 +43,7 @@ Task = Literal["regression", "classification"]
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """A representation and its ridge heads; the mean of its nets predicts, as labels."""
+    """A representation and its linear heads; the mean of its nets predicts, as labels."""
 
     representation: Representation
     head: NDArray[Any]  # (K, H, C), K = 1 unless nets; float64, of a forest float32

@@ -11,12 +11,14 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
+from sklearn.tree import ExtraTreeRegressor
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
@@ -114,13 +116,19 @@ class BodyMember:
         """The part that predicts new rows."""
         return fitted.Member(self.representation, self.head, weight, self.normal)
 
+    @cached_property
+    def _banks(self) -> list[Bank]:
+        """The folds' models, ready to predict."""
+        return [
+            Bank([Ref(representation, 0, head[0])]) for representation, head in self.fold_models
+        ]
+
     def predict_out_of_fold(self, matrix: FloatArray, rows: Rows) -> FloatArray:
         """Labels by the models of the folds that held these rows out. (n, F), (n,) -> (n, C)"""
         total, count = np.zeros((len(rows), self.head.shape[2])), np.zeros((len(rows), 1))
-        for model, held_out in zip(self.fold_models, self.folds.held_out, strict=True):
+        for bank, held_out in zip(self._banks, self.folds.held_out, strict=True):
             own = np.isin(rows, held_out)
-            outputs = Bank([Ref(model.representation, 0, model.head[0])]).total(matrix[own])
-            total[own] += self.to_labels(outputs)
+            total[own] += self.to_labels(bank.total(matrix[own]))
             count[own] += 1
         return total / count
 
@@ -241,7 +249,7 @@ def fit_forest_body(data: BodyData, folds: Folds, seed: int, device: torch.devic
             n_jobs=1,
         )
         trees.fit(features[rows], _as_target(data.labels[rows]), _take(weights, rows))
-        return forest_from_extra_trees(trees), _predict_with(trees)
+        return forest_from_extra_trees(trees.estimators_), _predict_with(trees)
 
     return _cross_fit("forest", data, folds, began, fit)
 
@@ -294,15 +302,15 @@ def _predict_with(trees: Any) -> Predict:
     return lambda matrix: trees.predict(to_single(matrix)).reshape(len(matrix), -1)
 
 
-def forest_from_extra_trees(trees: ExtraTreesRegressor) -> Model:
+def forest_from_extra_trees(trees: Sequence[ExtraTreeRegressor]) -> Model:
     """The mean over trees as the sum of their leaves."""
     found = []
-    for estimator in trees.estimators_:
-        own = estimator.tree_
+    for tree in trees:
+        own = tree.tree_
         left, right = own.children_left, own.children_right
         nodes = own.feature, own.threshold, left, right, left < 0
-        found.append(Tree(*nodes, own.value[:, :, 0] / len(trees.estimators_)))
-    return join_trees(found, trees.n_features_in_)
+        found.append(Tree(*nodes, own.value[:, :, 0] / len(trees)))
+    return join_trees(found, trees[0].n_features_in_)
 
 
 def forest_from_boosting(boosted: HistGradientBoostingRegressor) -> Model:

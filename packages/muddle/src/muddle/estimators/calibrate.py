@@ -9,7 +9,6 @@ Shapes: N rows, F features, C classes or label columns.
 """
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ from scipy.stats import skew
 from sklearn.preprocessing import PowerTransformer
 from sklearn.tree import ExtraTreeRegressor
 
-from muddle.estimators.bodies import Model, forest_from_extra_trees, to_single
+from muddle.estimators.bodies import MOST_TRIED, Model, forest_from_extra_trees, to_single
 from muddle_runtime.columns import FloatArray
 from muddle_runtime.fitted import SpreadModel
 from muddle_runtime.forward import Forest
@@ -50,7 +49,6 @@ SLOPE_PENALTY = 3.0
 N_TREES = 100
 LEAF_ROWS = 5
 LEAF_SHARE = 1 / 200  # of the rows: keeps the forest of a large table small
-MOST_FEATURES = 64  # per split: more take time and bring nothing
 # Below this a forest has a handful of leaves, and the spread is constant.
 FEWEST_ROWS = 30
 # Forests are smoother than the truth, so that they may be sharpened: where the deviation is exp(1.5
@@ -65,7 +63,7 @@ CONSTANT_ROWS = 15.0
 # More rows tell nothing new about the spread, and their quantiles are exact to a few per mille.
 MOST_ROWS = 10_000
 # With a time limit the forest of the spread takes half of what is left: seconds per row, with
-# MOST_FEATURES features or more, of a core of 2024.
+# MOST_TRIED features or more, of a core of 2024.
 SECONDS_PER_ROW = 4e-4
 FEWEST_SAMPLED = 200
 # A target is transformed if its skewness is beyond this and a power at least halves it.
@@ -200,7 +198,7 @@ def sample_rows(n_rows: int, n_features: int = 1, seconds: float = math.inf) -> 
     few seconds left."""
     most = MOST_ROWS
     if math.isfinite(seconds):
-        per_row = SECONDS_PER_ROW * min(MOST_FEATURES, n_features + 1) / MOST_FEATURES
+        per_row = SECONDS_PER_ROW * min(MOST_TRIED, n_features + 1) / MOST_TRIED
         most = min(most, max(FEWEST_SAMPLED, int(seconds / 2 / per_row)))
     if n_rows <= most:
         return np.arange(n_rows)
@@ -247,16 +245,9 @@ def fit_spread(
     return model, out_of_bag
 
 
-class Trees(NamedTuple):
-    """Trees, as scikit-learn's forests have them."""
-
-    estimators_: list[ExtraTreeRegressor]
-    n_features_in_: int
-
-
 def _grow_trees(
     features: NDArray[np.float32], sizes: FloatArray, weights: FloatArray | None, seed: int
-) -> tuple[Trees, FloatArray]:
+) -> tuple[list[ExtraTreeRegressor], FloatArray]:
     """Trees of rows drawn alike, and the mean over the trees that have not seen a row. (N, C)
 
     scikit-learn's forest would draw rows by weight, and every tree would have seen a heavy one.
@@ -270,7 +261,7 @@ def _grow_trees(
         own, others = np.flatnonzero(times), np.flatnonzero(times == 0)
         tree = ExtraTreeRegressor(
             min_samples_leaf=max(LEAF_ROWS, round(LEAF_SHARE * n_rows)),
-            max_features=min(MOST_FEATURES, n_features),
+            max_features=min(MOST_TRIED, n_features),
             random_state=int(rng.integers(2**31)),
         )
         counted = times[own] if weights is None else times[own] * weights[own]
@@ -279,7 +270,7 @@ def _grow_trees(
             total[others] += tree.predict(features[others]).reshape(len(others), -1)
             count[others] += 1
         trees.append(tree)
-    return Trees(trees, n_features), total / np.maximum(count, 1)
+    return trees, total / np.maximum(count, 1)
 
 
 def _grow_nothing(n_features: int, n_labels: int) -> Model:

@@ -38,9 +38,6 @@ from muddle_runtime.labels import NormalScores
 
 # Nets that one thread trains together on a CPU: the five of a candidate keep two threads busy.
 NETS_TOGETHER = 3
-# Rows that pass through a net at once in float64.
-BLOCK_ROWS = 4096
-
 TargetScale = Literal["plain", "normal"]
 BodyKind = Literal["kernel", "forest", "boosting", "linear"]
 Seen = NDArray[np.float32]  # (N, V) features as a net sees them
@@ -135,7 +132,6 @@ class Member:
     nets: StackedMLP
     head: Tensor  # (K, H, C) float64, solved on all rows
     held_out_head: Tensor  # (K, H, C) float64, solved on each net's own training rows
-    penalty: Tensor  # (K,)
     folds: Folds
     out_of_fold: FloatArray  # (N, C) predicted labels
     n_recoveries: int  # how often a penalty was raised because a factorisation failed
@@ -156,13 +152,6 @@ class Member:
         """The part that predicts new rows, as numpy arrays."""
         nets = to_numpy_nets(self.nets, self.views, rounded=True)
         return fitted.Member(nets, self.head.numpy(), weight, self.normal)
-
-    def hidden_layers(self, matrix: FloatArray, device: torch.device) -> Iterator[Tensor]:
-        """Last hidden layer of each net in float64. (N, F) -> K times (N, H)"""
-        for net, seen in enumerate(view_per_net(self.views, matrix)):
-            own = self.nets.keep([net]).map(lambda tensor: tensor.to(device, torch.float64))
-            blocks = torch.split(torch.from_numpy(seen), BLOCK_ROWS)
-            yield torch.cat([own.hidden(block.to(device, torch.float64))[0] for block in blocks])
 
 
 def view_per_net(views: Sequence[View], matrix: FloatArray) -> Iterator[Seen]:
@@ -217,7 +206,7 @@ def make_members(
         outputs = result.validation_output[nets].numpy()
         labels = outputs if normal is None else normal.undo(outputs)
         own = result.nets.keep(nets.tolist())
-        heads = result.head[nets], result.held_out_head[nets], result.penalty[nets]
+        heads = result.head[nets], result.held_out_head[nets]
         predicted = folds.gather(labels, n_rows)
         raised = int(result.n_recoveries[nets].sum())
         found = Member(candidate, iteration, views, normal, own, *heads, folds, predicted, raised)
@@ -234,7 +223,6 @@ def join_rounds(first: Member, second: Member) -> Member:
         nets=StackedMLP.join([first.nets, second.nets]),
         head=torch.cat([first.head, second.head]),
         held_out_head=torch.cat([first.held_out_head, second.held_out_head]),
-        penalty=torch.cat([first.penalty, second.penalty]),
         folds=join_folds([first.folds, second.folds]),
         out_of_fold=share * first.out_of_fold + (1 - share) * second.out_of_fold,
         n_recoveries=first.n_recoveries + second.n_recoveries,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
@@ -262,12 +262,22 @@ def fit_view(
     )
 
 
+class NetSeeds(NamedTuple):
+    """Seeds of a candidate's nets: of their views, and of starts and permutations."""
+
+    views: list[int]
+    nets: list[int]
+
+    @classmethod
+    def draw(cls, seeds: np.random.RandomState, n_nets: int) -> "NetSeeds":
+        return cls(*(seeds.randint(MAX_SEED, size=n_nets).tolist() for _ in range(2)))
+
+
 def build_job(
-    training: TrainingSet, candidate: Candidate, folds: Folds, seeds: np.random.RandomState
+    training: TrainingSet, candidate: Candidate, folds: Folds, seeds: NetSeeds
 ) -> tuple[tuple[View, ...], TrainJob]:
     """The view of each of a candidate's nets, and their training."""
-    matrix, n_nets = training.matrix, folds.n_nets
-    drawn = seeds.randint(MAX_SEED, size=n_nets).tolist()
+    matrix, n_nets, drawn = training.matrix, folds.n_nets, seeds.views
     if candidate.view != "waves" or matrix.size * n_nets > MOST_NUMBERS:
         drawn = drawn[:1]  # one view for all nets; else each net has waves of its own
     views = [
@@ -275,9 +285,8 @@ def build_job(
         for seed in drawn
     ]
     seen = [view_features(view, matrix) for view in views]
-    own_seeds = seeds.randint(MAX_SEED, size=n_nets).tolist()
     labels, _ = training.choose_labels(candidate)
-    job = make_job(candidate, seen, labels, training.weights, folds, own_seeds)
+    job = make_job(candidate, seen, labels, training.weights, folds, seeds.nets)
     return tuple(views * (n_nets // len(views))), job
 
 
@@ -414,7 +423,8 @@ def plan_in_time(
     folds = draw_folds(small.strata, n_folds, 0)
     if len(rows) < n_rows and device.type == "cpu":  # one net is enough
         folds = Folds(folds.train[:1], folds.held_out[:1])
-    _, job = build_job(small, first, folds, np.random.RandomState(0))
+    seeds = NetSeeds.draw(np.random.RandomState(0), folds.n_nets)
+    _, job = build_job(small, first, folds, seeds)
     pace = measure_pace(job, device, deadline)
     n_train = n_rows - -(-n_rows // n_folds)
     whole = Work(first.config, job.data.n_features, n_rows, n_train, n_folds)
@@ -498,15 +508,22 @@ class _Rounds:
         """Train each candidate on the folds of these rounds."""
         folds = join_folds(drawn)
         n_net_iterations = sum(folds.n_nets * (c.config.steps + 1) for c in nets)
+        # Drawn before anything is left out for lack of time: the rest is as without a limit.
+        drawn_for_nets = [NetSeeds.draw(self.seeds, folds.n_nets) for _ in nets]
+        tasks = [self._plan_body(body, folds) for body in bodies]
         with self.watch(n_net_iterations, label) as reporter:
             if self.pace is not None:
-                first = nets[0] if label == "first round" else None  # trained in any case
-                options = (self.pace, folds, reporter)
-                found = [self._train_in_time(nets[0], *options, must=first is not None)]
-                found += [self._fit_in_time(body, folds) for body in bodies]
-                return found + [self._train_in_time(c, *options, must=False) for c in nets[1:]]
-            built = [build_job(self.training, c, folds, self.seeds) for c in nets]
-            tasks = [self._plan_body(body, folds) for body in bodies]
+                must = label == "first round"  # the first net is trained in any case
+                first, *later_nets = [
+                    partial(self._train_in_time, c, own, self.pace, folds, reporter)
+                    for c, own in zip(nets, drawn_for_nets, strict=True)
+                ]
+                found = [first(must=must)]
+                pairs = zip(bodies, tasks, strict=True)
+                found += [self._fit_in_time(body, task, folds.n_nets) for body, task in pairs]
+                return found + [train(must=False) for train in later_nets]
+            pairs_of_nets = zip(nets, drawn_for_nets, strict=True)
+            built = [build_job(self.training, c, folds, own) for c, own in pairs_of_nets]
             # What computes on a GPU waits for the nets, which take all of it.
             later = [self.device.type == "cuda" and body.kind == "kernel" for body in bodies]
             trained, fitted = train_side_by_side(
@@ -534,25 +551,34 @@ class _Rounds:
         seed = int(self.seeds.randint(MAX_SEED))
         return partial(BODIES[body.kind], data, folds, seed, self.device)
 
-    def _fit_in_time(self, body: BodyCandidate, folds: Folds) -> Trial:
+    def _fit_in_time(
+        self, body: BodyCandidate, task: Callable[[], BodyMember], n_folds: int
+    ) -> Trial:
         """Fit a body, or not at all."""
-        size = *self.training.matrix.shape, self.training.labels.shape[1], folds.n_nets
+        size = *self.training.matrix.shape, self.training.labels.shape[1], n_folds
         options = {"of_classes": self.training.of_classes, "quick": body.quick}
         seconds = estimate_seconds(body.kind, *size, **options)
         if seconds > LATER_SHARE * time_for_training(self.deadline):
             return Trial(body, [], 0.0, 0, "no time")
         with torch_threads(1):
-            return _judge(body, attempt(self._plan_body(body, folds)))
+            return _judge(body, attempt(task))
 
     def _train_in_time(
-        self, candidate: Candidate, pace: Pace, folds: Folds, reporter: Reporter | None, must: bool
+        self,
+        candidate: Candidate,
+        seeds: NetSeeds,
+        pace: Pace,
+        folds: Folds,
+        reporter: Reporter | None,
+        *,
+        must: bool,
     ) -> Trial:
         """Train a candidate as planned, or not at all."""
         late = Trial(candidate, [], 0.0, 0, "no time")
         # Views take time to compute, too.
         if not must and time_for_training(self.deadline) <= 0:
             return late
-        views, job = build_job(self.training, candidate, folds, self.seeds)
+        views, job = build_job(self.training, candidate, folds, seeds)
         work = Work.of(job)
         if not must and not has_time(work, pace, self.deadline):
             return late
