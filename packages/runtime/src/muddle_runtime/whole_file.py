@@ -4,7 +4,7 @@ import errno
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -28,7 +28,7 @@ def write_whole(path: Path, owner: str = "") -> Iterator[IO[bytes]]:
             os.fsync(file.fileno())
         os.replace(partial, path)
     except BaseException:
-        partial.unlink(missing_ok=True)
+        _remove(partial)
         raise
 
 
@@ -65,7 +65,13 @@ def check_place(path: Path) -> None:
         error.filename = str(path)
         raise
     finally:
-        trial.unlink(missing_ok=True)
+        _remove(trial)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file if there is one; an error would hide the one that matters."""
+    with suppress(OSError):
+        path.unlink()
 
 
 def _name_partial(path: Path, owner: str = "") -> Path:

@@ -473,15 +473,18 @@ def explain(
             )
         if found is None:
             found = predicting.read_importances(fitted, model)
-    if plot is not None:
-        predicting.draw_importances(plot, found["importances"], top)
-    if as_json:
-        drawn = None if plot is None else str(plot)
-        print_json({"model": str(model), **found, "plot": drawn, "notes": notes.texts})
-        return
-    print_importances(found["importances"], f"{found['from']}: {found['measure']}", top)
-    if plot is not None:
-        echo(f"Wrote {plot}")
+    drawn = None
+    try:
+        if plot is not None:
+            predicting.draw_importances(plot, found["importances"], top)
+            drawn = str(plot)
+    finally:  # shuffling took its time
+        if as_json:
+            print_json({"model": str(model), **found, "plot": drawn, "notes": notes.texts})
+        else:
+            print_importances(found["importances"], f"{found['from']}: {found['measure']}", top)
+    if drawn and not as_json:
+        echo(f"Wrote {drawn}")
 
 
 def info(model: Model, as_json: AsJson = False) -> None:

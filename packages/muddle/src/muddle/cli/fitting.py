@@ -93,6 +93,8 @@ def check_outputs(output: Path, report: Path | None) -> None:
     check_place(output)
     if report is None:
         return
+    if report.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"--report must name an HTML file, got {report}.")
     check_place(report)
     if report.resolve() == output.resolve():
         raise ValueError(f"--report must differ from --output, got {report} for both.")
@@ -355,9 +357,7 @@ def fit_model(
         notes.add(f"task guessed: {reason}. If this is wrong, pass --task {other}.")
     if settings["time_limit"] is None and n_rows > MANY_ROWS and settings["preset"] != "fast":
         notes.add(f"a fit to {n_rows:,} rows may take long: --time-limit SECONDS limits it.")
-    began = time.perf_counter()
     estimator = run_fit(training, columns, settings, notes)
-    seconds = time.perf_counter() - began
     facts = describe_fit(estimator, training, columns)
     origin = finite({**facts["origin"], "scores": facts["scores"]})
     model = estimator.model_
@@ -365,7 +365,7 @@ def fit_model(
     estimator.save(output)  # before anything that may fail and is not needed for it
     note_findings(estimator, training, notes)
     about = {"model": str(output), "report": None, "size": output.stat().st_size}
-    return estimator, {**about, "seconds": seconds, **facts, "notes": notes.texts}
+    return estimator, {**about, "seconds": estimator.fit_seconds_, **facts, "notes": notes.texts}
 
 
 def write_report(

@@ -56,7 +56,7 @@ def is_model(path: Path) -> bool:
 
 
 def report_model(path: Path, output: Path, title: str | None = None) -> None:
-    """Write a page about a model file, which has neither the training rows nor their predictions."""
+    """Write a page about a model file, which has no out-of-fold predictions."""
     from muddle import load_model
 
     estimator = load_model(path)
