@@ -148,11 +148,11 @@ class Flagship(Estimator):
         self.out_of_fold_details_ = details
         return self
 
-    def _plan(self, training: TrainingSet) -> Plan:
+    def _plan(self, training: TrainingSet, preset: Preset) -> Plan:
         n_rows, n_labels = training.labels.shape
         return make_plan(
             self._task,
-            self.preset,
+            preset,
             n_rows,
             n_labels=n_labels,
             skewed=training.normal is not None,
@@ -167,7 +167,7 @@ class Flagship(Estimator):
         seeds: np.random.RandomState,
     ) -> Pool:
         """Train the pool; if there are few seconds, on fewer rows."""
-        n_rows, plan, effort = len(training.labels), self._plan(training), None
+        n_rows, plan, effort = len(training.labels), self._plan(training, self.preset), None
         if deadline.limit is not None:
             effort = plan_in_time(training, plan.nets[0], device, deadline)
             if effort.work.n_rows < n_rows:
@@ -200,7 +200,7 @@ class Flagship(Estimator):
         if found is None:
             return None
         column, levels = found
-        bodies = self._plan(training).bodies
+        bodies = self._plan(training, "fast").bodies
         given = levels[training.rows], table, training, bodies, device, seed, deadline.left() / 2
         without = fit_without(column, *given)
         if without is None:

@@ -3,8 +3,8 @@
 A column such as a country may carry most of the signal. The pool then trusts it, and has learnt
 nothing about rows without it. Hiding levels of some training rows would teach it, but costs
 accuracy where levels are known (docs/decisions/0019). So such rows get a model of their own: the
-bodies of the pool, without nets, on all other features, cross-fitted by level, so that its weights,
-calibration and intervals are those of levels that it has never seen.
+quick bodies of the pool, without nets, on all other features, cross-fitted by level, so that its
+weights, calibration and intervals are those of levels that it has never seen.
 
 Shapes: N rows, F features, C label columns.
 """
