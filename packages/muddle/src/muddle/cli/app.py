@@ -112,7 +112,8 @@ def add_plugins(app: typer.Typer) -> None:
         if name not in known:
             settings = {"ignore_unknown_options": True, "allow_extra_args": True}
             command = report if name == "report" else ask_for_bench
-            app.command(name, hidden=True, context_settings=settings)(command)
+            hidden = command is ask_for_bench
+            app.command(name, hidden=hidden, context_settings=settings)(command)
 
 
 def report(

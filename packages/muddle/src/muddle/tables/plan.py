@@ -235,7 +235,9 @@ def _hint_at_numbers(keys: tuple[str, ...], rows: NDArray[np.intp]) -> str:
 
 def _hint_at_dates(column: Column) -> str:
     """Advice for a column of dates that are not written as 2024-01-31."""
-    if column.kind != "text" or not all(DAY.fullmatch(key.strip()) for key in column.keys):
+    if column.kind != "text" or column.category:
+        return ""
+    if not all(DAY.fullmatch(key.strip()) for key in column.keys):
         return ""
     return (
         f"its values look like dates, such as {column.keys[0]!r}; write them as 2024-01-31, or "

@@ -562,7 +562,7 @@ def is_number(text: str) -> bool:
 
 # Columns: types, gaps, names, the task of a target.
 
-# Days that are not written as 2024-01-31: nobody can know which number is the month.
+# Days that are not written as 2024-01-31; which number is the month is not guessed.
 DAY = re.compile(r"\d{1,2}([./-])\d{1,2}\1\d{2,4}\b.*|\d{1,2}[. -]+[A-Za-z]{3,9}[. -]+\d{2,4}\b.*")
 # "007" and "00501" are codes: as numbers they would lose their zeros.
 CODE = re.compile(r"[+-]?0\d")
@@ -668,7 +668,8 @@ def refuse_dates(target: "pd.Series[Any]") -> None:
         example = str(target.iloc[0])
         raise DataFormatError(
             f"the target must be numbers or classes, got dates such as {example!r} in column "
-            f"{target.name!r}. Convert them to numbers first, e.g. to days since the first date."
+            f"{target.name!r}. Convert them to numbers first, e.g. to days since the first date"
+            f"{', or pass --task classification if they are classes' if len(texts) else ''}."
         )
 
 
