@@ -99,6 +99,7 @@ def test_targets_of_mixed_units_and_of_dates_are_refused_by_name(shell, values, 
 def test_several_targets_must_be_numbers_and_each_named_once(shell):
     for options, said in (
         (["--target", "y"], "--target must name each column once, got ['y', 'y']."),
+        (["--target", "x,z"], "one column, got 'x,z'. Repeat it: --target 'x' --target 'z'."),
         (["--target", "z", "--task", "classification"], "a model of classes must have one target"),
         (["--target", "w"], "the target 'w' must be numbers in regression, got 'a' in line 2"),
     ):

@@ -234,7 +234,7 @@ def fit(
     data: Data,
     target: Annotated[
         list[str],
-        option("--target COLUMN", "Column to predict. Repeatable, for several of numbers."),
+        option("--target COLUMN", "Column to predict. Repeatable, for numbers."),
     ],
     output: Annotated[
         Path, option("--output -o FILE", "Model file to write; replaced if it exists.")

@@ -154,6 +154,10 @@ def _check_roles(table: read.OpenTable, columns: Columns) -> None:
             )
         raise DataFormatError(f"{table.title} must have several columns, got one. {hint}")
     for name in columns.targets:
+        parts = name.split(",")
+        if name not in table.names and len(parts) > 1 and set(parts) <= set(table.names):
+            repeated = " ".join(f"--target {part!r}" for part in parts)
+            raise ValueError(f"--target must name one column, got {name!r}. Repeat it: {repeated}.")
         read.check_column(name, table.names, table.title, "--target")
     if len(set(columns.targets)) < len(columns.targets):
         raise ValueError(f"--target must name each column once, got {list(columns.targets)}.")
