@@ -249,12 +249,10 @@ def train_in_parallel(
     ]
     found: dict[int, list[TrainResult]] = {}
     try:
-        # Threads as workers may change our own settings, and each other's.
-        with torch_threads(torch.get_num_threads()), product_precision("highest"):
-            for worker, results in parallel(tasks):
-                found[worker] = results
-                if reporter is not None:
-                    reporter.advance(*_summarise(parts[worker], results))
+        for worker, results in parallel(tasks):
+            found[worker] = results
+            if reporter is not None:
+                reporter.advance(*_summarise(parts[worker], results))
     except Exception as error:
         if isinstance(error, BrokenExecutor) or type(error).__name__ == DASK_LOST_WORKER:
             raise WorkerError(

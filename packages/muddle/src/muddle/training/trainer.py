@@ -137,8 +137,8 @@ def choose_loss(config: TrainConfig) -> MuddledLoss:
 
 
 class Adam:
-    """Adam on parameters with the nets on the first axis. torch.optim.Adam takes the same steps, but
-    making the first one of a process loads torch's compiler, for seconds of the first fit."""
+    """Adam on parameters with the nets on the first axis. It takes the steps of torch.optim.Adam,
+    which would load torch's compiler first: seconds of the first fit in a process."""
 
     def __init__(self, parameters: list[Tensor], multiple: float, config: TrainConfig) -> None:
         """multiple: learning rate per that of the configuration"""
