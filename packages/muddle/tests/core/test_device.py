@@ -86,7 +86,7 @@ def read_settings():
     return torch.get_num_threads(), torch.get_float32_matmul_precision(), *backends
 
 
-@pytest.mark.parametrize("leaving", permutations(range(3)), ids=str)
+@pytest.mark.parametrize("leaving", list(permutations(range(3))), ids=str)
 @pytest.mark.parametrize(
     "make", [lambda: torch_threads(7), lambda: product_precision("high")], ids=["threads", "tf32"]
 )
