@@ -206,7 +206,11 @@ def test_shapes_of_several_outputs(numbers):
 
 def test_the_time_limit_holds_and_every_depth_has_nets(numbers):
     X, y = numbers
-    model = EnsMLRRegressor(**QUICK | {"max_iter": 10**6}, n_nets=2, time_limit=1.0).fit(X, y)
+    endless = EnsMLRRegressor(**QUICK | {"max_iter": 10**6}, n_nets=2, time_limit=1.0)
+    with pytest.warns(
+        UserWarning, match=r"=1.0 s: 4 of 4 net\(s\) stopped after \d+ to \d+ of 1000000"
+    ):
+        model = endless.fit(X, y)
     assert model.leaderboard_["depth"].tolist() == [1, 1, 2, 2]
     assert model.leaderboard_["n_iterations"].between(1, 10**6 - 1).all()
 

@@ -163,7 +163,8 @@ class MLR(Estimator, NetParameters):
             results = train_in_parallel(
                 jobs, n_jobs=self.n_jobs, device=device, deadline=deadline, reporter=reporter
             )
-        for text in _describe_troubles(jobs, results, self.top_k if self.select == "top" else None):
+        top_k = self.top_k if self.select == "top" else None
+        for text in [*_describe_troubles(jobs, results, top_k), *_describe_cuts(jobs, results)]:
             warn(text)
         records = _record_nets(results, depths)
         view = PlainView(preprocessor.plan_.n_features)
@@ -485,8 +486,9 @@ class MLRRegressor(RegressionMLR, SingleNet):
     max_loss : float or None, default=None
         Stop when the fit term exceeds this. None: stop only when it is not finite.
     time_limit : float or None, default=None
-        Seconds for the whole fit; training stops after the iteration that reaches it (on CUDA up
-        to nineteen iterations later, as the clock is read every twenty).
+        Seconds for the whole fit. Iterations stop when the time left is that of the output layers;
+        a warning says how many there were. A time that is too short for the first penalty, one
+        iteration and the output layers is a TimeLimitError.
     preprocessor : TablePreprocessor or None, default=None
         How the table becomes features, unfitted. None: ``TablePreprocessor()``.
     device : str, default="auto"
@@ -814,6 +816,30 @@ def _record_nets(results: Sequence[TrainResult], depths: Sequence[int]) -> pd.Da
     return board.astype({"validation_score": float, "penalty": float}).rename_axis("net")
 
 
+def _describe_cuts(jobs: Sequence[TrainJob], results: Sequence[TrainResult]) -> list[str]:
+    """One text if the time limit stopped nets."""
+    reached, n_steps = [], []
+    for job, result in zip(jobs, results, strict=True):
+        config, n_iterations = job.config, result.n_iterations
+        patient = n_iterations - result.best_iteration < (config.patience or config.steps + 1)
+        cut = ~result.diverged & (n_iterations < config.steps) & patient
+        reached += n_iterations[cut].tolist()
+        n_steps += [config.steps] * bool(cut.any())
+    if not reached:
+        return []
+    n_nets, limit = sum(result.n_nets for result in results), jobs[0].config.time_limit
+    return [
+        f"time_limit={limit} s: {len(reached)} of {n_nets} net(s) stopped after "
+        f"{_join_range(reached)} of {_join_range(n_steps)} iterations. Raise time_limit, or lower "
+        "width, batch_size or the number of nets."
+    ]
+
+
+def _join_range(numbers: Sequence[int]) -> str:
+    first, last = min(numbers), max(numbers)
+    return str(first) if first == last else f"{first} to {last}"
+
+
 def _describe_troubles(
     jobs: Sequence[TrainJob], results: Sequence[TrainResult], top_k: int | None
 ) -> list[str]:
@@ -843,11 +869,10 @@ def _describe_troubles(
             "positive definite. Start from a larger penalty to avoid this."
         )
     if diverged.any():
-        first, last = n_iterations[diverged].min(), n_iterations[diverged].max()
         texts.append(
             f"{diverged.sum()} of {n_nets} net(s) stopped after "
-            f"{first if first == last else f'{first} to {last}'} iteration(s) because the loss was "
-            "not finite or exceeded max_loss; the best earlier iteration is kept. Try a lower "
+            f"{_join_range(n_iterations[diverged].tolist())} iteration(s) because the loss was not "
+            "finite or exceeded max_loss; the best earlier iteration is kept. Try a lower "
             "learning_rate."
         )
     if any(result.score_name == "minus squared error" for result in results):

@@ -25,6 +25,7 @@ from torch import Tensor
 from muddle.core.backprop import Pass, ReducedWeights
 from muddle.core.loss import LossTerms, MuddledLoss, loss_gradient, make_loss, stack_permuted
 from muddle.core.network import StackedMLP, draw_nets, draw_weights
+from muddle.core.penalty import Look, ignore
 from muddle.core.ridge import factor_gram, gather_system
 from muddle.training import outputs
 from muddle.training.config import TrainConfig, rate_factors
@@ -184,12 +185,14 @@ class Trainer:
         score_name: str,
         device: torch.device,
         place: int = 0,
+        look: Look = ignore,  # at the clock, while first penalties are found
     ) -> None:
         self.config, self.device = config, device
         self.stream = get_stream(device, place, threading.get_ident())
         self.iteration = 0  # the next one
         self.is_done = False
         self.seconds: list[float] = []
+        self.round_seconds = 0.0  # of the iterations between the last two looks
         self._graph: torch.cuda.CUDAGraph | None = None
         with self._on_stream():
             own = [torch.Generator().manual_seed(seed) for seed in seeds]
@@ -225,7 +228,7 @@ class Trainer:
             self.status = NetStatus.start(len(seeds), device)
             if config.head != "linear":
                 first = self.batches.at(self.slot)
-                known = self.nets, first, self.baseline, config, generators
+                known = self.nets, first, self.baseline, config, generators, look
                 log_penalty = outputs.first_log_penalty(*known)
                 self.output = outputs.RidgeOutput(log_penalty, self.loss, config, self.status)
             self.noise = Noise(config.noise_scales, shape, generators, self.n_ahead)
@@ -271,8 +274,8 @@ class Trainer:
             best, n_alive = float(self.best.score[self.places].mean()), int(alive.sum())
             self.seen.append(self.records[: self._n_sent].to("cpu", copy=True))
             loss = float(self.seen[-1][-1, :, 0].nanmean())
-            elapsed = time.perf_counter() - self._started
-            self.seconds += [elapsed / self._n_sent] * self._n_sent
+            self.round_seconds = time.perf_counter() - self._started
+            self.seconds += [self.round_seconds / self._n_sent] * self._n_sent
             if n_alive == 0 or self.iteration > self.config.steps:
                 self.is_done = True
             # Recording the iterations anew costs more than a few nets that compute for nothing.
