@@ -4,7 +4,6 @@ The speed is measured on the first penalties and the first iteration. Operations
 float64, which first penalties and heads are computed in; an operation in float32 counts half.
 """
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -112,16 +111,17 @@ class WholeClock(Clock):
         self._check(0.0, 0.0)
 
     def watch_grid(self, job: TrainJob) -> Look:
-        start, began = count_operations([(job, job.n_nets)]).start, time.perf_counter()
+        start, began = count_operations([(job, job.n_nets)]).start, 0.0
 
         def look(share: float) -> None:
             nonlocal began
+            elapsed = self._deadline.elapsed()
             if share == 0:
-                began = time.perf_counter()
+                began = elapsed
                 return
-            rate = min(SLOWEST, (time.perf_counter() - began) / (share * start))
+            rate = min(SLOWEST, (elapsed - began) / (share * start))
             done = self._started + share * start
-            if self._deadline.elapsed() > SURE * self._limit:
+            if elapsed > SURE * self._limit:
                 self._check(rate, SURE * (self._mine.least + self._others.least - done))
             if share == 1:
                 self._started += start
@@ -145,17 +145,16 @@ class WholeClock(Clock):
         needed = self._deadline.elapsed() + rate * n_operations
         if not self._must or needed <= TOLERANCE * self._limit:
             return
-        took, parts = f"{self._before:.2g} s for reading the table", ""
+        names = ("first penalties", "one iteration", "output layers")
+        counts = ((o.start, o.iteration, o.heads) for o in (self._mine, self._others))
+        seconds = [rate * sum(pair) for pair in zip(*counts, strict=True)]
+        parts = [f"{self._before:.2g} s for reading the table"]
         if rate > 0:
-            names = ("first penalties", "one iteration", "output layers")
-            counts = ((o.start, o.iteration, o.heads) for o in (self._mine, self._others))
-            seconds = (rate * sum(pair) for pair in zip(*counts, strict=True))
-            parts = "".join(
-                f", about {s:.2g} s for {n}" for n, s in zip(names, seconds, strict=True)
-            )
+            parts += [f"about {s:.2g} s for {n}" for n, s in zip(names, seconds, strict=True)]
         raise TimeLimitError(
-            f"time_limit={self._limit} s is too short: {took}{parts}. Raise time_limit, or lower "
-            "the number of nets, width or batch_size, or pass fewer rows."
+            f"time_limit={self._limit} s is too short: {', '.join(parts)}. Raise time_limit beyond "
+            f"{self._before + sum(seconds):.2g} s, or lower the number of nets, width or "
+            "batch_size, or pass fewer rows."
         )
 
 
