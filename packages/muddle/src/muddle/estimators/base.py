@@ -324,11 +324,11 @@ def store_parameters(estimator: Any) -> dict[str, Any]:
         elif name in ("verbose", "device"):
             stored[name] = bool(value) if name == "verbose" else str(value)
         else:
-            stored[name] = None if isinstance(value, np.random.RandomState) else _to_plain(value)
+            stored[name] = None if isinstance(value, np.random.RandomState) else to_plain(value)
     return stored
 
 
-def _to_plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -355,7 +355,7 @@ def store_preprocessor(preprocessor: Any) -> dict[str, Any]:
             "preprocessor must be a TablePreprocessor itself to be stored in a file, got a "
             f"{type(preprocessor).__name__}."
         )
-    stored = {name: _to_plain(value) for name, value in preprocessor.get_params().items()}
+    stored = {name: to_plain(value) for name, value in preprocessor.get_params().items()}
     stored["missing_indicator"] = bool(preprocessor.missing_indicator)
     for name in SEQUENCES:
         stored[name] = [

@@ -20,7 +20,14 @@ from muddle.core.device import Precision, resolve_device
 from muddle.core.loss import LossName
 from muddle.core.network import Activation
 from muddle.core.penalty import PenaltyGrid
-from muddle.estimators.base import MAX_SEED, Estimator, store_frame, to_numpy_nets, watch
+from muddle.estimators.base import (
+    MAX_SEED,
+    Estimator,
+    store_frame,
+    to_numpy_nets,
+    to_plain,
+    watch,
+)
 from muddle.estimators.calibrate import fit_temperature
 from muddle.estimators.problems import (
     ClassProblem,
@@ -143,7 +150,7 @@ class MLR(Estimator, NetParameters):
                 "n_jobs must not be 0. Use None or 1 for no workers, -1 for all cores."
             )
         depths = self._depths()
-        check_selection(self.select, self.top_k, self.n_nets * len(depths))
+        check_selection(self.select, self.top_k, int(self.n_nets) * len(depths))
         names = {f.name for f in fields(TrainConfig)} - {"task", "depth"}
         params = self.get_params(deep=False)
         shared = {name: value for name, value in params.items() if name in names}
@@ -153,7 +160,7 @@ class MLR(Estimator, NetParameters):
         """From a checked problem to a fitted model."""
         device = resolve_device(self.device)
         preprocessor, features = fit_features(self.preprocessor, problem)
-        n_seeds = len(configs), self.n_nets
+        n_seeds = len(configs), int(self.n_nets)
         seeds = check_random_state(self.random_state).randint(MAX_SEED, size=n_seeds)
         jobs = make_jobs(problem, features, configs, seeds.tolist())
         n_net_iterations = sum(len(job.seeds) * (job.config.steps + 1) for job in jobs)
@@ -268,7 +275,7 @@ class Ensemble(MLR):
         model = super()._fitted()
         selection = _selection(model)
         if (selection.select, selection.top_k) != (self.select, self.top_k):
-            selection = replace(selection, select=self.select, top_k=self.top_k)
+            selection = replace(selection, select=self.select, top_k=to_plain(self.top_k))
             self.model_ = replace(model, selection=selection)
         return self.model_
 
