@@ -253,6 +253,12 @@ def test_the_time_limit_holds_and_every_depth_has_nets(numbers):
     assert model.leaderboard_["n_iterations"].between(0, 10**6 - 1).all()
 
 
+def test_nets_that_lost_patience_were_not_cut(numbers):
+    options = {"patience": 2, "max_iter": 500, "n_nets": 3, "time_limit": 1000.0}
+    model = BagMLRRegressor(**QUICK | options).fit(*numbers)  # a warning would be an error
+    assert model.leaderboard_["n_iterations"].max() < 500
+
+
 @pytest.mark.parametrize("make", [BagMLRRegressor, BagMLRClassifier])
 @pytest.mark.parametrize("settings", ["paper", "released"])
 def test_presets_of_bags_have_the_settings_of_the_single_net(make, settings):

@@ -832,9 +832,9 @@ def _describe_cuts(jobs: Sequence[TrainJob], results: Sequence[TrainResult]) -> 
         cut = ~result.diverged & (n_iterations < config.steps) & patient
         reached += n_iterations[cut].tolist()
         n_steps += [config.steps] * bool(cut.any())
-    if not reached:
-        return []
     n_nets, limit = sum(result.n_nets for result in results), jobs[0].config.time_limit
+    if limit is None or not reached:
+        return []
     return [
         f"time_limit={limit} s: {len(reached)} of {n_nets} net(s) stopped after "
         f"{_join_range(reached)} of {_join_range(n_steps)} iterations. Raise time_limit, or lower "
