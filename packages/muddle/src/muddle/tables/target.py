@@ -13,6 +13,8 @@ from muddle_runtime.tables import Scale, list_columns
 Rows = NDArray[np.int64]
 
 MIN_ROWS = 4  # three rows to train on and one to validate
+# Per the largest weight. Smaller ones make no difference, and vanish in float32.
+LEAST_WEIGHT = 1e-30
 
 
 def check_target(y: Any, n_rows: int, owner: str, **options: Any) -> NDArray[Any]:
@@ -29,7 +31,8 @@ def check_target(y: Any, n_rows: int, owner: str, **options: Any) -> NDArray[Any
 def check_weights(
     sample_weight: ArrayLike | None, n_rows: int, min_rows: int = MIN_ROWS
 ) -> FloatArray | None:
-    """Weights of the rows, not negative and not all zero; None if every row counts the same."""
+    """Weights of the rows, not negative and not all zero, as only their ratios count about 1 at
+    most; None if every row counts the same."""
     if sample_weight is None:
         return None
     if not np.any(np.asarray(sample_weight)):
@@ -51,7 +54,10 @@ def check_weights(
         raise ValueError(
             f"{n_present} row(s) have a weight above 0, at least {min_rows} are needed."
         )
-    return weights
+    # A power of two as divisor changes no digit.
+    scaled = np.ldexp(weights, -int(np.frexp(weights.max())[1]))
+    least: FloatArray = np.where(weights > 0, LEAST_WEIGHT, 0.0)
+    return np.maximum(scaled, least)
 
 
 def fit_target_scale(target: FloatArray, weights: FloatArray | None) -> Scale:
