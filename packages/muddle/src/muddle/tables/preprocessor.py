@@ -22,7 +22,7 @@ from muddle.tables.plan import (
     fit_plan,
 )
 from muddle.tables.target import check_weights
-from muddle_runtime.columns import FloatArray, Table, read_table
+from muddle_runtime.columns import FloatArray, Table, column_name, read_table
 from muddle_runtime.parameters import check_choice, check_int, suggest
 from muddle_runtime.tables import Decision
 
@@ -263,7 +263,9 @@ def resolve_names(parameter: str, wanted: Iterable[Any], table: Table) -> frozen
         raise TypeError(f"{parameter} must be a list of columns, got the text {wanted!r}.")
     found = set()
     for entry in wanted:
-        name = f"x{entry}" if not table.named and isinstance(entry, int) else str(entry)
+        name = column_name(entry)
+        if not table.named and not isinstance(entry, str):
+            name = f"x{name}"
         if name not in table.names:
             raise ValueError(
                 f"{parameter} must list columns of X, got {entry!r}.{suggest(name, table.names)}"
