@@ -288,8 +288,8 @@ def _read_array(X: Any, owner: str) -> Table:
 
 def _as_array(X: Any) -> NDArray[Any]:
     if isinstance(X, np.ma.MaskedArray):  # np.asarray would show what is masked
-        objects = X.dtype.kind not in "iuf"
-        return X.astype(object if objects else np.float64).filled(None if objects else np.nan)
+        gap = np.array(np.nan if X.dtype.kind in "iuf" else None)
+        return np.where(X.mask, gap, X.data) if np.ma.is_masked(X) else np.asarray(X.data)
     if isinstance(X, (list, tuple)):
         as_objects = np.asarray(X, dtype=object)
         if as_objects.ndim == 2:
