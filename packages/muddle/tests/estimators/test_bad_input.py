@@ -45,11 +45,19 @@ def put(array, place, value):
 BROKEN = put(X, (3, 1), np.inf)
 TABLES = {
     "inf": (BROKEN, Y, r"finite numbers.*got inf in row 3 of column 'x1'"),
-    "many": (put(np.full((10, 30), np.inf), 0, 1.0), np.arange(10.0), "'x4' and 25 more"),
+    "many": (
+        put(np.full((10, 30), np.inf), 0, 1.0),
+        np.arange(10.0),
+        "'x0', and in .*'x5' and 24 more",
+    ),
     "too large": (put(X, 0, 1e200), Y, r"up to 1e\+150 in size, got 1e\+200 in row 0"),
     "only gaps": (np.full((80, 2), np.nan), Y, "none can be used: 'x0' is empty; 'x1' is empty"),
     "only constants": (np.ones((80, 3)), Y, r"a column that varies, got 3 column.*constant"),
-    "text as target": (X, np.full(80, "x"), "y must hold numbers, got .x. in row 0.*use MLRClassifier"),
+    "text as target": (
+        X,
+        np.full(80, "x"),
+        "y must hold numbers, got .x. in row 0.*use MLRClassifier",
+    ),
     "one row": (X[:1], Y[:1], r"1 sample.*minimum of 4 is required"),
     "constant target": (X, np.full(80, 2.0), "y must vary, got the same value 2 in every row"),
     "constant output": (X, np.column_stack([Y, np.ones(80)]), "in every row in output column '1'"),

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 Codes = NDArray[np.intp]
 Dates = NDArray[np.datetime64]
-Kind = Literal["number", "duration", "date", "boolean", "text", "empty"]
+Kind = Literal["number", "duration", "date", "boolean", "text", "mixed", "empty"]
 
 # From this many rows on, pandas finds distinct values sooner than a dict, where it is imported.
 MANY_ROWS = 1000
@@ -126,10 +126,8 @@ def number_columns(n_columns: int) -> tuple[str, ...]:
 
 
 def column_name(key: Any) -> str:
-    """The text of a name of any type: 1 and 1.0 are "1", a tuple is written as pyarrow does."""
-    if isinstance(key, tuple):
-        return str(tuple(map(column_name, key)))
-    return level_key(key)
+    """The text of a name of any type, as pyarrow writes it: that of a tuple has texts inside."""
+    return str(tuple(map(column_name, key)) if isinstance(key, tuple) else key)
 
 
 def are_counted(keys: Sequence[Any]) -> bool:
@@ -420,6 +418,9 @@ def _read_distinct(
     if hold(*DATE, _period_type()):
         dates = np.array([to_date(value) for value in distinct], dtype="M8[us]")
         return Column(name, "date", dates=np.append(dates, NO_DATE)[codes])
+    if any(isinstance(value, DURATION) for value in distinct):
+        # The text of a duration is its seconds, which must not be taken for a number.
+        return replace(_text_column(name, codes, distinct, missing_values), kind="mixed")
     if not hold(*REAL, *BOOLEAN):
         return _text_column(name, codes, distinct, missing_values)
     found = Column(name, "number", numbers=_spread_over(codes, map(_to_float, distinct)))
@@ -558,7 +559,7 @@ def _require_gaps(column: Column, fitted: Kind) -> int:
         shown = repr(column.keys[column.codes[row]])
     else:
         shown = str(column.dates[row]) if column.dates is not None else f"{_values(column)[row]:g}"
-    found = "text" if column.kind == "text" else f"{column.kind}s"
+    found = {"text": "text", "mixed": "values of several kinds"}.get(column.kind, f"{column.kind}s")
     raise ValueError(
         f"column {column.name!r} held {fitted}s in fit and must do so again, got "
         f"{found}: {shown} in row {row}. Convert the column first."
