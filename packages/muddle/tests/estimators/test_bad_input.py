@@ -76,6 +76,7 @@ LABELLED = {
     "one class": (MLRClassifier, np.full(80, "ash"), {}, "at least 2 classes, got 1 class: 'ash'"),
     "one class of weight": (MLRClassifier, LABELS, LIGHT, "at least 2 classes"),
     "one row per class": (MLRClassifier, ROWS, {}, "each of the 80 classes has a single row"),
+    "numbers": (MLRClassifier, Y, {}, "Unknown label type: continuous.*numbers use MLRRegressor"),
     "class_weight": (MLRClassifier, LABELS, {"class_weight": "balance"}, "class_weight"),
 }
 
