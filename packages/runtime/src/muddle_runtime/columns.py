@@ -44,8 +44,8 @@ DATE = (datetime.date, np.datetime64)
 TEXT = (str, bytes)
 NO_LEVEL = (numbers.Complex, tuple, frozenset)  # hashable, and yet no value of a table
 NO_DATE = np.datetime64("NaT", "us")
-# Periods and intervals of pandas in another library, as integers and as pairs of numbers.
-PANDAS_FORM = "pandas."
+# Types of another library that hold periods as integers and intervals as pairs of numbers.
+PANDAS_FORMS = re.compile(r"pandas\.(period|interval)")
 DECLARED = ("category", "categorical", "enum", "dictionary")  # types of columns of levels
 BOOLEANS = {"0": "False", "1": "True"}  # levels of numbers, where `fit` saw booleans
 TRUTH = {"False": 0.0, "True": 1.0}  # and the reverse
@@ -230,10 +230,9 @@ def _read_frame(X: Any) -> Table:
 def _frame_values(nw: Any, series: Any, name: Any) -> Values:
     series = nw.from_native(series, series_only=True) if hasattr(series, "iloc") else series
     dtype, native = series.dtype, series.to_native()
-    form = str(
-        dtype if dtype.is_nested() else getattr(native, "dtype", getattr(native, "type", ""))
-    )
-    if dtype.is_nested() or PANDAS_FORM in form:
+    nested = dtype.is_nested()
+    form = str(dtype if nested else getattr(native, "dtype", getattr(native, "type", "")))
+    if nested or PANDAS_FORMS.search(form):
         raise unusable_column(column_name(name), form)
     if dtype in (nw.Int64, nw.UInt64):  # pyarrow casts none that a float64 has to round
         return Values(series.to_numpy().astype(np.float64))
@@ -308,7 +307,7 @@ def _column_values(column: Any, name: Any) -> Values:
     if isinstance(dtype, np.dtype) and dtype.kind in "biuf":
         return Values(np.asarray(column))
     form = str(dtype)
-    if PANDAS_FORM in form:
+    if PANDAS_FORMS.search(form):
         raise unusable_column(column_name(name), form)
     as_list = getattr(column, "to_pylist", getattr(column, "to_list", lambda: list(column)))
     return Values(_make_objects(as_list()), form.lower().startswith(DECLARED))
@@ -359,22 +358,28 @@ def read_column(name: str, values: Values, missing_values: Collection[str]) -> C
 def _factorize(values: NDArray[Any]) -> tuple[Codes, list[Any]]:
     """A code per row into the distinct values in order of appearance; -1 for a gap."""
     pandas = sys.modules.get("pandas")
-    seen: dict[Any, int] = {}
     if pandas is not None and len(values) >= MANY_ROWS:
         codes, found = pandas.factorize(values)
-        seen = {value: code for code, value in enumerate(found.tolist())}
+        distinct = found.tolist()
     else:
+        seen: dict[Any, int] = {}
         each = [-1 if _is_gap(v) else seen.setdefault(v, len(seen)) for v in values.tolist()]
-        codes = np.array(each, dtype=np.intp)
-    distinct = list(seen)
-    for number in (0, 1) if values.dtype == object else ():  # equal to False and True
-        rows = np.flatnonzero(codes == seen.get(number, len(seen)))
-        is_boolean = np.array([isinstance(v, BOOLEAN) for v in values[rows]], dtype=bool)
+        codes, distinct = np.array(each, dtype=np.intp), list(seen)
+    if values.dtype == object:
+        _part_booleans(values, codes, distinct)
+    return codes, distinct
+
+
+def _part_booleans(values: NDArray[Any], codes: Codes, distinct: list[Any]) -> None:
+    """Give False and True codes of their own: Python takes them for the same values as 0 and 1."""
+    place = {value: code for code, value in enumerate(distinct)}
+    for number in (0, 1):
+        rows = np.flatnonzero(codes == place.get(number, len(distinct)))
+        is_boolean = np.array([isinstance(value, BOOLEAN) for value in values[rows]], dtype=bool)
         if is_boolean.any() and not is_boolean.all():
-            distinct[seen[number]] = values[rows[~is_boolean][0]]
+            distinct[place[number]] = values[rows[~is_boolean][0]]
             codes[rows[is_boolean]] = len(distinct)
             distinct.append(bool(number))
-    return codes, distinct
 
 
 def _is_gap(value: Any) -> bool:
