@@ -126,11 +126,13 @@ def check_range(numbers: FloatArray, names: Sequence[str]) -> None:
         return
     first = bad.argmax()
     row = (np.abs(numbers[:, first]) > LARGEST).argmax()
-    suspects = list(dict.fromkeys(np.array(names)[bad].tolist()))
+    others = list(dict.fromkeys(name for name, is_bad in zip(names, bad, strict=True) if is_bad))[
+        1:
+    ]
     raise ValueError(
         f"X must hold finite numbers, up to {LARGEST:g} in size, got {numbers[row, first]:g} in "
-        f"row {row}; look at {list_columns(suspects)}. Mark such values as missing (NaN), or "
-        "rescale the column."
+        f"row {row} of column {names[first]!r}{f', and in {list_columns(others)}' * bool(others)}. "
+        "Mark such values as missing (NaN), or rescale the column."
     )
 
 
@@ -388,7 +390,9 @@ class TablePlan:
 
     def match(self, table: Table, owner: str) -> Table:
         """The columns of `fit` in new rows: by name, or by position if one side has no names."""
-        if table.named and self.named:
+        found = columns.find_by_name(table, self.names, self.named)
+        if found is not None:
+            table = found
             present, known = set(table.names), set(self.names)
             missing = [name for name in self.used if name not in present]
             if missing:
@@ -578,10 +582,10 @@ class _ShortWay:
         if type(X).__name__ == "DataFrame" and hasattr(X, "iloc") and len(X) == 1:
             names = X.columns.tolist()
             row: list[Any] = X.to_numpy(dtype=object)[0].tolist()
-            if any(isinstance(name, str) for name in names):
+            if self._named:
                 record = dict(zip(names, row, strict=True))
                 return self._order(record) if len(record) == len(names) else None
-            return row if not self._named and len(row) == len(self._names) else None
+            return row if len(row) == len(self._names) and columns.are_counted(names) else None
         return None
 
     def _order(self, record: dict[Any, Any]) -> Sequence[Any] | None:

@@ -33,6 +33,7 @@ from muddle.tables.preprocessor import TablePreprocessor
 from muddle.training.config import OLD_NAMES
 from muddle.training.jobs import Reporter
 from muddle_runtime import __version__ as runtime_version
+from muddle_runtime.columns import column_name
 from muddle_runtime.file import read_model, store_class, write_model
 from muddle_runtime.fitted import FittedModel, Frame, Training
 from muddle_runtime.forward import Library, Nets, View
@@ -359,7 +360,7 @@ def store_preprocessor(preprocessor: Any) -> dict[str, Any]:
     stored["missing_indicator"] = bool(preprocessor.missing_indicator)
     for name in SEQUENCES:
         stored[name] = [
-            int(entry) if isinstance(entry, (int, np.integer)) else str(entry)
+            int(entry) if isinstance(entry, (int, np.integer)) else column_name(entry)
             for entry in stored[name]
         ]
     return stored

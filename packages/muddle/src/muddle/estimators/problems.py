@@ -12,7 +12,6 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils.class_weight import compute_sample_weight
-from sklearn.utils.multiclass import check_classification_targets
 
 from muddle.tables.plan import TargetType
 from muddle.tables.preprocessor import TablePreprocessor
@@ -20,11 +19,14 @@ from muddle.tables.summarise import summarise_classes, summarise_table, summaris
 from muddle.tables.target import (
     MIN_ROWS,
     Rows,
+    check_classes,
     check_target,
     check_weights,
     fit_target_scale,
     split_by_class,
     split_by_number,
+    warn_about_far_targets,
+    warn_about_order,
 )
 from muddle.training.config import TrainConfig
 from muddle.training.data import TrainingData, TrainJob
@@ -105,10 +107,13 @@ def read_numbers(
     table = read_table(X, owner, MIN_ROWS)
     target = check_target(y, table.n_rows, owner, multi_output=True, y_numeric=True)
     weights = check_weights(sample_weight, table.n_rows)
+    warn_about_order(X=X, y=y, sample_weight=sample_weight)
     one_output = target.ndim == 1
+    rows = np.arange(table.n_rows) if weights is None else np.flatnonzero(weights)
     table, target, weights = _drop_zero_weights(table, target.astype(np.float64), weights)
     columns = target.reshape(len(target), -1)
     scale = fit_target_scale(columns, weights)
+    warn_about_far_targets(columns, rows)
     return NumberProblem(table, target, scale.apply(columns), weights, scale, one_output)
 
 
@@ -123,8 +128,9 @@ def read_classes(
     """A classification problem, or an error that says what is wrong with it."""
     table = read_table(X, owner, MIN_ROWS)
     target = check_target(y, table.n_rows, owner)
-    check_classification_targets(target)
+    check_classes(target, owner)
     weights = check_weights(sample_weight, table.n_rows)
+    warn_about_order(X=X, y=y, sample_weight=sample_weight)
     if class_weight is not None:
         by_class = compute_sample_weight(class_weight, target)
         weights = check_weights(by_class if weights is None else weights * by_class, table.n_rows)
