@@ -607,7 +607,9 @@ def _restore_members(
     header: Header, n_features: int, n_labels: int, shelf: Shelf
 ) -> tuple[Member, ...]:
     flagship, stored, parts = is_flagship(header), header["views"], header["parts"]
-    kinds = choice(*VIEWS, "chosen") if flagship else choice("plain")
+    kinds = choice(*VIEWS) if flagship else choice("plain")
+    if flagship and header["format"] > 1:
+        kinds = choice(*VIEWS, "chosen")
     list_of(schema.open_record({"kind": kinds}))(stored, "views")
     if sum(view["kind"] == "plain" for view in stored) > 1:
         fail("views", "distinct, so plain once at most", "plain again")
