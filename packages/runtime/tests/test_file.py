@@ -395,7 +395,10 @@ FORGED_BODIES = [
     (set_at("spread.part", 0), "sees_prediction must be false for a part"),
     (set_at("spread.part", 9), "spread.part must be below 7"),
     (set_at("answer.floor", 0.1), "answer.floor must be null"),
-    (set_at("views.5.n_features", 9), r"views.5.n_features must be the \d+ that it is given, got 9"),
+    (
+        set_at("views.5.n_features", 9),
+        r"views.5.n_features must be the \d+ that it is given, got 9",
+    ),
     (set_at("views.5.inner.n_features", 2), "n_features must be the 3 that it is given, got 2"),
     (set_at("views.5.inner.kind", "chosen"), "inner.kind must be one of plain, bins, waves, got"),
     (set_at("views.5.inner", 3), "views.5.inner must be"),

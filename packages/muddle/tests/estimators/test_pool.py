@@ -361,8 +361,10 @@ def test_only_bodies_for_normal_scores_learn_transformed_labels(fit):
 
 @pytest.mark.parametrize(
     ("n_rows", "n_features", "wide"),
-    [(20, 500, False), (20, 501, True), (100, 1000, False), (100, 1001, True)]
-    + [(1000, 2000, False), (1000, 2001, True), (3000, 2900, False), (3000, 3001, True)],
+    [
+        *[(20, 500, False), (20, 501, True), (100, 1000, False), (100, 1001, True)],
+        *[(1000, 2000, False), (1000, 2001, True), (3000, 2900, False), (3000, 3001, True)],
+    ],
 )
 def test_a_table_is_wide_by_its_rows_and_columns(n_rows, n_features, wide):
     assert is_wide(n_rows, n_features) is wide
@@ -385,9 +387,7 @@ def test_the_features_chosen_are_those_that_correlate_most(weighted):
     share = np.full(30, 1 / 30) if weights is None else weights / weights.sum()
     scores = []
     for feature in matrix.T:
-        products = [
-            np.cov(feature, label, aweights=share, ddof=0) for label in labels.T
-        ]
+        products = [np.cov(feature, label, aweights=share, ddof=0) for label in labels.T]
         scores.append(sum(p[0, 1] ** 2 / (p[0, 0] or np.inf) for p in products))
     found = choose_features(matrix, labels, weights)
     np.testing.assert_array_equal(found, np.sort(np.argsort(scores)[::-1][:N_CHOSEN]))

@@ -38,9 +38,10 @@ from muddle_runtime.labels import NormalScores
 
 # Nets that one thread trains together on a CPU: the five of a candidate keep two threads busy.
 NETS_TOGETHER = 3
-# Tables of more features than FEWEST_WIDE and than WIDE_SHARE times the rows, or than MOST_WIDE, are
-# wide. Nets that see the features that correlate most with the labels are more accurate there than
-# nets that see all, and than nets that see principal components (docs/flagship.md).
+# A table is wide if it has more features than FEWEST_WIDE and WIDE_SHARE times its rows, or than
+# MOST_WIDE and its rows. Nets that see the features that correlate most with the labels were level
+# there with nets that see all or ahead of them, and ahead of nets on principal components, which
+# lose a few features that matter among thousands (docs/flagship.md).
 FEWEST_WIDE, MOST_WIDE, WIDE_SHARE, N_CHOSEN = 500, 2000, 10, 128
 TargetScale = Literal["plain", "normal"]
 BodyKind = Literal["kernel", "forest", "boosting", "linear"]
