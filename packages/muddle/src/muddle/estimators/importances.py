@@ -26,8 +26,8 @@ MOST_MEMBERS = 3
 LEAST_ROWS, MOST_ROWS = 50, 1000
 # Most predictions: rows times columns of the table, over all repeats.
 MOST_PREDICTIONS = 60_000
-# Of more columns than this, blocks are shuffled first, and then one by one as many columns as are
-# left of it, those of the blocks that matter most.
+# Of more columns than this, blocks are shuffled first, and then the columns of those blocks that
+# matter most one by one: no more than this in all, however many columns there are.
 MOST_SHUFFLED, N_BLOCKS = 500, 100
 
 Positions = NDArray[np.int64]
@@ -53,7 +53,8 @@ def measure_importances(
     n_rows = max(LEAST_ROWS, min(MOST_ROWS, MOST_PREDICTIONS // (N_REPEATS * max(1, len(used)))))
     order = rng.permutation(len(matrix))[:n_rows]
     n_repeats = max(1, min(N_REPEATS, MOST_PREDICTIONS // (len(order) * max(1, len(used)))))
-    n_shuffled, in_blocks = min(len(used), MOST_SHUFFLED), len(used) > MOST_SHUFFLED
+    n_shuffled = min(len(used), MOST_SHUFFLED)
+    in_blocks = n_shuffled < len(used)
     if in_blocks:
         n_repeats = 1
     unknown = np.full(len(columns), np.nan), np.full(len(columns), np.nan)
@@ -82,8 +83,7 @@ def measure_importances(
     variance = float(np.average((labels - mean) ** 2, axis=0, weights=weights).mean())
     rises = np.zeros((n_repeats, len(columns)))
 
-    def shuffle_column(features: Positions, shuffle: Positions) -> float:
-        """The rise of the error."""
+    def find_rise(features: Positions, shuffle: Positions) -> float:
         error = _mean_square(_predict(held, features, shuffle) - labels[rows], weights, rows)
         return (error - base) / variance
 
@@ -92,18 +92,18 @@ def measure_importances(
         alone = used
         if in_blocks:
             blocks = np.array_split(used, N_BLOCKS)
-            joint = [
-                shuffle_column(np.concatenate([columns[column] for column in block]), shuffle)
+            found = [
+                find_rise(np.concatenate([columns[column] for column in block]), shuffle)
                 for block in blocks
             ]
-            for block, rise in zip(blocks, joint, strict=True):
+            for block, rise in zip(blocks, found, strict=True):
                 rises[repeat, block] = rise / len(block)
-            best = np.argsort(-np.array(joint), kind="stable")
-            alone = np.concatenate([blocks[place] for place in best])[: n_shuffled - N_BLOCKS]
+            best = np.concatenate([blocks[i] for i in np.argsort(found, kind="stable")[::-1]])
+            alone = best[: n_shuffled - N_BLOCKS].tolist()
         for column in alone:
             if repeat == 0 and time.perf_counter() - began > 2 * seconds:  # slower than planned
                 return unknown
-            rises[repeat, column] = shuffle_column(columns[column], shuffle)
+            rises[repeat, column] = find_rise(columns[column], shuffle)
     return rises.mean(axis=0), rises.std(axis=0)
 
 
