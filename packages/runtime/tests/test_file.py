@@ -94,7 +94,8 @@ def test_a_file_of_format_1_becomes_the_same_model_in_the_present_format(regress
 
 def test_entries_of_format_2_are_refused_in_format_1(mixed_regressor, mixed_classifier, tmp_path):
     changes = {
-        "parts": (mixed_regressor, lambda header: None, "must be an object of activation"),
+        "views": (mixed_regressor, lambda header: None, "kind must be one of plain, bins, waves"),
+        "parts": (mixed_regressor, drop_chosen, "must be an object of activation"),
         "answer": (mixed_classifier, drop_kinds, "answer must be an object of kind, got also"),
     }
     for known, change, message in changes.values():
@@ -105,7 +106,13 @@ def test_entries_of_format_2_are_refused_in_format_1(mixed_regressor, mixed_clas
             file.restore_model(header, arrays)
 
 
+def drop_chosen(header):
+    header["views"] = [view for view in header["views"] if view["kind"] != "chosen"]
+    del header["parts"][-1]
+
+
 def drop_kinds(header):
+    drop_chosen(header)
     header["parts"] = [{**part} for part in header["parts"] if part.pop("kind") == "nets"]
 
 
@@ -119,6 +126,7 @@ def test_the_models_of_these_tests_hold_what_a_format_can_hold(regressor, mixed_
     """So that a change of any part of the format is seen in them."""
     header, _ = store_model(mixed_regressor.model)
     assert [part["kind"] for part in header["parts"][:4]] == ["nets", "kernel", "forest", "linear"]
+    assert "chosen" in {view["kind"] for view in header["views"]}
     assert header["spread"]["part"] is None
     assert header["spread"]["sees_prediction"]
     assert not header["spread"]["two_tailed"]
@@ -386,7 +394,8 @@ FORGED_MIXTURES = [
 ]
 
 
-# parts.0 are nets, 1 and 5 kernels, 2 and 4 forests of three trees with six leaves, 3 is linear.
+# parts.0 are nets, 1 and 5 kernels, 2 and 4 forests of three trees with six leaves, 3 is linear, 6
+# are nets whose views, 5 and 6, see chosen features.
 TREES = [
     (put_at("feature", 0, 99), r"feature must be within 0 and \d+, got 99"),
     (put_at("feature", 0, -1), "feature must be within 0 and"),
@@ -411,8 +420,19 @@ FORGED_BODIES = [
     (set_at("parts.3.weight", 2), "weight must be a number from 0 to 1"),
     (set_at("spread.part", 3), "spread.part must be a part of nets or a forest, got 'linear'"),
     (set_at("spread.part", 0), "sees_prediction must be false for a part"),
-    (set_at("spread.part", 9), "spread.part must be below 6"),
+    (set_at("spread.part", 9), "spread.part must be below 7"),
     (set_at("answer.floor", 0.1), "answer.floor must be null"),
+    (
+        set_at("views.5.n_features", 9),
+        r"views.5.n_features must be the \d+ that it is given, got 9",
+    ),
+    (set_at("views.5.inner.n_features", 2), "n_features must be the 3 that it is given, got 2"),
+    (set_at("views.5.inner.kind", "chosen"), "inner.kind must be one of plain, bins, waves, got"),
+    (set_at("views.5.inner", 3), "views.5.inner must be"),
+    (put("views.5.chosen", lambda a: a + 99), r"views.5.chosen must be within 0 and \d+, got"),
+    (put("views.5.chosen", lambda a: a[::-1]), "views.5.chosen must be ascending"),
+    (put("views.5.chosen", lambda a: a[:2]), "n_features must be the 2 that it is given, got 3"),
+    (put("views.5.mixtures", lambda a: a * 1e300), "mixtures must be within"),
     (put("parts.1.centres", lambda a: a[:, 1:]), r"centres must be of shape \(any, \d+\)"),
     (put("parts.1.centres", lambda a: a * np.float32(1e31)), "centres must be within"),
     (put("parts.1.centres", lambda a: a.astype(float)), "centres must be of type float32 or floa"),

@@ -20,7 +20,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import muddle
 from muddle import MuddleClassifier, MuddleRegressor
 from muddle.estimators import pool
-from muddle_runtime.forward import Forest, Kernel
+from muddle.estimators.crossfit import N_CHOSEN
+from muddle_runtime.forward import Forest, Kernel, Nets
 
 FAST = {"preset": "fast", "random_state": 0, "device": "cpu"}
 BOTH = [MuddleRegressor, MuddleClassifier]
@@ -368,6 +369,28 @@ def test_five_hundred_features_on_sixty_rows():
     assert model.score(X[60:], y[60:]) > -0.15
     assert model.feature_importances_.shape == (500,)
     assert coverage_of(model, X[60:], y[60:]) > least_coverage(0.9, 60, 100)
+
+
+@pytest.mark.parametrize("make", BOTH)
+def test_nets_of_a_wide_table_do_not_grow_with_its_columns(make, tmp_path, monkeypatch):
+    def plan_nets(*args, **options):
+        return replace(pool.make_plan(*args, **options), bodies=())
+
+    monkeypatch.setattr("muddle.estimators.muddle.make_plan", plan_nets)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 1800))
+    y = X[:, 3] if make is MuddleRegressor else np.where(X[:, 3] > 0, "high", "low")
+    shapes = []
+    for n_columns in (600, 1800):
+        table = X[:, :n_columns]
+        model = make(random_state=0, device="cpu").fit(table, y)
+        again = muddle.load_model(model.save(tmp_path / "model.muddle"))
+        np.testing.assert_array_equal(again.predict(table), model.predict(table))
+        assert np.count_nonzero(model.feature_importances_) > 0
+        bodies = (member.representation for member in model.model_.members)
+        shapes.append({body.weights[0].shape for body in bodies if isinstance(body, Nets)})
+    widest = [max(n_seen for _, n_seen, _ in own) for own in shapes]
+    assert max(widest) <= pool.N_BINS * N_CHOSEN
 
 
 @pytest.mark.parametrize("counts", [(40, 1), (30, 20, 2, 1), (2,) * 12])

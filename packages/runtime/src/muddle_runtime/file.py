@@ -30,6 +30,7 @@ from muddle_runtime.fitted import Fallback, FittedModel, Member, Selection, Spre
 from muddle_runtime.forward import (
     ACTIVATIONS,
     BinsView,
+    ChosenView,
     Forest,
     Kernel,
     Linear,
@@ -537,6 +538,9 @@ def _restore_classes(labels: list[Any], dtype: str) -> NDArray[Any]:
 PLAIN = record({"kind": text, "n_features": positive})
 BINS = record({"kind": text, "n_features": positive, "n_numbers": positive})
 VIEWS = {"plain": PLAIN, "bins": BINS, "waves": PLAIN}
+CHOSEN = record(
+    {"kind": text, "n_features": positive, "inner": schema.open_record({"kind": choice(*VIEWS)})}
+)
 NETS_PART: dict[str, Check] = {
     "activation": choice(*ACTIVATIONS),
     "depth": positive,
@@ -554,11 +558,8 @@ def _store_members(members: Iterable[Member], arrays: Arrays) -> Header:
 
     def place_view(view: View) -> int:
         """The position of a view among those stored; equal ones are stored once."""
-        header: Header = {"kind": view.kind, "n_features": view.n_features}
-        if isinstance(view, BinsView):
-            header["n_numbers"] = view.n_numbers
-        own = {name: getattr(view, name) for name in view.array_names}
-        key = (*header.values(), *(array.tobytes() for array in own.values()))
+        header, own = _store_view(view)
+        key = (str(header), *(array.tobytes() for array in own.values()))
         if key not in known:
             known[key] = len(views)
             arrays.update({f"views.{len(views)}.{name}": array for name, array in own.items()})
@@ -596,11 +597,24 @@ def _store_members(members: Iterable[Member], arrays: Arrays) -> Header:
     return {"views": views, "parts": parts}
 
 
+def _store_view(view: View) -> tuple[Header, Arrays]:
+    header: Header = {"kind": view.kind, "n_features": view.n_features}
+    arrays: Arrays = {name: getattr(view, name) for name in view.array_names}
+    if isinstance(view, BinsView):
+        header["n_numbers"] = view.n_numbers
+    if isinstance(view, ChosenView):
+        header["inner"], inner = _store_view(view.inner)
+        arrays |= inner
+    return header, arrays
+
+
 def _restore_members(
     header: Header, n_features: int, n_labels: int, shelf: Shelf
 ) -> tuple[Member, ...]:
     flagship, stored, parts = is_flagship(header), header["views"], header["parts"]
     kinds = choice(*VIEWS) if flagship else choice("plain")
+    if flagship and header["format"] > 1:
+        kinds = choice(*VIEWS, "chosen")
     list_of(schema.open_record({"kind": kinds}))(stored, "views")
     if sum(view["kind"] == "plain" for view in stored) > 1:
         fail("views", "distinct, so plain once at most", "plain again")
@@ -713,9 +727,25 @@ def _restore_nets(part: Header, where: str, views: list[View], rounded: bool, sh
 
 
 def _restore_view(stored: Header, where: str, n_features: int, shelf: Shelf) -> View:
-    VIEWS[stored["kind"]](stored, where)
+    if stored["kind"] != "chosen":
+        return _restore_whole_view(stored, where, n_features, shelf)
+    CHOSEN(stored, where)
+    _check_features(stored, where, n_features)
+    chosen = shelf.take_places(f"{where}.chosen", n_features)
+    inner = _restore_whole_view(stored["inner"], where, len(chosen), shelf)
+    return ChosenView(chosen, inner, n_features)
+
+
+def _check_features(stored: Header, where: str, n_features: int) -> None:
     if stored["n_features"] != n_features:
-        fail(f"{where}.n_features", f"the {n_features} of the preprocessor", stored["n_features"])
+        fail(f"{where}.n_features", f"the {n_features} that it is given", stored["n_features"])
+
+
+def _restore_whole_view(
+    stored: Header, where: str, n_features: int, shelf: Shelf
+) -> PlainView | BinsView | WavesView:
+    VIEWS[stored["kind"]](stored, where)
+    _check_features(stored, where, n_features)
     if stored["kind"] == "plain":
         return PlainView(n_features)
     if stored["kind"] == "bins":

@@ -27,6 +27,7 @@ from muddle_runtime.forward import (
     LARGEST_FEATURE,
     SAME_POINT,
     BinsView,
+    ChosenView,
     Forest,
     Kernel,
     Linear,
@@ -486,7 +487,17 @@ def _write_waves(views: Sequence[WavesView], features: Features) -> Value:
     return join([single.apply("Expand", np.array([n_views, 1, 1])), curves], axis=2)
 
 
+def _write_chosen(views: Sequence[ChosenView], features: Features) -> Value:
+    """Some of the features, each view its own. (N, F) -> (S, N, V)"""
+    parts = []
+    for view in views:
+        own = replace(features, matrix=features.matrix.take(view.chosen, view.n_features))
+        parts.append(VIEWS[type(view.inner)]([view.inner], own))
+    return join(parts, axis=0)
+
+
 VIEWS: Mapping[type, Callable[[Any, Features], Value]] = {
+    ChosenView: _write_chosen,
     PlainView: _write_plain,
     BinsView: _write_bins,
     WavesView: _write_waves,
