@@ -89,6 +89,7 @@ class NumberBlock:
     flagged: NDArray[np.intp]  # columns that had gaps, and get a feature that marks them
     steps: tuple[Step, ...]
     features: tuple[tuple[int, str], ...]  # column and name of each feature
+    ranges: FloatArray  # (2, P) least and most of the training rows; infinite: any number is usual
 
     def write(self, numbers: FloatArray, out: FloatArray) -> None:
         """numbers (N, P) -> out (N, features)"""
@@ -108,6 +109,28 @@ class NumberBlock:
         for step in self.steps:
             scaled = step.apply(scaled)
         return scaled
+
+    @cached_property
+    def limits(self) -> FloatArray:
+        """Scaled numbers beyond these are far outside the training rows: further than these reach
+        from least to most. (2, kept)"""
+        least, most = self.ranges
+        with np.errstate(over="ignore", invalid="ignore"):
+            ends = np.stack([2 * least - most, 2 * most - least])
+            scaled = self.scale(ends)
+        ends = take_columns(ends, self.kept)
+        return np.where(np.isfinite(ends), scaled, ends)
+
+    def is_far(self, scaled: FloatArray) -> NDArray[np.bool_]:
+        """(N, kept) -> (N, kept)"""
+        low, high = self.limits
+        return np.asarray((scaled < low) | (scaled > high))
+
+    def any_far(self, scaled: FloatArray) -> bool:
+        """Whether `is_far` holds somewhere, without an array of its size."""
+        low, high = self.limits
+        least, most = scaled.min(axis=0, initial=np.inf), scaled.max(axis=0, initial=-np.inf)
+        return bool((least < low).any() or (most > high).any())
 
 
 def take_columns(numbers: FloatArray, positions: NDArray[np.intp]) -> FloatArray:
@@ -132,6 +155,11 @@ def check_range(numbers: FloatArray, names: Sequence[str]) -> None:
         f"row {row}; look at {list_columns(suspects)}. Mark such values as missing (NaN), or "
         "rescale the column."
     )
+
+
+def _show_number(value: float, kind: Kind) -> str:
+    """A number of a column; dates are days since 1970."""
+    return str(np.datetime64(int(value), "D")) if kind == "date" else f"{value:g}"
 
 
 def list_columns(names: Sequence[str], most: int = 5) -> str:
@@ -354,12 +382,41 @@ class TablePlan:
             if n_gaps:
                 novelties.append(f"column {number.name!r}: {n_gaps} missing")
             first += len(number.names)
+        matrix = self.write(numbers, codes)
+        unusual = []
         if novelties:
-            warn(
-                "X holds values that the columns did not have in fit, taken as 'other' or the "
-                f"mean: {', '.join(novelties)}."
+            unusual.append(
+                "values that the columns did not have in fit, taken as 'other' or the mean: "
+                f"{', '.join(novelties)}"
             )
-        return self.write(numbers, codes)
+        if far := self._describe_far(numbers, matrix):
+            unusual.append(f"numbers far outside those of fit, {', '.join(far)}")
+        if unusual:
+            warn(f"X holds {'; and '.join(unusual)}.")
+        return matrix
+
+    def find_far(self, matrix: FloatArray) -> NDArray[np.bool_]:
+        """Rows with a number far outside the training rows. (N, F) -> (N,)"""
+        scaled = matrix[:, : self.n_numbers]
+        if not self.block.any_far(scaled):
+            return np.zeros(len(matrix), dtype=bool)
+        return np.asarray(self.block.is_far(scaled).any(axis=1))
+
+    def _describe_far(self, numbers: FloatArray, matrix: FloatArray) -> list[str]:
+        """Per column with numbers that are far, how many there are, and the first."""
+        block, scaled = self.block, matrix[:, : self.n_numbers]
+        if not block.any_far(scaled):
+            return []
+        far = block.is_far(scaled)
+        kinds = {source.name: source.kind for source in self.numbers}
+        described = []
+        for feature in np.flatnonzero(far.any(axis=0)).tolist():
+            name, column = self.features[feature][0], block.kept[feature]
+            found = [numbers[far[:, feature].argmax(), column], *block.ranges[:, column]]
+            example, least, most = (_show_number(one, kinds[name]) for one in found)
+            n_far = np.count_nonzero(far[:, feature])
+            described.append(f"column {name!r}: {n_far} (e.g. {example}; fit had {least} to {most})")
+        return described
 
     def write(self, numbers: FloatArray, codes: Sequence[Codes]) -> FloatArray:
         """numbers (N, P) with gaps, and the codes of each one-hot column -> (N, F)"""
@@ -592,15 +649,19 @@ class _ShortWay:
         if not _all_usable(numbers):
             return None
         matrix = self._write(numbers)
+        if matrix is None:
+            return None
         first = matrix.shape[1] - len(self._plan.offsets) + self._n_flags
         for found in levels:
             matrix[0, first : first + len(found)] = found
             first += len(found)
         return matrix
 
-    def _write(self, numbers: FloatArray) -> FloatArray:
+    def _write(self, numbers: FloatArray) -> FloatArray | None:
         """numbers (N, P) without gaps -> (N, F), levels left open"""
         scaled = self._plan.block.scale(numbers)
+        if self._plan.block.any_far(scaled):
+            return None
         n_open = len(self._plan.offsets)
         if n_open == 0:
             return scaled
