@@ -160,7 +160,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(path, ensemble,
 
 def test_a_model_that_could_not_be_read_again_is_not_written(ensemble, tmp_path, monkeypatch):
     model = ensemble.model
-    with pytest.raises(ModelFileError, match="temperature must be above 0"):
+    with pytest.raises(ModelFileError, match="temperature must be above 1e-300"):
         write_model(replace(model, temperatures=-model.temperatures), tmp_path / "model.muddle")
     nets = model.members[0].representation
     nets = replace(nets, weights=tuple(weight * np.float32(1e6) for weight in nets.weights))
@@ -335,7 +335,10 @@ FORGERIES = [
     (put("parts.0.biases.0", lambda a: a + np.inf), "parts.0.biases.0 must be finite"),
     (put("parts.0.head", lambda a: a.astype(int)), "head must be of type float64 or float32, got"),
     (put("temperature", lambda a: a.astype("u1")), "types F16, F32, F64, I32, I64"),
-    (put("temperature", lambda a: 0 * a), "temperature must be above 0"),
+    (put("temperature", lambda a: 0 * a), "temperature must be above 1e-300, got 0"),
+    (set_at("created", "2026\x1b[2J"), "created must be up to 1000 letters without control"),
+    (set_at("versions.muddle", "1" * 1001), "versions.muddle must be up to 1000 letters"),
+    (set_at("preprocessor.decisions.0.kind", "a\nb"), "kind must be up to 1000 letters without"),
     (put("preprocessor.kept", lambda a: a + 1), r"preprocessor.kept must be within 0 and \d, got"),
     (put("preprocessor.kept", lambda a: a[::-1]), "preprocessor.kept must be ascending"),
     (add_column, "training.nets.dtypes must be an object of net, depth, .* got also 'validation_s"),
@@ -436,15 +439,16 @@ def test_a_forged_mixture_is_refused_by_name(regressor, tmp_path, change, messag
 
 
 @pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value", "ignore:X holds")
-def test_nets_that_overflow_give_no_numbers_but_no_error(regressor, tmp_path):
+def test_nets_that_overflow_are_an_error_that_names_the_row(regressor, tmp_path):
     def change(header, arrays):
         for name in arrays:
             if name.startswith("parts.") and ".weights." in name:
                 arrays[name] = np.copysign(np.float32(1e29), arrays[name])
 
     model = load_model(forge(write_model(regressor.model, tmp_path / "model.muddle"), change))
-    assert np.isnan(model.predict(regressor.rows)).all()
-    assert np.isnan(model.predict_interval(regressor.rows)).all()
+    for answer in (model.predict, model.predict_interval):
+        with pytest.raises(ValueError, match=r"must be finite numbers, got nan for row 0: .* again"):
+            answer(regressor.rows)
 
 
 @pytest.mark.parametrize(

@@ -157,6 +157,12 @@ def check_range(numbers: FloatArray, names: Sequence[str]) -> None:
     )
 
 
+def _join_first(parts: Sequence[str], most: int = 20) -> str:
+    """One part per column."""
+    more = [f"{len(parts) - most} more columns"] if len(parts) > most else []
+    return ", ".join([*parts[:most], *more])
+
+
 def _show_number(value: float, kind: Kind) -> str:
     """A number of a column; dates are days since 1970."""
     return str(np.datetime64(int(value), "D")) if kind == "date" else f"{value:g}"
@@ -387,10 +393,12 @@ class TablePlan:
         if novelties:
             unusual.append(
                 "values that the columns did not have in fit, taken as 'other' or the mean: "
-                f"{', '.join(novelties)}"
+                f"{_join_first(novelties)}"
             )
         if far := self._describe_far(numbers, matrix):
-            unusual.append(f"numbers far outside those of fit, {', '.join(far)}")
+            unusual.append(
+                f"numbers far outside those of fit, where predictions guess: {_join_first(far)}"
+            )
         if unusual:
             warn(f"X holds {'; and '.join(unusual)}.")
         return matrix
