@@ -393,13 +393,17 @@ class FittedModel:
         labels (N, C): those predicted, if they are known already.
         """
         assert self.spread is not None
-        far = self.table.find_far(matrix)
+        far = self._find_far(matrix)
         if self.spread.sees_prediction:
             matrix = np.hstack([matrix, self.labels(matrix) if labels is None else labels])
         sizes = self.spread.finish(self._spread_bank.total(matrix))
-        if far.any():
+        if far is not None:
             sizes[far] = self.spread.widest
         return sizes
+
+    def _find_far(self, matrix: FloatArray) -> NDArray[np.bool_] | None:
+        """Rows with a number far outside those of the fit, (N,); None if there are none."""
+        return self.table.find_far(matrix).any(axis=1) if self.table.any_far(matrix) else None
 
     def _predict_each(self, matrix: FloatArray, nets: Sequence[int]) -> FloatArray:
         """The prediction of each of these nets, (nets, n, ...)."""
@@ -428,7 +432,7 @@ class FittedModel:
         labels = self.labels(matrix)
         columns = zip(conformal, labels.T, self.spreads(matrix, labels).T, strict=True)
         bounds = [find(own, predicted, sizes, asked) for own, predicted, sizes in columns]
-        far = self.table.find_far(matrix) if find is Conformal.interval else None
+        far = self._find_far(matrix) if find is Conformal.interval else None
         restored = self.target.restore_bounds(np.stack(bounds, axis=1), far)
         return _check_answers(restored, infinite=n_rows < needed)
 

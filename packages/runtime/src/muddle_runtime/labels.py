@@ -49,7 +49,7 @@ class NumberTarget:
         if self.support is not None:
             least, most = self.support[:, :, None]
             within = np.clip(found, least, most)
-            if far is not None and far.any():
+            if far is not None:
                 with np.errstate(invalid="ignore"):  # infinite bounds stay
                     cut = np.where(within == found, 0.0, within - found)[far, :, ::-1]
                 within[far] = np.clip(within[far] + cut, least, most)

@@ -110,28 +110,6 @@ class NumberBlock:
             scaled = step.apply(scaled)
         return scaled
 
-    @cached_property
-    def limits(self) -> FloatArray:
-        """Scaled numbers beyond these are far outside the training rows: further than these reach
-        from least to most. (2, kept)"""
-        least, most = self.ranges
-        with np.errstate(over="ignore", invalid="ignore"):
-            ends = np.stack([2 * least - most, 2 * most - least])
-            scaled = self.scale(ends)
-        ends = take_columns(ends, self.kept)
-        return np.where(np.isfinite(ends), scaled, ends)
-
-    def is_far(self, scaled: FloatArray) -> NDArray[np.bool_]:
-        """(N, kept) -> (N, kept)"""
-        low, high = self.limits
-        return np.asarray((scaled < low) | (scaled > high))
-
-    def any_far(self, scaled: FloatArray) -> bool:
-        """Whether `is_far` holds somewhere, without an array of its size."""
-        low, high = self.limits
-        least, most = scaled.min(axis=0, initial=np.inf), scaled.max(axis=0, initial=-np.inf)
-        return bool((least < low).any() or (most > high).any())
-
 
 def take_columns(numbers: FloatArray, positions: NDArray[np.intp]) -> FloatArray:
     """Some columns, in order; row by row in memory, as sums over rows round by that order."""
@@ -403,19 +381,35 @@ class TablePlan:
             warn(f"X holds {'; and '.join(unusual)}.")
         return matrix
 
+    @cached_property
+    def limits(self) -> FloatArray:
+        """Scaled numbers beyond these are far outside the training rows: further away than these
+        reach from least to most. (2, numbers)"""
+        least, most = self.block.ranges
+        with np.errstate(over="ignore", invalid="ignore"):
+            ends = np.stack([2 * least - most, 2 * most - least])
+            scaled = self.block.scale(ends)
+        ends = take_columns(ends, self.block.kept)
+        return np.where(np.isfinite(ends), scaled, ends)
+
+    def any_far(self, matrix: FloatArray) -> bool:
+        """Whether a row is far outside; takes no more memory than a row."""
+        low, high = self.limits
+        numbers = matrix[:, : self.n_numbers]
+        least, most = numbers.min(axis=0, initial=np.inf), numbers.max(axis=0, initial=-np.inf)
+        return bool((least < low).any() or (most > high).any())
+
     def find_far(self, matrix: FloatArray) -> NDArray[np.bool_]:
-        """Rows with a number far outside the training rows. (N, F) -> (N,)"""
-        scaled = matrix[:, : self.n_numbers]
-        if not self.block.any_far(scaled):
-            return np.zeros(len(matrix), dtype=bool)
-        return np.asarray(self.block.is_far(scaled).any(axis=1))
+        """Numbers far outside the training rows. (N, F) -> (N, numbers)"""
+        low, high = self.limits
+        numbers = matrix[:, : self.n_numbers]
+        return np.asarray((numbers < low) | (numbers > high))
 
     def _describe_far(self, numbers: FloatArray, matrix: FloatArray) -> list[str]:
         """Per column with numbers that are far, how many there are, and the first."""
-        block, scaled = self.block, matrix[:, : self.n_numbers]
-        if not block.any_far(scaled):
+        if not self.any_far(matrix):
             return []
-        far = block.is_far(scaled)
+        far, block = self.find_far(matrix), self.block
         kinds = {source.name: source.kind for source in self.numbers}
         described = []
         for feature in np.flatnonzero(far.any(axis=0)).tolist():
@@ -668,7 +662,7 @@ class _ShortWay:
     def _write(self, numbers: FloatArray) -> FloatArray | None:
         """numbers (N, P) without gaps -> (N, F), levels left open"""
         scaled = self._plan.block.scale(numbers)
-        if self._plan.block.any_far(scaled):
+        if self._plan.any_far(scaled):
             return None
         n_open = len(self._plan.offsets)
         if n_open == 0:

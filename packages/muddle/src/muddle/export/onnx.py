@@ -231,7 +231,7 @@ def _restore_interval(
 
 def _find_far(table: TablePlan, features: Features) -> Value | None:
     """1 for rows with a number far outside those of the fit, else 0. (N, 1)"""
-    limits = table.block.limits
+    limits = table.limits
     known = np.flatnonzero(np.isfinite(limits).all(axis=0))
     if len(known) == 0:
         return None
