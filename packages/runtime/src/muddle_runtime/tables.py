@@ -141,9 +141,11 @@ def _join_first(parts: Sequence[str], most: int = 20) -> str:
     return ", ".join([*parts[:most], *more])
 
 
-def _show_number(value: float, kind: Kind) -> str:
+def _show_number(value: float, kind: Kind | None) -> str:
     """A number of a column; dates are days since 1970."""
-    return str(np.datetime64(int(value), "D")) if kind == "date" else f"{value:g}"
+    if kind == "date" and abs(value) < 1e6:
+        return str(np.datetime64(int(value), "D"))
+    return f"{value:g}"
 
 
 def list_columns(names: Sequence[str], most: int = 5) -> str:
@@ -415,7 +417,7 @@ class TablePlan:
         for feature in np.flatnonzero(far.any(axis=0)).tolist():
             name, column = self.features[feature][0], block.kept[feature]
             found = [numbers[far[:, feature].argmax(), column], *block.ranges[:, column]]
-            example, least, most = (_show_number(one, kinds[name]) for one in found)
+            example, least, most = (_show_number(one, kinds.get(name)) for one in found)
             n_far = np.count_nonzero(far[:, feature])
             described.append(f"column {name!r}: {n_far} (e.g. {example}; fit had {least} to {most})")
         return described
