@@ -454,7 +454,9 @@ def test_nets_that_overflow_are_an_error_that_names_the_row(regressor, tmp_path)
 
     model = load_model(forge(write_model(regressor.model, tmp_path / "model.muddle"), change))
     for answer in (model.predict, model.predict_interval):
-        with pytest.raises(ValueError, match=r"must be finite numbers, got nan for row 0: .* again"):
+        with pytest.raises(
+            ValueError, match=r"must be finite numbers, got nan for row 0: .* again"
+        ):
             answer(regressor.rows)
 
 

@@ -178,7 +178,9 @@ def test_a_number_far_off_is_counted_and_its_interval_is_the_widest(counts, colu
         before = model.predict_interval(usual, coverage)
     for value in far:
         moved = [row | {column: value} for row in usual]
-        with pytest.warns(UserWarning, match=rf"numbers far outside .* '{column}': 14 \(e.g. .* to"):
+        with pytest.warns(
+            UserWarning, match=rf"numbers far outside .* '{column}': 14 \(e.g. .* to"
+        ):
             found = model.predict_interval([*moved, *usual], coverage)
         np.testing.assert_allclose(found[14:], before, rtol=0, atol=1e-6)  # whatever is beside
         assert (np.ptp(found[:14], axis=1) >= np.ptp(before, axis=1).max()).all()
@@ -194,14 +196,18 @@ def test_far_begins_one_range_outside_the_training_rows(counts):
     least, most = model.table.block.ranges[:, 0].tolist()
     for edge, step in ((least, least - most), (most, most - least)):
         model.predict(PLAIN_ROW | {"size": edge + 0.999 * step})
-        with pytest.warns(UserWarning, match=r"far outside .* 'size': 1 \(e\.g\. -?6.*fit had -2\.3"):
+        with pytest.warns(
+            UserWarning, match=r"far outside .* 'size': 1 \(e\.g\. -?6.*fit had -2\.3"
+        ):
             model.predict(PLAIN_ROW | {"size": edge + 1.001 * step})
     model.predict(PLAIN_ROW | {"sold": "2022-12-31 23:59:59"})  # parts of dates come round again
 
 
 def test_a_model_of_an_earlier_format_knows_no_far_rows(regressor):
     model = regressor.model
-    assert not model.table.any_far(model.transform([row | {"size": 1e12} for row in regressor.rows]))
+    assert not model.table.any_far(
+        model.transform([row | {"size": 1e12} for row in regressor.rows])
+    )
     assert np.isinf(model.target.support).all()
 
 

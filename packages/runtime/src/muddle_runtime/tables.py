@@ -419,7 +419,9 @@ class TablePlan:
             found = [numbers[far[:, feature].argmax(), column], *block.ranges[:, column]]
             example, least, most = (_show_number(one, kinds.get(name)) for one in found)
             n_far = np.count_nonzero(far[:, feature])
-            described.append(f"column {name!r}: {n_far} (e.g. {example}; fit had {least} to {most})")
+            described.append(
+                f"column {name!r}: {n_far} (e.g. {example}; fit had {least} to {most})"
+            )
         return described
 
     def write(self, numbers: FloatArray, codes: Sequence[Codes]) -> FloatArray:

@@ -225,7 +225,9 @@ def _restore_interval(
         return low, high
     deviation, mean, support = target.scale.deviation, target.scale.mean, target.support
     cut_low, cut_high = low - (lower * deviation + mean), high - (upper * deviation + mean)
-    low, high = ((one + far * cut).clip(*support) for one, cut in ((low, cut_high), (high, cut_low)))
+    low, high = (
+        (one + far * cut).clip(*support) for one, cut in ((low, cut_high), (high, cut_low))
+    )
     return low, high
 
 
