@@ -520,7 +520,8 @@ def check(path, content, rows):
             try:
                 found = getattr(model, method)(rows)
             except ValueError as error:
-                assert "must be finite numbers, got" in str(error)
+                if "must be finite numbers, got" not in str(error):
+                    raise
                 continue
             assert len(found) == len(rows)
             if found.dtype.kind == "f" and method != "predict_interval":

@@ -44,7 +44,7 @@ FILES = Path(__file__).parents[3] / "runtime/tests/fixtures"
 @pytest.mark.filterwarnings("ignore:X holds", "ignore:X has|.* of X")
 @pytest.mark.parametrize("name", [path.stem for path in sorted(FILES.glob("*.muddle"))])
 def test_cuda_predicts_what_the_cpu_predicts(name):
-    """Stored models: nets of every view, kernels, forests, linear members, and forests as spread."""
+    """Stored models: nets of every view, kernels, forests, linear members, forests as spread."""
     rows = json.loads((FILES / f"{name}.json").read_text(encoding="utf-8"))["rows"]
     table = pd.DataFrame(rows * 300)
     table["took"] = pd.to_timedelta(table["took"], unit="s")

@@ -403,7 +403,9 @@ class FittedModel:
 
     def _find_far(self, matrix: FloatArray) -> NDArray[np.bool_] | None:
         """Rows with a number far outside those of the fit, (N,); None if there are none."""
-        return self.table.find_far(matrix).any(axis=1) if self.table.any_far(matrix) else None
+        if not self.table.any_far(matrix):
+            return None
+        return np.asarray(self.table.find_far(matrix).any(axis=1))
 
     def _predict_each(self, matrix: FloatArray, nets: Sequence[int]) -> FloatArray:
         """The prediction of each of these nets, (nets, n, ...)."""

@@ -351,8 +351,8 @@ class MuddleRegressor(RegressorMixin, Flagship):
         (n, outputs, 2) for several targets, each on its own.
 
         The bounds are wider where errors were larger, on the side of larger errors, and for rows
-        with a number far outside those of the fit. They are conformal: whatever the distribution, with n training rows about `coverage` of new rows
-        like them are within, given that rows are exchangeable.
+        with a number far outside those of the fit. They are conformal: whatever the distribution,
+        with n training rows about `coverage` of new rows like them are within, given that rows are exchangeable.
         """
         bounds: FloatArray = self._predictor(X).predict_interval(X, coverage)
         return bounds
