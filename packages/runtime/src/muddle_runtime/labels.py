@@ -37,22 +37,19 @@ class NumberTarget:
             predicted = np.clip(predicted, *self.support)
         return predicted[..., 0] if self.one_output else predicted
 
-    def restore_bounds(
-        self, bounds: FloatArray, far: NDArray[np.bool_] | None = None
-    ) -> FloatArray:
+    def restore_bounds(self, bounds: FloatArray, keep_width: bool = False) -> FloatArray:
         """(N, C, Q) -> (N, Q) or (N, C, Q) in the units of y, within the support.
 
-        far (N,): rows whose intervals, Q = 2, stay as wide as they are: what the support cuts off
-        at one end is added at the other.
+        keep_width: of intervals, Q = 2, what the support cuts off at one end is added at the other.
         """
         found: FloatArray = bounds * self.scale.deviation[:, None] + self.scale.mean[:, None]
         if self.support is not None:
             least, most = self.support[:, :, None]
             within = np.clip(found, least, most)
-            if far is not None:
+            if keep_width:
                 with np.errstate(invalid="ignore"):  # infinite bounds stay
-                    cut = np.where(within == found, 0.0, within - found)[far, :, ::-1]
-                within[far] = np.clip(within[far] + cut, least, most)
+                    cut = np.where(within == found, 0.0, within - found)
+                within = np.clip(within + cut[:, :, ::-1], least, most)
             found = within
         return found[:, 0] if self.one_output else found
 
