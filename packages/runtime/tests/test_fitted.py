@@ -311,9 +311,9 @@ def test_a_model_tells_its_bodies(mixed_regressor):
 
 def test_an_interval_computes_the_labels_once(mixed_regressor, monkeypatch):
     model, calls = mixed_regressor.model, []
-    labels = type(model).labels
+    labels = type(model)._own_labels
     monkeypatch.setattr(
-        type(model), "labels", lambda self, *given: calls.append(1) or labels(self, *given)
+        type(model), "_own_labels", lambda self, *given: calls.append(1) or labels(self, *given)
     )
     model.predict_interval(mixed_regressor.rows)
     assert len(calls) == 1
