@@ -106,6 +106,7 @@ def test_bad_new_rows_are_refused():
         model.predict(X, select="best")
 
 
+@pytest.mark.filterwarnings("ignore:X holds numbers far outside")
 def test_four_rows_are_enough():
     assert fit(X[:4], Y[:4]).predict(X).shape == (80,)
     with pytest.raises(ValueError, match="leaves 1 for training, at least 2"):

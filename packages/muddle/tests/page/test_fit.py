@@ -85,7 +85,9 @@ def test_columns_and_members_are_listed(homes_page, regressor):
 def test_coverage_is_measured_with_widths_from_other_rows(n_rows, coverages):
     target = np.random.default_rng(0).normal(size=n_rows)
     zeros, ones = np.zeros(n_rows), np.ones(n_rows)
-    one = fit.Numbers("", target, zeros, ones, None, fit_conformal(target, zeros, ones, None))
+    conformal, support = fit_conformal(target, zeros, ones, None), np.array([-1.0, np.inf])
+    one = fit.Numbers("", target, zeros, ones, None, conformal, support)
+    assert min(one.bounds(coverages[-1])[0]) == -1
     for coverage in coverages:
         # Of 12 rows, nine others set the width: too few for a finite interval.
         expected = coverage if n_rows > 12 else np.nan

@@ -357,6 +357,7 @@ def test_numbers_hidden_in_text_get_a_hint():
         TablePreprocessor().fit(ranges, np.arange(100.0))
 
 
+@pytest.mark.filterwarnings("ignore:X holds numbers far outside")
 def test_rows_of_weight_zero_are_not_learnt_from(mixed, target):
     weights = np.r_[np.ones(50), np.zeros(10)]
     table = mixed.copy()

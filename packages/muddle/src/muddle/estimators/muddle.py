@@ -43,7 +43,7 @@ from muddle.tables.preprocessor import TablePreprocessor
 from muddle.training.stopping import Deadline
 from muddle_runtime.columns import FloatArray
 from muddle_runtime.fitted import Fallback, FittedModel, Task
-from muddle_runtime.labels import NormalScores
+from muddle_runtime.labels import NormalScores, NumberTarget
 from muddle_runtime.parameters import check_choice, check_number
 from muddle_runtime.tables import TablePlan, warn
 
@@ -369,7 +369,9 @@ class MuddleRegressor(RegressorMixin, Flagship):
     ) -> tuple[FloatArray, OutOfFold, dict[str, Any]]:
         """Intervals, from the sizes of out-of-fold errors."""
         training = pool.training
-        target = replace(problem.describe_target(), bounds=problem.bounds())
+        target = replace(
+            problem.describe_target(), bounds=problem.bounds(), support=problem.support()
+        )
         predicted = target.clip(pool.out_of_fold)
         rows = sample_rows(len(predicted), training.matrix.shape[1], deadline.left())
         weights = None if training.weights is None else training.weights[rows]
@@ -392,9 +394,10 @@ class MuddleRegressor(RegressorMixin, Flagship):
         """Lower and upper bounds that hold the target with this probability: (n, 2), or
         (n, outputs, 2) for several targets, each on its own.
 
-        The bounds are wider where errors were larger, and on the side of larger errors. They are
-        conformal: whatever the distribution, with n training rows about `coverage` of new rows
-        like them are within, given that rows are exchangeable.
+        The bounds are wider where errors were larger, on the side of larger errors, and for rows
+        with a number far outside those of the fit. They are conformal: whatever the distribution,
+        with n training rows about `coverage` of new rows like them are within, given that rows are
+        exchangeable.
         """
         bounds: FloatArray = self._predictor(X).predict_interval(X, coverage)
         return bounds
@@ -424,6 +427,9 @@ class MuddleRegressor(RegressorMixin, Flagship):
         target = details.target.reshape(n_rows, -1)[:, output]
         spread = details.spread[:, output]
         bounds = model.spread.conformal[output].interval(predicted, spread, coverage)
+        assert isinstance(model.target, NumberTarget)
+        if model.target.support is not None:
+            bounds = np.clip(bounds, *model.target.support[:, output])
         return plots.plot_predictions(target, predicted, *bounds.T, ax=ax)
 
     def _score(self, predicted: FloatArray, training: TrainingSet) -> float:

@@ -37,6 +37,9 @@ from muddle_runtime.tables import Scale, TablePlan
 Criterion = Literal["logistic", "squared"]
 # Predictions of the flagship stay within the range of the training targets and this share beyond.
 BEYOND = 0.1
+# A least or greatest target in this many rows, and this share of them, is one that targets cannot
+# pass: 0 of counts, 1 of shares, the limit of an instrument.
+EDGE_ROWS, EDGE_SHARE = 5, 0.01
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,20 @@ class NumberProblem(TrainingRows):
         """Labels between which predictions of the flagship stay. (2, C)"""
         low, high = self.labels.min(axis=0), self.labels.max(axis=0)
         return np.stack([low - BEYOND * (high - low), high + BEYOND * (high - low)])
+
+    def support(self) -> FloatArray:
+        """Values of y that no target passes, infinite where there is none. (2, C)
+
+        Targets of which none is negative are taken as amounts. Should they be none, a new one is
+        below 0 though all n before it were not with a probability of at most 1 / (e n).
+        """
+        columns = self.target.reshape(len(self.target), -1)
+        enough = max(EDGE_ROWS, EDGE_SHARE * len(columns))
+        low, high = columns.min(axis=0), columns.max(axis=0)
+        least = np.where(low >= 0, 0.0, -np.inf)
+        least = np.where((columns == low).sum(axis=0) >= enough, low, least)
+        most = np.where((columns == high).sum(axis=0) >= enough, high, np.inf)
+        return np.stack([least, most])
 
     def summarise(self, plan: TablePlan) -> dict[str, Any]:
         """The training rows, for a model that has left them behind."""

@@ -125,6 +125,7 @@ class Numbers:
     spread: FloatArray  # predicted size of the error
     weights: FloatArray | None
     conformal: Conformal  # errors in units of `spread`
+    support: FloatArray  # (2,) values that no target passes
 
     @property
     def r2(self) -> float:
@@ -144,7 +145,8 @@ class Numbers:
         return float(np.sqrt(self._mean(np.square(self.target - self._mean(self.target)))))
 
     def bounds(self, coverage: float) -> tuple[FloatArray, FloatArray]:
-        lower, upper = self.conformal.interval(self.predicted, self.spread, coverage).T
+        bounds = self.conformal.interval(self.predicted, self.spread, coverage)
+        lower, upper = np.clip(bounds, *self.support).T
         return lower, upper
 
     def judge_coverage(self, coverage: float) -> float:
@@ -343,8 +345,12 @@ def _gather_numbers(estimator: Any, names: tuple[str, ...]) -> tuple[Numbers, ..
     target = details.target.reshape(n_rows, -1)
     predicted = estimator.out_of_fold_[details.rows].reshape(n_rows, -1)
     spread, conformal = details.spread, estimator.model_.spread.conformal
+    support = estimator.model_.target.support
     return tuple(
-        Numbers(name, target[:, i], predicted[:, i], spread[:, i], details.weights, conformal[i])
+        Numbers(
+            *(name, target[:, i], predicted[:, i], spread[:, i]),
+            *(details.weights, conformal[i], support[:, i]),
+        )
         for i, name in enumerate(names)
     )
 

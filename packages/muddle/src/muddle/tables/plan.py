@@ -396,7 +396,10 @@ def fit_numbers(
         steps = (SmoothClip(median, spread),)
     features = [(i, names[i]) for i in kept.tolist()]
     features += [(i, f"{marks[i]}=missing") for i in flagged.tolist()]
-    return NumberBlock(fill, kept, flagged, steps, tuple(features))
+    # Parts of a date but the first come round again, and means are those of the levels.
+    low, high = np.fmin.reduce(numbers, axis=0), np.fmax.reduce(numbers, axis=0)
+    ranges = np.where(may_flag, np.stack([low, high]), [[-np.inf], [np.inf]])
+    return NumberBlock(fill, kept, flagged, steps, tuple(features), ranges)
 
 
 def find_constant(numbers: FloatArray) -> NDArray[np.bool_]:
