@@ -343,7 +343,7 @@ def fit_model(
     began = time.perf_counter()
     run_fit(estimator, training, notes)
     seconds = time.perf_counter() - began
-    note_findings(estimator, training, notes)
+    note_findings(estimator, notes)
     facts = describe_fit(estimator, training, columns)
     origin = finite({**facts["origin"], "scores": facts["scores"]})
     model = estimator.model_
@@ -427,11 +427,8 @@ class _Lines:
         typer.echo(text, err=True)
 
 
-def note_findings(estimator: Any, training: Training, notes: Notes) -> None:
-    from muddle.page.findings import find_in_table
-
-    rows, preprocessor = (training.X, training.y), estimator.preprocessor_
-    for finding in find_in_table(*rows, task=training.task, preprocessor=preprocessor):
+def note_findings(estimator: Any, notes: Notes) -> None:
+    for finding in estimator.findings_:
         # The fit itself has warned about the others.
         if finding.kind not in ("ignored columns", "numbers as text"):
             notes.add(finding.text)

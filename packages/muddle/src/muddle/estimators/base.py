@@ -32,7 +32,9 @@ from muddle.tables.preprocessor import TablePreprocessor
 from muddle.training.config import OLD_NAMES
 from muddle.training.jobs import Reporter
 from muddle_runtime import __version__ as runtime_version
+from muddle_runtime.drift import FIELDS
 from muddle_runtime.file import read_model, store_class, write_model
+from muddle_runtime.findings import Finding
 from muddle_runtime.fitted import FittedModel, Frame, Training
 from muddle_runtime.forward import Library, Nets, View
 
@@ -166,6 +168,38 @@ class Estimator(BaseEstimator):
         if summary is None:
             raise AttributeError("the model file has no summary of the table.")
         return summary
+
+    @property
+    def findings_(self) -> list[Finding]:
+        """What is unusual about the training rows, warnings first: possible leaks, groups, ordered
+        and repeated rows, tiny classes and more (docs/fit_report.md). Each has a kind, a severity
+        ("warning" or "note"), columns and a text."""
+        return self._fitted().findings_
+
+    def drift(self, X: Any) -> pd.DataFrame:
+        """How the rows of X differ from the training rows, the largest difference first.
+
+        Parameters
+        ----------
+        X : table
+            New rows, with the columns of the fit.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per difference that chance does not explain: column, kind ("drift", or "drift in
+            gaps"), severity ("warning" or "note"), difference (a share of the rows) and text.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from muddle import MLRRegressor
+        >>> X, y = load_diabetes(return_X_y=True, as_frame=True)
+        >>> model = MLRRegressor(depth=1, width=64, random_state=0).fit(X, y)
+        >>> model.drift(X.assign(bmi=X["bmi"] + 0.05))["column"].tolist()
+        ['bmi']
+        """
+        return pd.DataFrame(self._fitted().drift(X), columns=list(FIELDS))
 
     @property
     def fit_seconds_(self) -> float | None:
