@@ -55,6 +55,19 @@ class Estimator(BaseEstimator):
         verbose: bool
         preprocessor: TablePreprocessor | None
 
+    def _default_preprocessor(self) -> TablePreprocessor:
+        """That of `preprocessor=None`."""
+        return TablePreprocessor()
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, as in scikit-learn. Where `preprocessor` is None, `preprocessor__` and the
+        name of a parameter change the default one, so that they can be searched."""
+        nested = any(name.startswith("preprocessor__") for name in params)
+        if nested and params.get("preprocessor", self.preprocessor) is None:
+            params = {**params, "preprocessor": self._default_preprocessor()}
+        changed: Self = super().set_params(**params)
+        return changed
+
     def save(
         self, path: str | PathLike[str], *, dtype: Literal["float32", "float16"] = "float32"
     ) -> Path:
@@ -247,6 +260,21 @@ class Estimator(BaseEstimator):
 
     def _frame(self, name: str) -> pd.DataFrame:
         return restore_frame(self._fitted().training.frames[name])
+
+    def _repr_html_inner(self) -> str:
+        """In notebooks: scikit-learn's diagram, and below it the fit in numbers."""
+        diagram: str = super()._repr_html_inner()
+        if not self.__sklearn_is_fitted__():
+            return diagram
+        from muddle.page.notebook import show_fit
+
+        return diagram + show_fit(self)
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**options)
+        if "text/html" in bundle:
+            bundle["text/html"] = self._repr_html_inner()
+        return bundle
 
     def __sklearn_is_fitted__(self) -> bool:
         return "model_" in self.__dict__
