@@ -60,8 +60,8 @@ class Estimator(BaseEstimator):
         return TablePreprocessor()
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters, as in scikit-learn. Where `preprocessor` is None, `preprocessor__` and the
-        name of a parameter change the default one, so that they can be searched."""
+        """Set parameters, as in scikit-learn. Where `preprocessor` is None, a name such as
+        `preprocessor__max_levels` changes the default one, so that it can be searched."""
         nested = any(name.startswith("preprocessor__") for name in params)
         if nested and params.get("preprocessor", self.preprocessor) is None:
             params = {**params, "preprocessor": self._default_preprocessor()}
