@@ -281,7 +281,8 @@ class MuddleRegressor(RegressorMixin, Flagship):
         Whether the model may hold training rows: the kernel holds them as scaled features, and
         leaves of single rows hold their targets. False: no kernel, and leaves of five rows or more.
     preprocessor : TablePreprocessor or None, default=None
-        How the table becomes numbers, unfitted. None: ``TablePreprocessor(scaling="robust+clip")``.
+        How the table becomes numbers, unfitted. None: ``TablePreprocessor(scaling="robust+clip")``,
+        whose parameters can be set and searched all the same, as `preprocessor__max_levels`.
     device : str, default="auto"
         "auto" (CUDA if there is a device, else CPU), "cpu", "cuda" or "cuda:1".
     random_state : int, RandomState or None, default=None

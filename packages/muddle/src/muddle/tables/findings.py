@@ -336,7 +336,7 @@ def find_groups(
         name, is_text = column.name, column.codes is not None
         if not is_text and name not in whole:
             continue
-        values = column.codes if is_text else numbers[name]
+        values: Any = column.codes if is_text else numbers[name]
         codes = np.unique(values, return_inverse=True)[1]
         n_levels = int(codes.max()) + 1
         sign = ""
