@@ -111,7 +111,6 @@ print(*(str(warning.message) for warning in caught), sep="\n")
 
 # %%
 later = X_test.assign(alcohol=X_test["alcohol"] + 2.0)  # another year, or another instrument
-restored = muddle.load_model(path)
 for record in light.drift(later):  # dicts; `muddle.load_model(path).drift(later)` is a data frame
     print(f"{record['severity']}: {record['text']}")
 print("as before:", light.drift(X_test) or "nothing found")

@@ -439,7 +439,8 @@ def note_findings(estimator: Any, notes: Notes) -> None:
 
 def describe_fit(estimator: Any, training: Training, columns: Columns) -> dict[str, Any]:
     board = estimator.leaderboard_[MEMBER_COLUMNS]
-    members = board[board["weight"] > 0].sort_values("weight", ascending=False, kind="stable")
+    board = board[(board["weight"] > 0) & board["score"].notna()]  # without the mean of the target
+    members = board.sort_values("weight", ascending=False, kind="stable")
     facts: dict[str, Any] = {
         "task": training.task,
         "origin": {

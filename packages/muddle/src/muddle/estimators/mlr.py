@@ -488,8 +488,8 @@ class MLRRegressor(RegressionMLR, SingleNet):
         Seconds for the whole fit; training stops after the iteration that reaches it (on CUDA up
         to nineteen iterations later, as the clock is read every twenty).
     preprocessor : TablePreprocessor or None, default=None
-        How the table becomes features, unfitted. None: ``TablePreprocessor()``, whose parameters can
-        be set and searched all the same, as `preprocessor__max_levels`.
+        How the table becomes features, unfitted. None: ``TablePreprocessor()``, whose parameters
+        can be set and searched all the same, as `preprocessor__max_levels`.
     device : str, default="auto"
         "auto" (CUDA if there is a device, else CPU), "cpu", "cuda" or "cuda:1".
     random_state : int, RandomState or None, default=None

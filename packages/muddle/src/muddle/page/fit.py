@@ -3,7 +3,7 @@
 The sentences of the page are in fit.html.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
@@ -309,6 +309,8 @@ def gather_facts(estimator: Any, X: Any, y: Any) -> Facts:
     elif details is not None:
         numbers = _gather_numbers(estimator, target_names)
 
+    # A file may hold any text.
+    found = [replace(f, kind=clean(f.kind), text=clean(f.text)) for f in model.findings_]
     return Facts(
         model=model,
         parameters=repr(estimator),
@@ -323,7 +325,7 @@ def gather_facts(estimator: Any, X: Any, y: Any) -> Facts:
         classes=classes,
         target=target,
         n_given=None if table is None else table.n_rows,
-        found=sort_findings(model.findings_ + find_in_fit(board, numbers, classes)),
+        found=sort_findings(found + find_in_fit(board, numbers, classes)),
     )
 
 
