@@ -288,14 +288,40 @@ def test_the_leaderboard_holds_the_pool_and_weights_that_sum_to_one(fitted):
     board = fitted.make(**FAST | {"preset": "default"}).fit(fitted.X, fitted.y).leaderboard_
     assert board["weight"].sum() == pytest.approx(1)
     assert (board["weight"] >= 0).all()
-    assert board["score"].is_monotonic_decreasing
+    assert board["score"].dropna().is_monotonic_decreasing
     assert set(board["outcome"]) == {"trained"}
     task = "regression" if fitted.make is MuddleRegressor else "classification"
     n_labels = 1 if fitted.make is MuddleRegressor else 3
     planned = {c.name for c in pool.make_plan(task, "default", 80, n_labels=n_labels).candidates}
-    assert set(board["configuration"]) == planned
+    assert set(board["configuration"]) - {pool.MEAN} == planned
     assert board["n_recoveries"].sum() == 0
     assert (board["iteration"].isna() == (board["n_nets"] == 0)).all()  # of other bodies than nets
+
+
+def test_new_rows_may_be_records(fitted):
+    records = [dict(zip(("x0", "x1", "x2", "x3"), row, strict=True)) for row in fitted.X[:2]]
+    with pytest.warns(muddle.MuddleWarning, match="has feature names"):
+        found = predict(fitted.model, records)
+    assert (found == predict(fitted.model, fitted.X[:2])).all()
+    if not is_classifier(fitted.model):
+        with pytest.warns(muddle.MuddleWarning, match="has feature names"):
+            bounds = fitted.model.predict_interval(records[0])
+        assert (bounds == fitted.model.predict_interval(fitted.X[:1])).all()
+
+
+def test_the_mean_of_the_target_has_the_rest_of_the_weight_by_name(tmp_path):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 3)), rng.normal(size=60)  # nothing to learn
+    model = MuddleRegressor(**FAST).fit(X, y)
+    board = model.leaderboard_
+    assert board["weight"].sum() == pytest.approx(1, abs=1e-12)
+    last = board.iloc[-1]
+    assert last["configuration"] == "mean of the target"
+    assert last["weight"] > 0.1
+    assert board["score"].isna().sum() == 1
+    again = muddle.load_model(model.save(tmp_path / "model.muddle"))
+    assert again.leaderboard_.equals(board)
+    assert model.plot("learning") is not None
 
 
 @pytest.mark.parametrize("preset", ["fast", "default"])
@@ -402,7 +428,7 @@ def test_classes_of_one_or_two_rows(counts, wider):
     probabilities = model.predict_proba(X)
     assert probabilities.shape == (len(codes), len(counts))
     assert probabilities[:, -1].mean() < 0.2
-    assert np.isfinite(model.leaderboard_["score"]).all()
+    assert np.isfinite(model.leaderboard_.query("configuration != @pool.MEAN")["score"]).all()
     assert model.score(X, codes) > 0.5
 
 

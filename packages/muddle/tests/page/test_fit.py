@@ -157,6 +157,17 @@ def test_names_of_every_kind_are_shown_and_never_run(tiny, write_page):
     assert "lists the first 100 columns" in page.sections["preprocessing"]
 
 
+def test_findings_of_the_fit_are_shown_without_its_rows_and_as_text_only(trees, tiny, write_page):
+    table, kinds = trees
+    model = muddle.MLRClassifier(**tiny).fit(table.assign(answer=pd.factorize(kinds)[0]), kinds)
+    assert "Column 'answer' almost determines the target" in write_page(model).sections["warnings"]
+    (finding,) = model.table_summary_["findings"]
+    finding["text"] = "<script>alert(1)</script>\x1b[31m"
+    page = write_page(model)
+    assert "<script>alert(1)</script>\N{REPLACEMENT CHARACTER}[31m" in page.sections["warnings"]
+    assert "\x1b" not in page.html
+
+
 def test_many_classes_have_a_list_of_mistakes():
     codes = np.append(np.arange(100), np.zeros(50, dtype=np.int64))
     probabilities = np.full((150, 100), 1e-6)

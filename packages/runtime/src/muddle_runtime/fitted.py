@@ -26,6 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muddle_runtime.columns import FloatArray
+from muddle_runtime.drift import DriftCounter
+from muddle_runtime.findings import Finding
 from muddle_runtime.forward import NUMPY, Bank, Forest, Kind, Library, Nets, Ref, Representation
 from muddle_runtime.intervals import Conformal, Spread, rows_needed
 from muddle_runtime.labels import (
@@ -384,6 +386,24 @@ class FittedModel:
         assert self.selection is not None
         nets = self.selection.choose(select, top_k)
         return np.asarray(self._predict_each(self.transform(X), nets).std(axis=0))
+
+    # --- the training rows, and others beside them ------------------------------------------------
+
+    @property
+    def findings_(self) -> list[Finding]:
+        """What is unusual about the training rows, warnings first; none in files that were written
+        before models kept them."""
+        found = (self.training.table or {}).get("findings", [])
+        return [Finding(**{**one, "columns": tuple(one["columns"])}) for one in found]
+
+    def drift(self, X: Any) -> list[dict[str, Any]]:
+        """How the rows of X differ from the training rows, the largest difference first; [] if
+        chance explains all. Each is a dict: column, kind ("drift", or "drift in gaps"), severity
+        ("warning" or "note"), difference (a share of the rows) and text.
+        """
+        if self.training.table is None:
+            raise AttributeError("the model file has no summary of the table.")
+        return DriftCounter(self.training.table).add(X).records()
 
     # --- from rows to labels ---------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from itertools import pairwise
 from typing import Any
 
 from muddle_runtime import schema
-from muddle_runtime.schema import choice, fail, flag, list_of, number, open_record, text
+from muddle_runtime.schema import choice, fail, flag, list_of, number, open_record, record, text
 
 NUMBERS = ("number", "duration", "date")  # kinds of columns that have quantiles
 
@@ -14,6 +14,9 @@ count, share = schema.whole(0), number(0.0, 1.0)
 QUANTILES = open_record({"edges": list_of(number(-1e300, 1e300)), "below": list_of(share)})
 LEVELS = open_record(
     {"levels": list_of(text, distinct=True), "shares": list_of(share), "boolean": flag}
+)
+FINDING = record(
+    {"kind": text, "severity": choice("warning", "note"), "columns": list_of(text), "text": text}
 )
 COLUMN = open_record(
     {"name": text, "position": count, "missing": share, "kind": choice("levels", *NUMBERS)}
@@ -33,6 +36,8 @@ def check_summary(
     for column in value["columns"]:
         if column["position"] >= value["names"]:
             fail(f"position of {column['name']!r}", f"below {value['names']}", column["position"])
+    if "findings" in value:
+        list_of(FINDING)(value["findings"], f"{where}.findings")
     if "target" in value:
         open_record({})(value["target"], f"{where}.target")
         kind = "counts" if "counts" in value["target"] else "outputs"

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from muddle_runtime import columns
 from muddle_runtime.columns import Codes, Column, Dates, FloatArray, Kind, Table, read_table
+from muddle_runtime.errors import MuddleWarning
 from muddle_runtime.parameters import suggest
 
 LARGEST = 1e150  # of numbers in a table: larger ones cannot be squared
@@ -33,6 +34,8 @@ CLIP = 3.0
 EXACT = 2**53  # whole numbers below this are exact as floats
 MISSING, OTHER = "missing", "other"
 UNSEEN = -1
+MOST_GIVEN = 1000  # warnings that are remembered
+_GIVEN: set[tuple[str, str, int]] = set()  # text, file and line of warnings that were given
 DATE_PARTS = ("elapsed", "year", "month", "day_of_week", "day_of_year", "time_of_day")
 
 
@@ -510,13 +513,43 @@ def gather_numbers(
 
 
 def warn(text: str) -> None:
-    """A warning that points at the first line outside muddle and scikit-learn."""
+    """A warning that points at the first line outside muddle, scikit-learn and joblib.
+
+    By default Python gives a text once per line, but forgets this whenever filters change, as they
+    do in every fold of scikit-learn; so it is remembered here too. Folds differ in counts and
+    examples, which follow a colon: from them, only the first of such texts is given.
+    """
     frame: FrameType | None = sys._getframe(1)
-    level = 2
-    inside = ("muddle_runtime", "muddle.", "sklearn.")
-    while frame is not None and f"{frame.f_globals.get('__name__', '')}.".startswith(inside):
+    level, key = 2, text
+    inside = ("muddle_runtime.", "muddle.", "sklearn.", "joblib.")
+    while frame is not None:
+        module = f"{frame.f_globals.get('__name__', '')}."
+        if not module.startswith(inside):
+            break
+        if module.startswith("sklearn.model_selection."):
+            key = text.partition(":")[0]
         frame, level = frame.f_back, level + 1
-    warnings.warn(text, UserWarning, stacklevel=level)
+    if frame is not None and _find_action(text, module[:-1], frame.f_lineno) == "default":
+        given = key, frame.f_code.co_filename, frame.f_lineno
+        if given in _GIVEN:
+            return
+        if len(_GIVEN) >= MOST_GIVEN:
+            _GIVEN.clear()
+        _GIVEN.add(given)
+    warnings.warn(text, MuddleWarning, stacklevel=level)
+
+
+def _find_action(text: str, module: str, line: int) -> str:
+    """What the filters of Python say about a warning of ours at this line."""
+    for action, message, category, where, at in warnings.filters:
+        if (
+            issubclass(MuddleWarning, category)
+            and (message is None or message.match(text))
+            and (where is None or where.match(module))
+            and at in (0, line)
+        ):
+            return action
+    return "default"
 
 
 # --- the short way -------------------------------------------------------------------------------

@@ -367,7 +367,7 @@ def fit_model(
     model = estimator.model_
     estimator.model_ = replace(model, training=replace(model.training, origin=origin))
     estimator.save(output)  # before anything that may fail and is not needed for it
-    note_findings(estimator, training, notes)
+    note_findings(estimator, notes)
     about = {"model": str(output), "report": None, "size": output.stat().st_size}
     return estimator, {**about, "seconds": estimator.fit_seconds_, **facts, "notes": notes.texts}
 
@@ -469,11 +469,8 @@ class _Lines:
         echo(text, err=True)
 
 
-def note_findings(estimator: Any, training: Training, notes: Notes) -> None:
-    from muddle.page.findings import find_in_table
-
-    rows, preprocessor = (training.X, training.y), estimator.preprocessor_
-    for finding in find_in_table(*rows, task=training.task, preprocessor=preprocessor):
+def note_findings(estimator: Any, notes: Notes) -> None:
+    for finding in estimator.findings_:
         # The fit itself has warned about the others.
         if finding.kind not in ("ignored columns", "numbers as text"):
             notes.add(finding.text)
@@ -509,7 +506,8 @@ def describe_fit(estimator: Any, training: Training, columns: Columns) -> dict[s
 
 def list_members(board: pd.DataFrame) -> list[dict[str, Any]]:
     """Members with the largest weights, the others as one, and the mean; weights add to 1."""
-    members = board.loc[board["weight"] > 0, MEMBER_COLUMNS]
+    # The board has the mean too, without a score.
+    members = board.loc[(board["weight"] > 0) & board["score"].notna(), MEMBER_COLUMNS]
     members = members.sort_values("weight", ascending=False, kind="stable")
     shown, others = members.head(N_MEMBERS), members["weight"][N_MEMBERS:]
     # Bodies that are no nets have no iteration.

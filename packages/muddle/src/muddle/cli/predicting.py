@@ -182,7 +182,7 @@ def predict_file(
 
     keep: columns to copy to the front of the output; None: all.
     """
-    from muddle.page.drift import DriftCounter
+    from muddle_runtime.drift import DriftCounter
 
     summary = model.training.table
     drift = None if summary is None else DriftCounter(summary)
@@ -201,8 +201,8 @@ def predict_file(
                         drift.add(rows)
                 write(_join(table, chunk.keep(names), predicted))
     notes.count_repeated()
-    for finding in [] if drift is None else drift.findings():
-        notes.add(finding.text)
+    for record in [] if drift is None else drift.records():
+        notes.add(record["text"])
     return table.n_rows
 
 

@@ -34,7 +34,9 @@ from muddle.training.config import OLD_NAMES
 from muddle.training.jobs import Reporter
 from muddle_runtime import __version__ as runtime_version
 from muddle_runtime.columns import column_name
+from muddle_runtime.drift import FIELDS
 from muddle_runtime.file import read_model, store_class, write_model
+from muddle_runtime.findings import Finding
 from muddle_runtime.fitted import FittedModel, Frame, Training
 from muddle_runtime.forward import Library, Nets, View
 
@@ -56,6 +58,19 @@ class Estimator(BaseEstimator):
         device: str
         verbose: bool
         preprocessor: TablePreprocessor | None
+
+    def _default_preprocessor(self) -> TablePreprocessor:
+        """That of `preprocessor=None`."""
+        return TablePreprocessor()
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, as in scikit-learn. Where `preprocessor` is None, a name such as
+        `preprocessor__max_levels` changes the default one, so that it can be searched."""
+        nested = any(name.startswith("preprocessor__") for name in params)
+        if nested and params.get("preprocessor", self.preprocessor) is None:
+            params = {**params, "preprocessor": self._default_preprocessor()}
+        changed: Self = super().set_params(**params)
+        return changed
 
     def save(
         self, path: str | PathLike[str], *, dtype: Literal["float32", "float16"] = "float32"
@@ -172,6 +187,38 @@ class Estimator(BaseEstimator):
         return summary
 
     @property
+    def findings_(self) -> list[Finding]:
+        """What is unusual about the training rows, warnings first: possible leaks, groups, ordered
+        and repeated rows, tiny classes and more (docs/fit_report.md). Each has a kind, a severity
+        ("warning" or "note"), columns and a text."""
+        return self._fitted().findings_
+
+    def drift(self, X: Any) -> pd.DataFrame:
+        """How the rows of X differ from the training rows, the largest difference first.
+
+        Parameters
+        ----------
+        X : table
+            New rows, with the columns of the fit.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per difference that chance does not explain: column, kind ("drift", or "drift in
+            gaps"), severity ("warning" or "note"), difference (a share of the rows) and text.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from muddle import MLRRegressor
+        >>> X, y = load_diabetes(return_X_y=True, as_frame=True)
+        >>> model = MLRRegressor(depth=1, width=64, random_state=0).fit(X, y)
+        >>> model.drift(X.assign(bmi=X["bmi"] + 0.05))["column"].tolist()
+        ['bmi']
+        """
+        return pd.DataFrame(self._fitted().drift(X), columns=list(FIELDS))
+
+    @property
     def fit_seconds_(self) -> float | None:
         """Wall time of the fit."""
         return self._fitted().training.seconds
@@ -217,6 +264,21 @@ class Estimator(BaseEstimator):
 
     def _frame(self, name: str) -> pd.DataFrame:
         return restore_frame(self._fitted().training.frames[name])
+
+    def _repr_html_inner(self) -> str:
+        """In notebooks: scikit-learn's diagram, and below it the fit in numbers."""
+        diagram: str = super()._repr_html_inner()
+        if not self.__sklearn_is_fitted__():
+            return diagram
+        from muddle.page.notebook import show_fit
+
+        return diagram + show_fit(self)
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**options)
+        if "text/html" in bundle:
+            bundle["text/html"] = self._repr_html_inner()
+        return bundle
 
     def __sklearn_is_fitted__(self) -> bool:
         return "model_" in self.__dict__

@@ -497,7 +497,8 @@ class MLRRegressor(RegressionMLR, SingleNet):
         a warning says how many there were. A time that is too short for the first penalty, one
         iteration and the output layers is a TimeLimitError.
     preprocessor : TablePreprocessor or None, default=None
-        How the table becomes features, unfitted. None: ``TablePreprocessor()``.
+        How the table becomes features, unfitted. None: ``TablePreprocessor()``, whose parameters
+        can be set and searched all the same, as `preprocessor__max_levels`.
     device : str, default="auto"
         "auto" (CUDA if there is a device, else CPU), "cpu", "cuda" or "cuda:1".
     random_state : int, RandomState or None, default=None
@@ -510,7 +511,7 @@ class MLRRegressor(RegressionMLR, SingleNet):
     model_ : muddle_runtime.FittedModel
         The fitted model as numpy arrays.
     preprocessor_, penalty_, best_iteration_, n_iter_, validation_score_, history_, n_recoveries_, \
-table_summary_, fit_seconds_, n_features_in_, feature_names_in_
+table_summary_, findings_, fit_seconds_, n_features_in_, feature_names_in_
         Properties that read it, described below.
 
     Examples
@@ -553,7 +554,7 @@ time_limit, preprocessor, device, random_state, verbose
     Attributes
     ----------
     classes_, temperature_, preprocessor_, penalty_, best_iteration_, n_iter_, validation_score_, \
-history_, n_recoveries_, table_summary_, fit_seconds_, n_features_in_, feature_names_in_
+history_, n_recoveries_, table_summary_, findings_, fit_seconds_, n_features_in_, feature_names_in_
         Properties, described below.
 
     Examples
@@ -605,7 +606,7 @@ time_limit, preprocessor, device, random_state, verbose
     model_ : muddle_runtime.FittedModel
         The fitted model as numpy arrays.
     validation_scores_, estimator_weights_, leaderboard_, history_, n_iter_, preprocessor_, \
-table_summary_, fit_seconds_, n_features_in_, feature_names_in_
+table_summary_, findings_, fit_seconds_, n_features_in_, feature_names_in_
         Properties that read it, described below.
 
     Examples
@@ -642,7 +643,7 @@ ties, max_loss, class_weight, preprocessor, device, random_state, verbose
     Attributes
     ----------
     classes_, temperature_, validation_scores_, estimator_weights_, leaderboard_, history_, \
-n_iter_, preprocessor_, table_summary_, fit_seconds_, n_features_in_, feature_names_in_
+n_iter_, preprocessor_, table_summary_, findings_, fit_seconds_, n_features_in_, feature_names_in_
         Properties, described below.
 
     Examples
@@ -680,7 +681,7 @@ validation_fraction, head, precision, max_loss, preprocessor, device, random_sta
     Attributes
     ----------
     validation_scores_, estimator_weights_, leaderboard_, history_, n_iter_, preprocessor_, \
-table_summary_, fit_seconds_, n_features_in_, feature_names_in_
+table_summary_, findings_, fit_seconds_, n_features_in_, feature_names_in_
         Properties, described below; nets are counted depth by depth.
 
     Examples
@@ -714,7 +715,7 @@ ties, max_loss, class_weight, preprocessor, device, random_state, verbose
     Attributes
     ----------
     classes_, temperature_, validation_scores_, estimator_weights_, leaderboard_, history_, \
-n_iter_, preprocessor_, table_summary_, fit_seconds_, n_features_in_, feature_names_in_
+n_iter_, preprocessor_, table_summary_, findings_, fit_seconds_, n_features_in_, feature_names_in_
         Properties, described below; nets are counted depth by depth.
 
     Examples

@@ -90,6 +90,9 @@ class Flagship(Estimator):
         """Predictions of the pool's rows out of fold, details about them, and the parts of the
         fitted model that depend on the task."""
 
+    def _default_preprocessor(self) -> TablePreprocessor:
+        return TablePreprocessor(scaling="robust+clip")
+
     # --- steps of fit ----------------------------------------------------------------------------
 
     def _start(self) -> Deadline:
@@ -106,7 +109,7 @@ class Flagship(Estimator):
     ) -> Self:
         """From a checked problem to a fitted model."""
         device = resolve_device(self.device)
-        given, default = self.preprocessor, TablePreprocessor(scaling="robust+clip")
+        given, default = self.preprocessor, self._default_preprocessor()
         preprocessor, matrix = fit_features(default if given is None else given, problem)
         table = preprocessor.plan_
         rows = np.arange(len(matrix))
@@ -251,7 +254,8 @@ class Flagship(Estimator):
     def leaderboard_(self) -> pd.DataFrame:
         """Every member of the pool, the best first: configuration, iteration, out-of-fold score (R²
         or area under the ROC curve), weight, nets, recoveries (penalties raised because a
-        factorisation failed), rounds, seconds and outcome."""
+        factorisation failed), rounds, seconds and outcome. If the mean of the target has a weight,
+        it is the last row, without a score: all weights add to 1."""
         return self._frame("leaderboard")
 
     @property
@@ -320,7 +324,8 @@ class MuddleRegressor(RegressorMixin, Flagship):
         Whether the model may hold training rows: the kernel holds them as scaled features, and
         leaves of single rows hold their targets. False: no kernel, and leaves of five rows or more.
     preprocessor : TablePreprocessor or None, default=None
-        How the table becomes numbers, unfitted. None: ``TablePreprocessor(scaling="robust+clip")``.
+        How the table becomes numbers, unfitted. None: ``TablePreprocessor(scaling="robust+clip")``,
+        whose parameters can be set and searched all the same, as `preprocessor__max_levels`.
     device : str, default="auto"
         "auto" (CUDA if there is a device, else CPU), "cpu", "cuda" or "cuda:1".
     random_state : int, RandomState or None, default=None

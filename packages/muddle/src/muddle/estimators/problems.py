@@ -4,7 +4,7 @@ Shapes: N rows, F features, C label columns.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils.class_weight import compute_sample_weight
 
+from muddle.tables.findings import find_in_rows
 from muddle.tables.plan import TargetType
 from muddle.tables.preprocessor import TablePreprocessor
 from muddle.tables.summarise import summarise_classes, summarise_table, summarise_targets
@@ -31,6 +32,7 @@ from muddle.tables.target import (
 from muddle.training.config import TrainConfig
 from muddle.training.data import TrainingData, TrainJob
 from muddle_runtime.columns import FloatArray, Table, read_table
+from muddle_runtime.fitted import Task
 from muddle_runtime.labels import ClassTarget, NumberTarget
 from muddle_runtime.tables import Scale, TablePlan
 
@@ -50,6 +52,11 @@ class TrainingRows:
     target: NDArray[Any]  # as given
     labels: FloatArray  # (N, C)
     weights: FloatArray | None  # (N,) positive, mean 1; None: all the same
+
+    def _summarise(self, task: Task, plan: TablePlan) -> dict[str, Any]:
+        found = find_in_rows(self.table, self.target, task, plan)
+        findings = [{**asdict(one), "columns": list(one.columns)} for one in found]
+        return {**summarise_table(self.table, plan), "findings": findings}
 
 
 @dataclass(frozen=True)
@@ -90,7 +97,7 @@ class NumberProblem(TrainingRows):
 
     def summarise(self, plan: TablePlan) -> dict[str, Any]:
         """The training rows, for a model that has left them behind."""
-        return {**summarise_table(self.table, plan), "target": summarise_targets(self.target)}
+        return {**self._summarise("regression", plan), "target": summarise_targets(self.target)}
 
 
 @dataclass(frozen=True)
@@ -111,7 +118,7 @@ class ClassProblem(TrainingRows):
 
     def summarise(self, plan: TablePlan) -> dict[str, Any]:
         summary = summarise_classes(self.codes, len(self.classes))
-        return {**summarise_table(self.table, plan), "target": summary}
+        return {**self._summarise("classification", plan), "target": summary}
 
 
 Problem = NumberProblem | ClassProblem

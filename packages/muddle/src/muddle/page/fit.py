@@ -3,7 +3,7 @@
 The sentences of the page are in fit.html.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
@@ -16,8 +16,7 @@ from sklearn.metrics import confusion_matrix, roc_auc_score
 from sklearn.utils.validation import check_is_fitted
 
 from muddle.estimators.calibrate import fit_conformal
-from muddle.page import findings, plots
-from muddle.page.drift import write_day
+from muddle.page import plots
 from muddle.page.html import (
     HERE,
     Fact,
@@ -42,8 +41,11 @@ from muddle.page.html import (
     text_column,
 )
 from muddle.scores import expected_calibration_error
+from muddle.tables.findings import N_FOLDS, sort_findings, split_rows
 from muddle.tables.target import check_target
 from muddle_runtime.columns import FloatArray, read_table
+from muddle_runtime.drift import write_day
+from muddle_runtime.findings import Finding
 from muddle_runtime.fitted import FittedModel
 from muddle_runtime.intervals import Conformal, rows_needed
 from muddle_runtime.labels import NumberTarget
@@ -153,10 +155,10 @@ class Numbers:
         """Share of rows within an interval whose width was set by other rows; nan if there are
         too few rows for a finite interval."""
         n_rows = len(self.target)
-        if n_rows - -(-n_rows // findings.N_FOLDS) < rows_needed(coverage):
+        if n_rows - -(-n_rows // N_FOLDS) < rows_needed(coverage):
             return float("nan")
         covered = np.empty(n_rows)
-        for own in findings.split_rows(n_rows):
+        for own in split_rows(n_rows):
             weights = None if self.weights is None else self.weights[~own]
             others = fit_conformal(
                 self.target[~own], self.predicted[~own], self.spread[~own], weights
@@ -237,7 +239,7 @@ class Facts:
     classes: Classes | None
     target: NDArray[Any] | None  # as passed to the report
     n_given: int | None  # rows of the table passed to the report
-    found: list[findings.Finding]
+    found: list[Finding]
 
     @property
     def flagship(self) -> bool:
@@ -309,10 +311,8 @@ def gather_facts(estimator: Any, X: Any, y: Any) -> Facts:
     elif details is not None:
         numbers = _gather_numbers(estimator, target_names)
 
-    if target is not None:
-        found = findings.find_in_table(table, target, task=model.task, preprocessor=preprocessor)
-    else:
-        found = _find_in_summary(training.table, labels) + findings.find_ignored(preprocessor)
+    # A file may hold any text.
+    found = [replace(f, kind=clean(f.kind), text=clean(f.text)) for f in model.findings_]
     return Facts(
         model=model,
         parameters=repr(estimator),
@@ -327,7 +327,7 @@ def gather_facts(estimator: Any, X: Any, y: Any) -> Facts:
         classes=classes,
         target=target,
         n_given=None if table is None else table.n_rows,
-        found=findings.sort_findings(found + find_in_fit(board, numbers, classes)),
+        found=sort_findings(found + find_in_fit(board, numbers, classes)),
     )
 
 
@@ -382,45 +382,34 @@ def _read_nets(estimator: Any) -> tuple[pd.DataFrame, pd.DataFrame]:
     return board, pd.concat(parts, ignore_index=True)
 
 
-def _find_in_summary(summary: Summary | None, labels: tuple[Any, ...]) -> list[findings.Finding]:
-    """Findings about a table that is no longer there, from its summary."""
-    if summary is None:
-        return []
-    found = findings.find_few_rows(summary["rows"])
-    found += findings.find_gaps({entry["name"]: entry["missing"] for entry in summary["columns"]})
-    if "counts" in summary.get("target", {}):
-        found += findings.find_class_sizes(labels, np.asarray(summary["target"]["counts"]))
-    return found
-
-
 def find_in_fit(
     board: pd.DataFrame, numbers: tuple[Numbers, ...], classes: Classes | None
-) -> list[findings.Finding]:
+) -> list[Finding]:
     """Findings about the fit itself: lost or shortened members, and predictions without skill."""
     found = []
     for outcome, text in OUTCOMES.items() if "outcome" in board else ():
         names = board.loc[board["outcome"] == outcome, "configuration"].unique()
         if len(names):
             text = f"{len(names)} configuration(s) of the pool ({'; '.join(names)}) {text}."
-            found.append(findings.Finding(outcome, "warning", (), text))
+            found.append(Finding(outcome, "warning", (), text))
     if "n_recoveries" in board and board["n_recoveries"].sum():
         text = (
             f"The ridge penalty was raised {int(board['n_recoveries'].sum())} time(s) because a "
             "Gram matrix was not positive definite. A larger penalty at the start avoids this."
         )
-        found.append(findings.Finding("recoveries", "note", (), text))
+        found.append(Finding("recoveries", "note", (), text))
     for one in numbers:
         if not one.r2 > 0:
             which = f" of {one.name}" if one.name else ""
             r2 = format_number(one.r2, 2)
             text = f"Out-of-fold predictions{which} are no better than the mean (R² {r2})."
-            found.append(findings.Finding("no signal", "warning", (), text))
+            found.append(Finding("no signal", "warning", (), text))
     if classes is not None and classes.log_loss >= classes.base_log_loss:
         text = (
             "Out-of-fold probabilities are no better than the shares of the classes (log-loss "
             f"{classes.log_loss:.3f} against {classes.base_log_loss:.3f})."
         )
-        found.append(findings.Finding("no signal", "warning", (), text))
+        found.append(Finding("no signal", "warning", (), text))
     return found
 
 
