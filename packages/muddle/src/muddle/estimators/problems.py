@@ -4,7 +4,7 @@ Shapes: N rows, F features, C label columns.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -23,6 +23,7 @@ from muddle.tables.target import (
     check_target,
     check_weights,
     fit_target_scale,
+    name_targets,
     split_by_class,
     split_by_number,
 )
@@ -45,6 +46,11 @@ class TrainingRows:
     target: NDArray[Any]  # as given
     labels: FloatArray  # (N, C)
     weights: FloatArray | None  # (N,) positive, mean 1; None: all the same
+    target_names: tuple[str, ...] = field(default=(), kw_only=True)  # empty if y has none
+
+    def _summarise(self, plan: TablePlan, target: dict[str, Any]) -> dict[str, Any]:
+        names = {"names": list(self.target_names)} if self.target_names else {}
+        return {**summarise_table(self.table, plan), "target": {**target, **names}}
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,7 @@ class NumberProblem(TrainingRows):
 
     def summarise(self, plan: TablePlan) -> dict[str, Any]:
         """The training rows, for a model that has left them behind."""
-        return {**summarise_table(self.table, plan), "target": summarise_targets(self.target)}
+        return self._summarise(plan, summarise_targets(self.target))
 
 
 @dataclass(frozen=True)
@@ -91,8 +97,7 @@ class ClassProblem(TrainingRows):
         return ClassTarget(self.classes, self.zero_one)
 
     def summarise(self, plan: TablePlan) -> dict[str, Any]:
-        summary = summarise_classes(self.codes, len(self.classes))
-        return {**summarise_table(self.table, plan), "target": summary}
+        return self._summarise(plan, summarise_classes(self.codes, len(self.classes)))
 
 
 Problem = NumberProblem | ClassProblem
@@ -109,7 +114,9 @@ def read_numbers(
     table, target, weights = _drop_zero_weights(table, target.astype(np.float64), weights)
     columns = target.reshape(len(target), -1)
     scale = fit_target_scale(columns, weights)
-    return NumberProblem(table, target, scale.apply(columns), weights, scale, one_output)
+    names = name_targets(y, columns.shape[1])
+    rows = (table, target, scale.apply(columns), weights)
+    return NumberProblem(*rows, scale, one_output, target_names=names)
 
 
 def read_classes(
@@ -138,7 +145,8 @@ def read_classes(
     hot = codes[:, None] == (np.arange(len(classes)) if len(classes) > 2 else [1])
     zero_one = criterion == "squared"
     labels = np.where(hot, 1.0, 0.0 if zero_one else -1.0)
-    return ClassProblem(table, target, labels, weights, classes, codes, zero_one)
+    rows = (table, target, labels, weights)
+    return ClassProblem(*rows, classes, codes, zero_one, target_names=name_targets(y, 1))
 
 
 def _drop_zero_weights(

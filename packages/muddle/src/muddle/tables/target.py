@@ -26,6 +26,14 @@ def check_target(y: Any, n_rows: int, owner: str, **options: Any) -> NDArray[Any
     return target
 
 
+def name_targets(y: Any, n_outputs: int) -> tuple[str, ...]:
+    """Names of the outputs; none if y has no names."""
+    names = getattr(y, "column_names", getattr(y, "columns", [getattr(y, "name", None)]))
+    if len(names) != n_outputs or any(name is None or name == "" for name in names):
+        return ()
+    return tuple(str(name) for name in names)
+
+
 def check_weights(
     sample_weight: ArrayLike | None, n_rows: int, min_rows: int = MIN_ROWS
 ) -> FloatArray | None:
