@@ -40,7 +40,7 @@ LINE_COLORS = (BLUE, VERMILLION, GREEN, ORANGE, PINK, SKY, GREY)
 LINE_STYLES = ("-", "--", "-.", ":")
 LEGEND_WIDTH = 72  # characters of a line
 LEGEND_LINE = 0.2  # inches
-BELOW_AXES = 38  # points from the axes to the legend, for ticks and the label between them
+BELOW_AXES = 0.53  # inches from the axes to the legend, for ticks and the label between them
 
 MOST_POINTS = 500  # rows drawn in a scatter plot
 COVERAGE_OF_BARS = 0.90  # of the intervals in reliability diagrams
@@ -62,7 +62,6 @@ def plot_learning_curves(
     end with gaps), kept (True or False).
     """
     ax = _choose_axes(ax)
-    lines, names = [], []
     known = history["iteration"].dropna()
     ends = [float(known.min()), float(known.max())] if len(known) else [0.0, 1.0]
     # By first appearance: the legend keeps the caller's order.
@@ -73,10 +72,9 @@ def plot_learning_curves(
         if np.isnan(x).all():
             x, y, kept = np.array(ends), np.repeat(y[:1], 2), np.array([False, kept[0]])
         look = _style_line(place)
-        lines += ax.plot(x, y, **look)
+        ax.plot(x, y, **look, label=_label_line(name))
         ax.plot(x[kept], y[kept], "o", markerfacecolor=look["color"], markeredgecolor="black")
-        names.append(str(name))
-    _add_legend(ax, lines, names)
+    _add_legend(ax)
     _label(ax, "Learning curves (circle: the iteration kept)", "iteration", ylabel)
     return ax
 
@@ -166,7 +164,7 @@ def plot_roc(
         false, true, _ = roc_curve(codes == place, probabilities[:, place], sample_weight=weights)
         step = max(1, math.ceil(len(false) / MOST_CURVE_POINTS))
         shown = np.unique([*range(0, len(false), step), len(false) - 1])
-        ax.plot(false[shown], true[shown], **_style_line(i), label=label)
+        ax.plot(false[shown], true[shown], **_style_line(i), label=_label_line(label))
     _label(ax, "ROC curves", "false positive rate", "true positive rate")
     _add_legend(ax)
 
@@ -277,16 +275,16 @@ def plot_dependence(
     per level. outputs: position to name; limits: of the axis of the predictions."""
     levels = found.kind == "levels"
     ax = _choose_axes(ax, height=bars_height(len(found.values)) if levels else None)
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+    from matplotlib import dates, ticker
 
     for i, (output, name) in enumerate(outputs.items()):
         look, means = _style_line(i), found.means[:, output]
         if levels:
             marker = "osD^vP*X"[i % 8]
-            ax.plot(means, range(len(means)), marker, color=look["color"], label=name)
+            ax.plot(means, range(len(means)), marker, color=look["color"], label=_label_line(name))
         else:
             ax.plot(found.values, means, ".", color=look["color"])
-            ax.plot(found.values, means, **look, label=name)
+            ax.plot(found.values, means, **look, label=_label_line(name))
     xlabel = f"{shorten(found.column)}{' (seconds)' if found.kind == 'duration' else ''}"
     if levels:
         ax.set_yticks(range(len(found.values)), map(shorten, found.values), parse_math=False)
@@ -298,11 +296,12 @@ def plot_dependence(
     else:
         ax.set_ylim(limits)
     if found.kind == "date":  # matplotlib counts days since 1970 as well
-        locator = AutoDateLocator(maxticks=7)
+        untyped: Any = dates
+        locator = untyped.AutoDateLocator(maxticks=7)
         ax.xaxis.set_major_locator(locator)
-        ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+        ax.xaxis.set_major_formatter(untyped.ConciseDateFormatter(locator))
     elif not levels and all(float(value).is_integer() for value in found.values):
-        ax.xaxis.get_major_locator().set_params(integer=True)
+        ax.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
     if len(outputs) > 1:
         _add_legend(ax)
     _label(ax, f"Partial dependence on {shorten(found.column)}", xlabel, ylabel)
@@ -436,16 +435,18 @@ def _draw_bars(ax: "Axes", values: NDArray[Any], names: Sequence[str], **options
     ax.invert_yaxis()
 
 
-def _add_legend(ax: "Axes", *lines_and_names: Any) -> None:
+def _add_legend(ax: "Axes") -> None:
     """A legend below the axes, where it hides nothing; layout="constrained" makes room for it."""
-    from matplotlib.transforms import offset_copy
+    from matplotlib.transforms import ScaledTranslation
 
-    names = lines_and_names[1] if lines_and_names else ax.get_legend_handles_labels()[1]
+    lines, names = ax.get_legend_handles_labels()
+    inches = ScaledTranslation(0, -BELOW_AXES, ax.figure.dpi_scale_trans)
     legend = ax.legend(
-        *lines_and_names,
+        lines,
+        names,
         loc="upper center",
         bbox_to_anchor=(0.5, 0.0),
-        bbox_transform=offset_copy(ax.transAxes, fig=ax.figure, y=-BELOW_AXES, units="points"),
+        bbox_transform=ax.transAxes + inches,
         borderaxespad=0.0,
         ncols=_count_columns(names),
         fontsize="small",
@@ -465,6 +466,11 @@ def _style_line(place: int) -> dict[str, Any]:
         "color": LINE_COLORS[place % len(LINE_COLORS)],
         "linestyle": LINE_STYLES[place % len(LINE_STYLES)],
     }
+
+
+def _label_line(name: Any) -> str:
+    """The name in a legend, which would leave out names that begin with an underscore."""
+    return f" {name}" if str(name).startswith("_") else str(name)
 
 
 def _label(ax: "Axes", title: str, xlabel: str, ylabel: str) -> None:

@@ -27,11 +27,10 @@ def check_target(y: Any, n_rows: int, owner: str, **options: Any) -> NDArray[Any
 
 
 def name_targets(y: Any, n_outputs: int) -> tuple[str, ...]:
-    """Names of the outputs; none if y has no names."""
+    """Names of the outputs; none if y has none, or numbers as pandas gives them."""
     names = getattr(y, "column_names", getattr(y, "columns", [getattr(y, "name", None)]))
-    if len(names) != n_outputs or any(name is None or name == "" for name in names):
-        return ()
-    return tuple(str(name) for name in names)
+    named = len(names) == n_outputs and all(isinstance(name, str) and name for name in names)
+    return tuple(str(name) for name in names) if named else ()
 
 
 def check_weights(
