@@ -8,7 +8,11 @@ import pytest
 
 import muddle
 from muddle.page import dependence
-from muddle.page.dependence import find_dependence
+from muddle.page.dependence import find_dependences
+
+
+def find_dependence(model, X, column):
+    return find_dependences(model, X, [column])[0]
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +71,16 @@ def test_numbers_are_quantiles_in_order_and_levels_the_most_frequent(model, room
     counts = rooms[0]["city"].value_counts()
     assert levels[0] == "c0"
     assert counts[levels].is_monotonic_decreasing
+
+
+def test_columns_together_are_the_columns_alone(model, rooms):
+    columns = ["area", "city", "sold"]
+    for column, found in zip(
+        columns, find_dependences(model.model_, rooms[0], columns), strict=True
+    ):
+        alone = find_dependence(model.model_, rooms[0], column)
+        assert (found.column, found.values) == (column, alone.values)
+        np.testing.assert_allclose(found.means, alone.means)
 
 
 def test_arrays_without_names_and_several_classes(net, trees, monkeypatch, tiny):

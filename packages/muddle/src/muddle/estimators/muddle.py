@@ -37,7 +37,7 @@ from muddle.estimators.problems import (
 )
 from muddle.estimators.time_limit import choose_rows
 from muddle.page import plots
-from muddle.page.dependence import Dependence, find_dependence
+from muddle.page.dependence import Dependence, find_dependences
 from muddle.tables.preprocessor import TablePreprocessor
 from muddle.training.stopping import Deadline
 from muddle_runtime.columns import FloatArray
@@ -261,7 +261,7 @@ class Flagship(Estimator):
                 f"{'no rows' if X is None else 'no column'}. Call model.plot('dependence', X, "
                 f"{self._fitted().table.used[0]!r})."
             )
-        return find_dependence(self._fitted(), X, column)
+        return find_dependences(self._fitted(), X, [column])[0]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from muddle.estimators.calibrate import fit_conformal
 from muddle.page import findings, plots
-from muddle.page.dependence import Dependence, find_dependence
+from muddle.page.dependence import Dependence, find_dependences
 from muddle.page.drift import write_day
 from muddle.page.html import (
     HERE,
@@ -304,8 +304,8 @@ def gather_facts(estimator: Any, X: Any, y: Any) -> Facts:
     dependences: list[Dependence] = []
     if table is not None:
         n_shown = max(1, MOST_DEPENDENCES // n_outputs)
-        for name in _rank_columns(importances, columns["column"].tolist(), n_shown):
-            dependences.append(find_dependence(model, table, name))
+        shown = _rank_columns(importances, columns["column"].tolist(), n_shown)
+        dependences = find_dependences(model, table, shown) if shown else []
     if model.selection is None:
         score_name = "AUC" if labels else "R²"
         board = estimator.leaderboard_
