@@ -20,6 +20,7 @@ from muddle.estimators.bodies import list_settings
 from muddle.estimators.calibrate import fit_calibration, fit_normal_scores, fit_spread, sample_rows
 from muddle.estimators.importances import measure_importances
 from muddle.estimators.pool import (
+    Plan,
     Pool,
     Preset,
     TrainingSet,
@@ -36,12 +37,13 @@ from muddle.estimators.problems import (
     read_numbers,
 )
 from muddle.estimators.time_limit import choose_rows
+from muddle.estimators.unseen_levels import find_column, fit_without
 from muddle.page import plots
 from muddle.page.dependence import Dependence, find_dependences
 from muddle.tables.preprocessor import TablePreprocessor
 from muddle.training.stopping import Deadline
 from muddle_runtime.columns import FloatArray
-from muddle_runtime.fitted import FittedModel, Task
+from muddle_runtime.fitted import Fallback, FittedModel, Task
 from muddle_runtime.labels import NormalScores
 from muddle_runtime.parameters import check_choice, check_number
 from muddle_runtime.tables import TablePlan, warn
@@ -76,6 +78,7 @@ class Flagship(Estimator):
     out_of_fold_details_: OutOfFold = field(init=False)
 
     _task: ClassVar[Task]
+    _score_name: ClassVar[str]
 
     @abstractmethod
     def _score(self, predicted: FloatArray, training: TrainingSet) -> float:
@@ -127,6 +130,7 @@ class Flagship(Estimator):
             importances, deviations = measure_importances(pool, features, device, seed, seconds)
         self._warn_about(pool, importances)
         out_of_fold, details, parts = self._complete(problem, pool, seed, deadline)
+        fallback = self._fit_fallback(problem, pool, table, importances, device, seed, deadline)
         board = pool.rank(lambda predicted: self._score(predicted, pool.training))
         record = self._describe_training(
             preprocessor, problem.summarise(table), deadline.elapsed(), {"leaderboard": board}
@@ -134,11 +138,9 @@ class Flagship(Estimator):
         self.model_ = FittedModel(
             estimator=self._kind(),
             table=table,
-            members=tuple(
-                pool.members[place].to_fitted(float(pool.weights[place]))
-                for place in np.flatnonzero(pool.weights)
-            ),
+            members=pool.to_fitted(),
             offset=pool.offset,
+            fallback=fallback,
             training=replace(record, importances=importances, importances_std=deviations),
             **parts,
         )
@@ -146,6 +148,17 @@ class Flagship(Estimator):
         self.out_of_fold_[pool.training.rows] = out_of_fold
         self.out_of_fold_details_ = details
         return self
+
+    def _plan(self, training: TrainingSet, preset: Preset) -> Plan:
+        n_rows, n_labels = training.labels.shape
+        return make_plan(
+            self._task,
+            preset,
+            n_rows,
+            n_labels=n_labels,
+            skewed=training.normal is not None,
+            keep_rows=bool(self.keep_rows),
+        )
 
     def _fit_pool(
         self,
@@ -155,15 +168,7 @@ class Flagship(Estimator):
         seeds: np.random.RandomState,
     ) -> Pool:
         """Train the pool; if there are few seconds, on fewer rows."""
-        (n_rows, n_labels), effort = training.labels.shape, None
-        plan = make_plan(
-            self._task,
-            self.preset,
-            n_rows,
-            n_labels=n_labels,
-            skewed=training.normal is not None,
-            keep_rows=bool(self.keep_rows),
-        )
+        n_rows, plan, effort = len(training.labels), self._plan(training, self.preset), None
         if deadline.limit is not None:
             effort = plan_in_time(training, plan.nets[0], device, deadline)
             if effort.work.n_rows < n_rows:
@@ -179,6 +184,44 @@ class Flagship(Estimator):
             watch=lambda n, label: watch(n, f"{type(self).__name__}: {label}", bool(self.verbose)),
             effort=effort,
         )
+
+    def _fit_fallback(
+        self,
+        problem: Problem,
+        pool: Pool,
+        table: TablePlan,
+        importances: FloatArray,
+        device: torch.device,
+        seed: int,
+        deadline: Deadline,
+    ) -> Fallback | None:
+        """A model for rows whose level of an important column was never seen."""
+        training = pool.training
+        found = find_column(table, problem.table, importances)
+        if found is None:
+            return None
+        column, levels = found
+        bodies = self._plan(training, "fast").bodies
+        given = levels[training.rows], table, training, bodies, device, seed, deadline.left() / 2
+        without = fit_without(column, *given)
+        if without is None:
+            return None
+        _, _, parts = self._complete(problem, without, seed, deadline)
+        inside = FittedModel(
+            estimator=self._kind(),
+            table=table,
+            members=without.to_fitted(),
+            offset=without.offset,
+            **parts,
+        )
+        known, unseen = (self._score(p.out_of_fold, training) for p in (pool, without))
+        warn(
+            f"column {column!r} carries much of the signal (importance "
+            f"{importances[table.names.index(column)]:.2g}). Rows with a level of it that fit has "
+            f"not seen are predicted without it, less accurately: {self._score_name} "
+            f"{unseen:.3g} instead of {known:.3g} out of fold."
+        )
+        return Fallback.of(table, column, inside)
 
     def _warn_about(self, pool: Pool, importances: FloatArray) -> None:
         """Warn about configurations that were cut, left out or lost."""
@@ -244,7 +287,7 @@ class Flagship(Estimator):
         ]
         return [*plans, list_settings()]
 
-    def _plot_fit(self, kind: Literal["learning", "importances"], score: str, ax: Any) -> Any:
+    def _plot_fit(self, kind: Literal["learning", "importances"], ax: Any) -> Any:
         check_is_fitted(self)
         if kind == "importances":
             means, deviations = self.feature_importances_, self.feature_importances_std_
@@ -252,7 +295,7 @@ class Flagship(Estimator):
         board = self.leaderboard_.dropna(subset=["score"])
         history = board[["configuration", "iteration", "score"]].assign(kept=board["weight"] > 0)
         history = history.sort_values(["configuration", "iteration"])
-        return plots.plot_learning_curves(history, ylabel=f"out-of-fold {score}", ax=ax)
+        return plots.plot_learning_curves(history, ylabel=f"out-of-fold {self._score_name}", ax=ax)
 
     def _find_dependence(self, X: Any, column: str | None) -> Dependence:
         if X is None or column is None:
@@ -318,6 +361,7 @@ class MuddleRegressor(RegressorMixin, Flagship):
     """
 
     _task: ClassVar[Task] = "regression"
+    _score_name: ClassVar[str] = "R²"
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit to the rows of X and their targets y, (n,) or (n, outputs).
@@ -386,7 +430,7 @@ class MuddleRegressor(RegressorMixin, Flagship):
             found = self._find_dependence(X, column)
             return plots.plot_dependence(found, {output: ""}, "mean prediction", ax=ax)
         if kind != "predictions":
-            return self._plot_fit(kind, "R²", ax)
+            return self._plot_fit(kind, ax)
         check_is_fitted(self)
         model, details = self.model_, self.out_of_fold_details_
         assert model.spread is not None
@@ -443,6 +487,7 @@ class MuddleClassifier(ClassifierMixin, Flagship):
     class_weight: Any = None
 
     _task: ClassVar[Task] = "classification"
+    _score_name: ClassVar[str] = "area under the ROC curve"
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit to the rows of X and their labels y, (n,).
@@ -506,7 +551,7 @@ class MuddleClassifier(ClassifierMixin, Flagship):
             shown = found.choose_classes([str(label) for label in self.classes_.tolist()])
             return plots.plot_dependence(found, *shown, ax=ax)
         if kind != "reliability":
-            return self._plot_fit(kind, "area under the ROC curve", ax)
+            return self._plot_fit(kind, ax)
         check_is_fitted(self)
         details = self.out_of_fold_details_
         probabilities, names = self.out_of_fold_[details.rows], self.classes_.tolist()

@@ -53,6 +53,7 @@ from muddle.training.config import TrainConfig
 from muddle.training.data import TrainJob
 from muddle.training.jobs import Reporter, train_jobs
 from muddle.training.stopping import Deadline
+from muddle_runtime import fitted
 from muddle_runtime.columns import FloatArray
 from muddle_runtime.fitted import Task
 from muddle_runtime.forward import BinsView, PlainView, View, ViewName, WavesView, view_features
@@ -393,6 +394,11 @@ class Pool:
         predicted = np.stack([member.out_of_fold for member in self.members])
         mixed: FloatArray = np.tensordot(self.weights, predicted, axes=1) + self.offset
         return mixed
+
+    def to_fitted(self) -> tuple[fitted.Member, ...]:
+        """The members that have a weight, as they predict new rows."""
+        pairs = zip(self.members, self.weights.tolist(), strict=True)
+        return tuple(member.to_fitted(weight) for member, weight in pairs if weight)
 
     def rank(self, score: Callable[[FloatArray], float]) -> pd.DataFrame:
         """The leaderboard: one row per member, the best first, then candidates without any."""
