@@ -86,7 +86,8 @@ def test_columns_together_are_the_columns_alone(model, rooms):
 def test_arrays_without_names_and_several_classes(net, trees, monkeypatch, tiny):
     X, y = trees[0].to_numpy(), trees[1]
     model = muddle.MLRClassifier(**tiny).fit(X, y)
-    monkeypatch.setattr(dependence, "MOST_ROWS", 10)
+    monkeypatch.setattr(dependence, "FEWEST_ROWS", 1)
+    monkeypatch.setattr(dependence, "MOST_CELLS", 30)  # ten rows of three features
     found = find_dependence(model.model_, X, "x1")
     rows = X[np.linspace(0, 74, 10).astype(int)]
     rows[:, 1] = found.values[0]
