@@ -1,10 +1,12 @@
 """Model files: a file that was written is read again; any other is refused by name."""
 
 import copy
+import errno
 import json
 import os
 import pickle
 import random
+import re
 import resource
 import struct
 import warnings
@@ -142,7 +144,32 @@ def test_a_place_that_cannot_be_written_is_refused_before_any_work(ensemble, tmp
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(FileExistsError, match="must name an ordinary file or none"):
         write_model(model, tmp_path / "pipe")
-    assert os.listdir(tmp_path) == ["pipe"]
+    (tmp_path / "kept").touch(0o444)
+    with pytest.raises(PermissionError, match=r"must not be read-only, got .*kept\. Choose"):
+        write_model(model, tmp_path / "kept")
+    with pytest.raises(OSError, match="name too long"):
+        write_model(model, tmp_path / f"{'m' * 250}.muddle")
+    assert sorted(os.listdir(tmp_path)) == ["kept", "pipe"]
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])
+def test_a_trial_finds_folders_and_disks_that_take_no_file(tmp_path, monkeypatch, number):
+    def fail(path, _):
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(whole_file.Path, "write_bytes", fail)
+    path = tmp_path / "model.muddle"
+    with pytest.raises(OSError, match=re.escape(f"{os.strerror(number)}: '{path}'")) as caught:
+        whole_file.check_place(path)
+    assert caught.value.errno == number
+
+
+def test_a_full_disk_names_the_file(path, ensemble, file_limit):
+    before = path.read_bytes()
+    with pytest.raises(OSError, match=r"too large: '.*model\.muddle'"), file_limit(5000):
+        write_model(ensemble.model, path)
+    assert path.read_bytes() == before
+    assert os.listdir(path.parent) == ["model.muddle"]
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(path, ensemble, monkeypatch):

@@ -956,7 +956,7 @@ def _restore_fallback(
 # Notes of the command line; a program may note less, or other things beside.
 ORIGIN: dict[str, Check] = {
     **dict.fromkeys(("target", "weight", "file"), schema.nullable(text)),
-    "dropped": list_of(text),
+    **dict.fromkeys(("targets", "dropped"), list_of(text)),
     "rows": schema.nullable(count),
     "scores": schema.mapping_of(schema.plain),
 }
