@@ -359,6 +359,10 @@ def test_every_kind_of_plot_is_drawn_where_it_is_wanted(fitted):
         assert fitted.model.plot(kind, ax=axes[1]) is axes[1]
         assert axes[1].has_data()
         assert not axes[0].has_data()
+    column = fitted.model.model_.table.used[0]
+    assert fitted.model.plot("dependence", fitted.X, column).has_data()
+    with pytest.raises(ValueError, match="rows and the name of a column, got no column"):
+        fitted.model.plot("dependence", fitted.X)
     if fitted.make is MuddleRegressor:
         both = regress(fitted.X, np.column_stack([fitted.y, 1000 + fitted.y]))
         first, second = (both.plot(output=i, coverage=0.5).get_xlim() for i in (0, 1))

@@ -4,7 +4,7 @@ Shapes: N rows, F features, C label columns.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -24,6 +24,7 @@ from muddle.tables.target import (
     check_target,
     check_weights,
     fit_target_scale,
+    name_targets,
     split_by_class,
     split_by_number,
     warn_about_far_targets,
@@ -52,11 +53,14 @@ class TrainingRows:
     target: NDArray[Any]  # as given
     labels: FloatArray  # (N, C)
     weights: FloatArray | None  # (N,) positive, mean 1; None: all the same
+    target_names: tuple[str, ...] = field(default=(), kw_only=True)  # empty if y has none
 
-    def _summarise(self, task: Task, plan: TablePlan) -> dict[str, Any]:
+    def _summarise(self, task: Task, plan: TablePlan, target: dict[str, Any]) -> dict[str, Any]:
         found = find_in_rows(self.table, self.target, task, plan)
         findings = [{**asdict(one), "columns": list(one.columns)} for one in found]
-        return {**summarise_table(self.table, plan), "findings": findings}
+        names = {"names": list(self.target_names)} if self.target_names else {}
+        about = {"findings": findings, "target": {**target, **names}}
+        return {**summarise_table(self.table, plan), **about}
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,7 @@ class NumberProblem(TrainingRows):
 
     def summarise(self, plan: TablePlan) -> dict[str, Any]:
         """The training rows, for a model that has left them behind."""
-        return {**self._summarise("regression", plan), "target": summarise_targets(self.target)}
+        return self._summarise("regression", plan, summarise_targets(self.target))
 
 
 @dataclass(frozen=True)
@@ -118,7 +122,7 @@ class ClassProblem(TrainingRows):
 
     def summarise(self, plan: TablePlan) -> dict[str, Any]:
         summary = summarise_classes(self.codes, len(self.classes))
-        return {**self._summarise("classification", plan), "target": summary}
+        return self._summarise("classification", plan, summary)
 
 
 Problem = NumberProblem | ClassProblem
@@ -138,7 +142,9 @@ def read_numbers(
     columns = target.reshape(len(target), -1)
     scale = fit_target_scale(columns, weights)
     warn_about_far_targets(columns, rows)
-    return NumberProblem(table, target, scale.apply(columns), weights, scale, one_output)
+    names = name_targets(y, columns.shape[1])
+    known = (table, target, scale.apply(columns), weights)
+    return NumberProblem(*known, scale, one_output, target_names=names)
 
 
 def read_classes(
@@ -168,7 +174,8 @@ def read_classes(
     hot = codes[:, None] == (np.arange(len(classes)) if len(classes) > 2 else [1])
     zero_one = criterion == "squared"
     labels = np.where(hot, 1.0, 0.0 if zero_one else -1.0)
-    return ClassProblem(table, target, labels, weights, classes, codes, zero_one)
+    rows = (table, target, labels, weights)
+    return ClassProblem(*rows, classes, codes, zero_one, target_names=name_targets(y, 1))
 
 
 def _drop_zero_weights(

@@ -180,6 +180,13 @@ def warn_about_far_targets(target: FloatArray, rows: Rows) -> None:
         )
 
 
+def name_targets(y: Any, n_outputs: int) -> tuple[str, ...]:
+    """Names of the outputs; none if y has none, or numbers as pandas gives them."""
+    names = getattr(y, "column_names", getattr(y, "columns", [getattr(y, "name", None)]))
+    named = len(names) == n_outputs and all(isinstance(name, str) and name for name in names)
+    return tuple(str(name) for name in names) if named else ()
+
+
 def check_weights(
     sample_weight: ArrayLike | None, n_rows: int, min_rows: int = MIN_ROWS
 ) -> FloatArray | None:
