@@ -62,9 +62,9 @@ FLOOR = 0.1
 CONSTANT_ROWS = 15.0
 # More rows tell nothing new about the spread, and their quantiles are exact to a few per mille.
 MOST_ROWS = 10_000
-# With a time limit the forest of the spread takes half of what is left: seconds per row, with
-# MOST_TRIED features or more, of a core of 2024.
-SECONDS_PER_ROW = 4e-4
+# With a time limit the forest of the spread takes half of what is left: its least seconds, and
+# seconds per row, with MOST_TRIED features or more, of a core of 2024.
+SECONDS, SECONDS_PER_ROW = 0.15, 4e-4
 FEWEST_SAMPLED = 200
 # A target is transformed if its skewness is beyond this and a power at least halves it.
 SKEWED = 1.0
@@ -198,11 +198,20 @@ def sample_rows(n_rows: int, n_features: int = 1, seconds: float = math.inf) -> 
     few seconds left."""
     most = MOST_ROWS
     if math.isfinite(seconds):
-        per_row = SECONDS_PER_ROW * min(MOST_TRIED, n_features + 1) / MOST_TRIED
-        most = min(most, max(FEWEST_SAMPLED, int(seconds / 2 / per_row)))
+        per_row = _seconds_per_row(n_features)
+        most = min(most, max(FEWEST_SAMPLED, int((seconds / 2 - SECONDS) / per_row)))
     if n_rows <= most:
         return np.arange(n_rows)
     return np.sort(np.random.default_rng(0).choice(n_rows, most, replace=False))
+
+
+def estimate_spread(n_rows: int, n_features: int) -> float:
+    """Seconds of `fit_spread`."""
+    return SECONDS + min(n_rows, MOST_ROWS) * _seconds_per_row(n_features)
+
+
+def _seconds_per_row(n_features: int) -> float:
+    return SECONDS_PER_ROW * min(MOST_TRIED, n_features + 1) / MOST_TRIED
 
 
 def fit_spread(

@@ -25,6 +25,8 @@ MOST_MEMBERS = 3
 LEAST_ROWS, MOST_ROWS = 50, 1000
 # Most predictions: rows times columns of the table, over all repeats.
 MOST_PREDICTIONS = 60_000
+# Seconds to prepare, and of a prediction, with members that are neither small nor large.
+SECONDS, SECONDS_PER_PREDICTION = 0.3, 2e-5
 
 Positions = NDArray[np.int64]
 NOTHING: Positions = np.zeros(0, dtype=np.int64)
@@ -45,9 +47,8 @@ def measure_importances(
     shares = pool.weights[chosen] / pool.weights[chosen].sum()
     members = [(pool.members[place], share) for place, share in zip(chosen, shares, strict=True)]
     used = [column for column, features in enumerate(columns) if len(features)]
-    n_rows = max(LEAST_ROWS, min(MOST_ROWS, MOST_PREDICTIONS // (N_REPEATS * max(1, len(used)))))
+    n_rows, n_repeats = _count_predictions(len(matrix), len(used))
     order = rng.permutation(len(matrix))[:n_rows]
-    n_repeats = max(1, min(N_REPEATS, MOST_PREDICTIONS // (len(order) * max(1, len(used)))))
     unknown = np.full(len(columns), np.nan), np.full(len(columns), np.nan)
 
     def prepare(rows: Positions) -> tuple[list[tuple[float, OutOfFold]], float]:
@@ -74,6 +75,9 @@ def measure_importances(
     variance = float(np.average((labels - mean) ** 2, axis=0, weights=weights).mean())
     rises = np.zeros((n_repeats, len(columns)))
     for repeat in range(n_repeats):
+        if repeat and time.perf_counter() - began > seconds:  # the others are enough
+            rises = rises[:repeat]
+            break
         shuffle = rng.permutation(len(rows))
         for column in used:
             if repeat == 0 and time.perf_counter() - began > 2 * seconds:  # slower than planned
@@ -82,6 +86,21 @@ def measure_importances(
             error = _mean_square(predicted - labels[rows], weights, rows)
             rises[repeat, column] = (error - base) / variance
     return rises.mean(axis=0), rises.std(axis=0)
+
+
+def estimate_importances(n_rows: int, columns: Sequence[Positions]) -> float:
+    """Seconds of `measure_importances`."""
+    n_used = sum(len(features) > 0 for features in columns)
+    n_predicted, n_repeats = _count_predictions(n_rows, n_used)
+    return SECONDS + SECONDS_PER_PREDICTION * n_predicted * n_repeats * n_used
+
+
+def _count_predictions(n_rows: int, n_used: int) -> tuple[int, int]:
+    """Rows that are predicted with each column shuffled, and repeats."""
+    n_used = max(1, n_used)
+    most = max(LEAST_ROWS, min(MOST_ROWS, MOST_PREDICTIONS // (N_REPEATS * n_used)))
+    n_rows = min(most, n_rows)
+    return n_rows, max(1, min(N_REPEATS, MOST_PREDICTIONS // (n_rows * n_used)))
 
 
 def _mean_square(errors: FloatArray, weights: FloatArray | None, rows: Positions) -> float:

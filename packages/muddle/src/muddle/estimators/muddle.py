@@ -17,8 +17,14 @@ from sklearn.utils.validation import check_is_fitted
 from muddle.core.device import resolve_device, torch_threads
 from muddle.estimators.base import MAX_SEED, Estimator, watch
 from muddle.estimators.bodies import list_settings
-from muddle.estimators.calibrate import fit_calibration, fit_normal_scores, fit_spread, sample_rows
-from muddle.estimators.importances import measure_importances
+from muddle.estimators.calibrate import (
+    estimate_spread,
+    fit_calibration,
+    fit_normal_scores,
+    fit_spread,
+    sample_rows,
+)
+from muddle.estimators.importances import estimate_importances, measure_importances
 from muddle.estimators.pool import (
     Pool,
     Preset,
@@ -35,7 +41,7 @@ from muddle.estimators.problems import (
     read_classes,
     read_numbers,
 )
-from muddle.estimators.time_limit import choose_rows
+from muddle.estimators.time_limit import MOST_RESERVED, choose_rows
 from muddle.page import plots
 from muddle.tables.preprocessor import TablePreprocessor
 from muddle.training.stopping import Deadline
@@ -118,10 +124,10 @@ class Flagship(Estimator):
             of_classes=self._task == "classification",
         )
         seeds = np.random.RandomState(check_random_state(self.random_state).randint(MAX_SEED))
-        pool = self._fit_pool(training, device, deadline, seeds)
+        features = _list_features(table)
+        pool = self._fit_pool(training, features, device, deadline, seeds)
         # Half of the time that is left is for intervals or calibration.
         seed, seconds = int(seeds.randint(MAX_SEED)), deadline.left() / 2
-        features = _list_features(table)
         with torch_threads(1):  # products are many, and too small to be shared
             importances, deviations = measure_importances(pool, features, device, seed, seconds)
         self._warn_about(pool, importances)
@@ -149,12 +155,13 @@ class Flagship(Estimator):
     def _fit_pool(
         self,
         training: TrainingSet,
+        features: Sequence[NDArray[np.int64]],
         device: torch.device,
         deadline: Deadline,
         seeds: np.random.RandomState,
     ) -> Pool:
-        """Train the pool; if there are few seconds, on fewer rows."""
-        (n_rows, n_labels), effort = training.labels.shape, None
+        """Train the pool; if there are few seconds, on fewer rows. features: of each column"""
+        (n_rows, n_labels), schedule = training.labels.shape, None
         plan = make_plan(
             self._task,
             self.preset,
@@ -164,10 +171,13 @@ class Flagship(Estimator):
             keep_rows=bool(self.keep_rows),
         )
         if deadline.limit is not None:
-            effort = plan_in_time(training, plan.nets[0], device, deadline)
-            if effort.work.n_rows < n_rows:
+            # Importances may take half of the time after training.
+            halves = estimate_importances(n_rows, features), estimate_spread(*training.matrix.shape)
+            reserve = min(MOST_RESERVED * deadline.limit, 2 * max(halves))
+            schedule = plan_in_time(training, plan, device, deadline, reserve)
+            if schedule.work.n_rows < n_rows:
                 of_classes = training.of_classes
-                rows = choose_rows(training.strata, effort.work.n_rows, of_classes=of_classes)
+                rows = choose_rows(training.strata, schedule.work.n_rows, of_classes=of_classes)
                 training = training.take(rows)
         return fit_pool(
             training,
@@ -176,7 +186,7 @@ class Flagship(Estimator):
             deadline=deadline,
             seeds=seeds,
             watch=lambda n, label: watch(n, f"{type(self).__name__}: {label}", bool(self.verbose)),
-            effort=effort,
+            schedule=schedule,
         )
 
     def _warn_about(self, pool: Pool, importances: FloatArray) -> None:
