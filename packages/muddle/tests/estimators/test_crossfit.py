@@ -198,6 +198,22 @@ def test_other_work_is_done_beside_and_may_diverge(n_threads, jobs):
     assert found == [1, None, 3]
 
 
+def test_pieces_that_wait_for_a_thread_keep_their_share_of_the_time(jobs, monkeypatch):
+    limits = []
+
+    def record(jobs, *, deadline, **options):
+        limits.append(deadline.limit)
+        return train_jobs(jobs, deadline=Deadline(None), **options)
+
+    monkeypatch.setattr(crossfit, "train_jobs", record)
+    monkeypatch.setattr(Deadline, "elapsed", lambda self: 0.0)
+    for n_threads, expected in ((1, [25.0, 100 / 3 - 25 + 1e-9]), (2, []), (9, [100.0] * 6)):
+        limits.clear()
+        with torch_threads(n_threads):
+            train_side_by_side(jobs(), (), CPU, Deadline(100.0), None)
+        print(n_threads, limits)
+
+
 def test_threads_do_not_change_a_bit(jobs):
     found = []
     for n_threads in (1, 3):

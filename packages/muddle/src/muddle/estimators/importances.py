@@ -26,7 +26,7 @@ LEAST_ROWS, MOST_ROWS = 50, 1000
 # Most predictions: rows times columns of the table, over all repeats.
 MOST_PREDICTIONS = 60_000
 # Seconds to prepare, and of a prediction, with members that are neither small nor large.
-SECONDS, SECONDS_PER_PREDICTION = 0.3, 2e-5
+SECONDS, SECONDS_PER_PREDICTION = 0.2, 1.5e-5
 
 Positions = NDArray[np.int64]
 NOTHING: Positions = np.zeros(0, dtype=np.int64)

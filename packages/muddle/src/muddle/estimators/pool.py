@@ -727,7 +727,8 @@ class _Rounds:
         if schedule.correct(body.kind, estimated) > BODY_FILL * (schedule.left() - keep):
             return Trial.none(body, "no time")
         trial = _judge(body, attempt(task))
-        schedule.note_body(body.kind, estimated, trial.seconds)
+        if trial.members:
+            schedule.note_body(body.kind, estimated, trial.seconds)
         return trial
 
     def _make_trial(

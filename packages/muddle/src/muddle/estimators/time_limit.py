@@ -32,7 +32,7 @@ BODIES_SHARE = 0.5
 # Bodies that took less than this tell nothing about the speed, and no body makes another kind look
 # faster than by this factor.
 TELLING_SECONDS, MOST_SPEED_UP = 0.2, 2.0
-# Folds and snapshots stay if a fit with them has this share of its steps, or ENOUGH_STEPS.
+# Folds stay if a fit with them has this share of its steps, or ENOUGH_STEPS.
 ENOUGH, ENOUGH_STEPS = 0.5, 200
 FEWEST_FOLDS = 2
 # … then batches become smaller, and rows are left out down to this number.
@@ -41,6 +41,8 @@ FEWEST_ROWS = 10 * SMALL_BATCH
 # Measurements of the probe after the first one, and the share of the limit after which the least
 # number is enough. Their median counts.
 FEWEST_LOOKS, MOST_LOOKS, PROBE_SHARE = 2, 10, 0.02
+# Snapshots stay if their heads take no more than this share of the time.
+MOST_FOR_HEADS = 0.2
 # Cost of the heads per operation of an iteration: float64, and held-out rows twice.
 PRECISE = 2.5
 
@@ -152,13 +154,13 @@ class Schedule:
 
     def fill(self, whole: Work) -> Work:
         """The work if there is time for it, else as many of its steps as fill the time."""
-        seconds = FILL * self.left()
-        if self.pace.seconds(whole) <= seconds:
-            return whole
+        seconds, shared = FILL * self.left(), replace(whole, n_threads=self.n_threads)
+        for option in (whole, shared):
+            if self.pace.seconds(option) <= seconds:
+                return option
         batch_size = min(whole.config.batch_size, self.work.config.batch_size)
-        config = replace(whole.config, keep="last", batch_size=batch_size)
-        cut = replace(whole, config=config, n_threads=self.n_threads)
-        return cut_steps(cut, self.pace.steps_within(cut, seconds))
+        cut = replace(shared, config=replace(whole.config, batch_size=batch_size))
+        return cut_steps(cut, self.pace, seconds)
 
     def stop(self, works: Sequence[Work]) -> Deadline:
         """The deadline of nets that may be slower than planned: it leaves time for their heads."""
@@ -211,19 +213,25 @@ def _time_job(job: TrainJob, most_looks: int, device: torch.device, deadline: De
 
 
 def fit_to_time(work: Work, pace: Pace, seconds: float, n_threads: int = 1) -> Work:
-    """The work itself if there is time for it. Else less of it, with its nets on all threads; the
-    least useful parts go first: snapshots, folds, rows of a batch, rows, steps."""
-    if pace.seconds(work) <= seconds:
-        return work
-    for option in _list_cheaper(replace(work, n_threads=n_threads)):
-        option = cut_steps(option, pace.steps_within(option, seconds))
+    """The work itself if there is time for it, perhaps with its nets on more threads. Else less of
+    it; the least useful parts go first: some steps, folds, rows of a batch, rows, steps."""
+    shared = replace(work, n_threads=n_threads)
+    for option in (work, shared):
+        if pace.seconds(option) <= seconds:
+            return option
+    for option in _list_cheaper(shared):
+        option = cut_steps(option, pace, seconds)
         if has_enough_steps(option, work.config.steps):
             break
     return option
 
 
-def cut_steps(work: Work, n_steps: int) -> Work:
-    n_steps = min(work.config.steps, max(1, n_steps))
+def cut_steps(work: Work, pace: Pace, seconds: float) -> Work:
+    """As many steps as fill the time, at least one; only the last snapshot if the heads of all
+    would take much of it."""
+    if pace.heads(work) > MOST_FOR_HEADS * seconds:
+        work = replace(work, config=replace(work.config, keep="last"))
+    n_steps = min(work.config.steps, max(1, pace.steps_within(work, seconds)))
     return replace(work, config=replace(work.config, max_iter=n_steps))
 
 
@@ -238,7 +246,6 @@ def _list_cheaper(work: Work) -> Iterator[Work]:
         return replace(work, n_rows=n_rows, n_nets=n_folds, n_train=n_rows - -(-n_rows // n_folds))
 
     n_rows, n_folds = work.n_rows, min(FEWEST_FOLDS, work.n_nets)
-    work = replace(work, config=replace(work.config, keep="last"))
     yield work
     yield cut(n_rows)
     batch_size = min(SMALL_BATCH, work.config.batch_size)
