@@ -323,7 +323,7 @@ def test_the_time_is_used_where_there_is_something_to_gain(fake_time, numbers, l
     X, y = numbers
     work = Work(pool.make_plan("regression", "default", 80).nets[0].config, 16, 80, 64, 5)
     clock = fake_time(15.0 / Pace(0.0, 1.0).seconds(work), factor)
-    model, (text,) = fit_quietly(MuddleRegressor, X, y, preset="default", time_limit=limit)
+    _, (text,) = fit_quietly(MuddleRegressor, *numbers, preset="default", time_limit=limit)
     assert 0.8 * limit < clock[0] < limit  # without the steps after training
     assert "boosting" not in text
 
