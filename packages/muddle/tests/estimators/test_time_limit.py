@@ -320,7 +320,6 @@ ESTIMATES = {"kernel": 8.0, "forest": 4.0, "boosting": 1.0, "linear": 0.1}
 @pytest.mark.parametrize("limit", [5.0, 10.0, 20.0, 30.0])
 def test_the_time_is_used_where_there_is_something_to_gain(fake_time, numbers, limit, factor):
     """The whole plan takes 13 s of bodies and 60 s of nets."""
-    X, y = numbers
     work = Work(pool.make_plan("regression", "default", 80).nets[0].config, 16, 80, 64, 5)
     clock = fake_time(15.0 / Pace(0.0, 1.0).seconds(work), factor)
     _, (text,) = fit_quietly(MuddleRegressor, *numbers, preset="default", time_limit=limit)

@@ -14,7 +14,7 @@ import json
 import math
 import stat
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args
@@ -26,7 +26,7 @@ from safetensors.numpy import save
 
 from muddle_runtime import fitted, schema, tables
 from muddle_runtime.errors import ModelFileError
-from muddle_runtime.fitted import FittedModel, Member, Selection, SpreadModel, Training
+from muddle_runtime.fitted import Fallback, FittedModel, Member, Selection, SpreadModel, Training
 from muddle_runtime.forward import (
     ACTIVATIONS,
     BinsView,
@@ -149,7 +149,7 @@ def write_model(model: FittedModel, path: str | PathLike[str], *, dtype: Dtype =
 def _narrow(name: str, array: NDArray[Any]) -> NDArray[Any]:
     """Nets and centres in float16, heads in float32; thresholds decide, so they stay exact."""
     is_head = name.endswith(".head")
-    is_weight = name.startswith("parts.") and array.dtype == np.float32
+    is_weight = name.removeprefix(f"{FALLBACK}.").startswith("parts.") and array.dtype == np.float32
     if not is_head and (not is_weight or name.endswith(".threshold")):
         return array
     wanted = "float32" if is_head else "float16"
@@ -240,6 +240,7 @@ def store_model(model: FittedModel) -> tuple[Header, Arrays]:
         **_store_members(model.members, arrays),
         "answer": _store_answer(model, arrays),
         "spread": None if model.spread is None else _store_spread(model, model.spread, arrays),
+        **_store_fallback(model.fallback, arrays),
         "training": _store_training(training, arrays),
     }
     return header, arrays
@@ -247,7 +248,9 @@ def store_model(model: FittedModel) -> tuple[Header, Arrays]:
 
 def restore_model(header: Header, arrays: Arrays) -> FittedModel:
     """The model of a header and its arrays, or a ModelFileError that names the field."""
-    record(MODEL)(header, "the header")
+    newer = FALLBACK in header and header.get("format") != 1
+    optional = {FALLBACK: schema.plain} if newer else {}
+    record(MODEL | optional)(header, "the header")
     estimator: str = header["estimator"]
     regression = estimator.endswith("Regressor")
     choice("regression" if regression else "classification")(header["task"], "task")
@@ -263,10 +266,12 @@ def restore_model(header: Header, arrays: Arrays) -> FittedModel:
     else:
         schema.null(header["spread"], "spread")
     training = _restore_training(header, target, n_nets, shelf)
-    shelf.check_empty()
-    return FittedModel(
+    model = FittedModel(
         estimator, table, target, members, spread=spread, training=training, **answer
     )
+    fallback = _restore_fallback(header, model, n_labels, shelf)
+    shelf.check_empty()
+    return replace(model, fallback=fallback)
 
 
 # --- the table -----------------------------------------------------------------------------------
@@ -892,6 +897,58 @@ def _restore_spread(
         tuple(conformal),
         sees_prediction,
     )
+
+
+# --- rows of levels never seen -------------------------------------------------------------------
+
+FALLBACK = "fallback"
+FALLBACK_ENTRIES = ("views", "parts", "answer", "spread")
+
+
+def _store_fallback(fallback: Fallback | None, arrays: Arrays) -> Header:
+    """An entry of the header, if there is one; its arrays have names of their own."""
+    if fallback is None:
+        return {}
+    own: Arrays = {}
+    model = fallback.model
+    header = {
+        "column": fallback.column,
+        **_store_members(model.members, own),
+        "answer": _store_answer(model, own),
+        "spread": None if model.spread is None else _store_spread(model, model.spread, own),
+    }
+    arrays.update({f"{FALLBACK}.{name}": array for name, array in own.items()})
+    return {FALLBACK: header}
+
+
+def _restore_fallback(
+    header: Header, model: FittedModel, n_labels: int, shelf: Shelf
+) -> Fallback | None:
+    if FALLBACK not in header:
+        return None
+    if not is_flagship(header):
+        fail(FALLBACK, f"absent for {header['estimator']}", "there")
+    stored, table = header[FALLBACK], model.table
+    record({"column": text, **dict.fromkeys(FALLBACK_ENTRIES, schema.plain)})(stored, FALLBACK)
+    choice(*(source.name for source in (*table.means, *table.one_hot)))(
+        stored["column"], f"{FALLBACK}.column"
+    )
+    own, _ = table.describe_unseen(stored["column"])
+    n_features = table.n_features - len(own)
+    if n_features < 1 or not len(own):
+        fail(f"{FALLBACK}.column", "one of several that have features", stored["column"])
+    inner = {**header, **{name: stored[name] for name in FALLBACK_ENTRIES}}
+    own_shelf = shelf.part(FALLBACK)
+    members = _restore_members(inner, n_features, n_labels, own_shelf)
+    answer = _restore_answer(inner, model.target, _count_nets(members), n_labels, own_shelf)
+    spread = None
+    if model.spread is not None:
+        spread = _restore_spread(inner, members, n_features, n_labels, own_shelf)
+    else:
+        schema.null(inner["spread"], f"{FALLBACK}.spread")
+    own_shelf.check_empty()
+    inside = replace(model, members=members, spread=spread, training=Training(), **answer)
+    return Fallback.of(table, stored["column"], inside)
 
 
 # --- the fit, for people to read -----------------------------------------------------------------

@@ -11,6 +11,7 @@ fields:
     temperatures  of each net's scores, or `calibration` of the mixture's: scores → probabilities
     spread        how large errors are likely to be → intervals and quantiles (intervals.py)
     target        labels → the units of y, or classes (labels.py)
+    fallback      another model for rows whose level of an important column was never seen
     training      what people ask about the fit; nothing in it is needed to predict
 
 Shapes: K nets, N rows, F features, H hidden units, C label columns.
@@ -39,6 +40,8 @@ from muddle_runtime.tables import TablePlan, warn
 
 Select = Literal["all", "best", "top"]
 Task = Literal["regression", "classification"]
+# Two levels are the same if their features differ by less than this.
+SAME_LEVEL = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +107,28 @@ class SpreadModel:
         sizes = (raw + self.mean).T
         pairs = zip(self.spreads, sizes, strict=True)
         return np.column_stack([spread.apply(size) for spread, size in pairs])
+
+
+@dataclass(frozen=True, eq=False)
+class Fallback:
+    """A model without one column, for rows whose level of it was not there in fit."""
+
+    column: str
+    own: NDArray[np.intp]  # features of the column
+    unseen: FloatArray  # their values for a level that fit never saw
+    model: "FittedModel"  # of all other features
+
+    @classmethod
+    def of(cls, table: TablePlan, column: str, model: "FittedModel") -> "Fallback":
+        return cls(column, *table.describe_unseen(column), model)
+
+    def find(self, matrix: FloatArray) -> NDArray[np.bool_]:
+        """Rows that it is for. (N, F) -> (N,)"""
+        return np.asarray((np.abs(matrix[:, self.own] - self.unseen) < SAME_LEVEL).all(axis=1))
+
+    def see(self, matrix: FloatArray) -> FloatArray:
+        """The features that its model sees."""
+        return np.delete(matrix, self.own, axis=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,6 +212,7 @@ class FittedModel:
     temperatures: FloatArray | None = None  # (K,)
     calibration: Calibration | None = None
     spread: SpreadModel | None = None
+    fallback: Fallback | None = None
     training: Training = field(default_factory=Training)
     library: Library = field(default=NUMPY)
 
@@ -237,7 +263,10 @@ class FittedModel:
 
     def using(self, library: Library) -> "FittedModel":
         """The same model computed by another array library, e.g. by torch on a GPU."""
-        return replace(self, library=library)
+        fallback = self.fallback
+        if fallback is not None:
+            fallback = replace(fallback, model=fallback.model.using(library))
+        return replace(self, library=library, fallback=fallback)
 
     def subset(self, nets: Sequence[int]) -> "FittedModel":
         """Only the nets at these positions, ascending."""
@@ -360,6 +389,11 @@ class FittedModel:
         self, matrix: FloatArray, select: Select | None = None, top_k: int | None = None
     ) -> FloatArray:
         """Predicted labels: standardised numbers, or outputs for classes. (N, F) -> (N, C)"""
+        return self._by_rows(matrix, lambda model, rows: model._own_labels(rows, select, top_k))
+
+    def _own_labels(
+        self, matrix: FloatArray, select: Select | None = None, top_k: int | None = None
+    ) -> FloatArray:
         if self.selection is not None:
             return self._bank(tuple(self.selection.choose(select, top_k))).total(matrix)
         assert self.offset is not None
@@ -376,10 +410,25 @@ class FittedModel:
     ) -> FloatArray:
         """(N, F) -> (N, classes)"""
         if self.calibration is not None:
-            return self.calibration.apply(self.labels(matrix))
+            return self._by_rows(matrix, FittedModel._calibrated)
         assert self.selection is not None
         each = self._predict_each(matrix, self.selection.choose(select, top_k))
         return np.asarray(each.mean(axis=0))
+
+    def _calibrated(self, matrix: FloatArray) -> FloatArray:
+        assert self.calibration is not None
+        return self.calibration.apply(self._own_labels(matrix))
+
+    def _by_rows(
+        self, matrix: FloatArray, answer: Callable[["FittedModel", FloatArray], FloatArray]
+    ) -> FloatArray:
+        """The answer of this model, and of its fallback in the rows that need it."""
+        found = answer(self, matrix)
+        if self.fallback is not None:
+            rows = self.fallback.find(matrix)
+            if rows.any():
+                found[rows] = answer(self.fallback.model, self.fallback.see(matrix[rows]))
+        return found
 
     def spreads(self, matrix: FloatArray, labels: FloatArray | None = None) -> FloatArray:
         """Likely sizes of errors, as labels. (N, F) -> (N, C)
@@ -388,7 +437,8 @@ class FittedModel:
         """
         assert self.spread is not None
         if self.spread.sees_prediction:
-            matrix = np.hstack([matrix, self.labels(matrix) if labels is None else labels])
+            labels = self._own_labels(matrix) if labels is None else labels
+            matrix = np.hstack([matrix, labels])
         return self.spread.finish(self._spread_bank.total(matrix))
 
     def _predict_each(self, matrix: FloatArray, nets: Sequence[int]) -> FloatArray:
@@ -414,9 +464,15 @@ class FittedModel:
                 f"{request} needs at least {needed} training rows for finite bounds, got {n_rows}: "
                 "the bounds are infinite. Ask for less, or fit on more rows."
             )
-        labels = self.labels(matrix)
-        columns = zip(conformal, labels.T, self.spreads(matrix, labels).T, strict=True)
-        bounds = [find(own, predicted, sizes, asked) for own, predicted, sizes in columns]
+        return self._by_rows(matrix, lambda model, rows: model._own_bounds(rows, find, asked))
+
+    def _own_bounds(self, matrix: FloatArray, find: Callable[..., Any], asked: Any) -> FloatArray:
+        assert self.spread is not None
+        assert isinstance(self.target, NumberTarget)
+        labels = self._own_labels(matrix)
+        sizes = self.spreads(matrix, labels)
+        columns = zip(self.spread.conformal, labels.T, sizes.T, strict=True)
+        bounds = [find(own, predicted, size, asked) for own, predicted, size in columns]
         return self.target.restore_bounds(np.stack(bounds, axis=1))
 
     def _check_options(self, quantiles: Any, select: Any, top_k: Any) -> None:

@@ -238,6 +238,11 @@ class Shelf:
             fail(name, "ascending", "others")
         return places
 
+    def part(self, name: str) -> "Shelf":
+        """The arrays whose names begin with this one and a dot, without it; they are taken."""
+        names = [full for full in self._arrays if full.startswith(f"{name}.")]
+        return Shelf({full[len(name) + 1 :]: self._arrays.pop(full) for full in names})
+
     def check_empty(self) -> None:
         if self._arrays:
             unused = min(self._arrays)

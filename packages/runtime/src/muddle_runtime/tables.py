@@ -361,6 +361,18 @@ class TablePlan:
             )
         return self.write(numbers, codes)
 
+    def describe_unseen(self, name: str) -> tuple[NDArray[np.intp], FloatArray]:
+        """Positions of the features of a column of levels, and their values for a level that `fit`
+        never saw."""
+        own = [i for i, (column, _) in enumerate(self.features) if column == name]
+        means = [source.means[:, UNSEEN] for source in self.means if source.means is not None]
+        numbers = self.block.fill.copy()
+        if means:  # they are the last
+            last = np.concatenate(means)
+            numbers[len(numbers) - len(last) :] = last
+        row = self.write(numbers[None], [np.array([UNSEEN])] * len(self.one_hot))
+        return np.array(own, dtype=np.intp), row[0, own]
+
     def write(self, numbers: FloatArray, codes: Sequence[Codes]) -> FloatArray:
         """numbers (N, P) with gaps, and the codes of each one-hot column -> (N, F)"""
         n_numbers = len(self.block.features)

@@ -90,6 +90,28 @@ def draw_folds(strata: FloatArray, n_folds: int, seed: int) -> Folds:
     return Folds(np.stack(train), np.stack(held_out))
 
 
+def draw_grouped_folds(groups: Rows, n_folds: int, seed: int) -> Folds:
+    """Folds that hold out whole groups. groups (N,): a code per row, from 0 on
+
+    Larger groups come first, each into the fold that has the fewest rows. Folds with fewer rows
+    than the largest hold out some of others, too, whose group is then on both sides.
+    """
+    rng = np.random.default_rng(seed)
+    sizes = np.bincount(groups)
+    fold_of, rows_in = np.zeros(len(sizes), dtype=np.int64), np.zeros(n_folds, dtype=np.int64)
+    for group in np.lexsort((rng.random(len(sizes)), -sizes)):
+        fold_of[group] = rows_in.argmin()
+        rows_in[fold_of[group]] += sizes[group]
+    train, held_out = [], []
+    for fold in range(n_folds):
+        mine = fold_of[groups] == fold
+        others = rng.permutation(np.flatnonzero(~mine))
+        n_more = rows_in.max() - rows_in[fold]
+        held_out.append(np.concatenate([rng.permutation(np.flatnonzero(mine)), others[:n_more]]))
+        train.append(np.sort(others[n_more:]))
+    return Folds(np.stack(train), np.stack(held_out))
+
+
 def join_folds(parts: Sequence[Folds]) -> Folds:
     """The nets of several rounds of cross-fitting."""
     train, held_out = zip(*((part.train, part.held_out) for part in parts), strict=True)

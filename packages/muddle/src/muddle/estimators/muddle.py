@@ -26,9 +26,12 @@ from muddle.estimators.calibrate import (
 )
 from muddle.estimators.importances import estimate_importances, measure_importances
 from muddle.estimators.pool import (
+    N_FOLDS,
+    Plan,
     Pool,
     Preset,
     TrainingSet,
+    estimate_body,
     fit_pool,
     make_plan,
     plan_in_time,
@@ -42,11 +45,12 @@ from muddle.estimators.problems import (
     read_numbers,
 )
 from muddle.estimators.time_limit import MOST_RESERVED, choose_rows
+from muddle.estimators.unseen_levels import find_column, fit_without
 from muddle.page import plots
 from muddle.tables.preprocessor import TablePreprocessor
 from muddle.training.stopping import Deadline
 from muddle_runtime.columns import FloatArray
-from muddle_runtime.fitted import FittedModel, Task
+from muddle_runtime.fitted import Fallback, FittedModel, Task
 from muddle_runtime.labels import NormalScores
 from muddle_runtime.parameters import check_choice, check_number
 from muddle_runtime.tables import TablePlan, warn
@@ -81,6 +85,7 @@ class Flagship(Estimator):
     out_of_fold_details_: OutOfFold = field(init=False)
 
     _task: ClassVar[Task]
+    _score_name: ClassVar[str]
 
     @abstractmethod
     def _score(self, predicted: FloatArray, training: TrainingSet) -> float:
@@ -124,14 +129,16 @@ class Flagship(Estimator):
             of_classes=self._task == "classification",
         )
         seeds = np.random.RandomState(check_random_state(self.random_state).randint(MAX_SEED))
-        features = _list_features(table)
-        pool = self._fit_pool(training, features, device, deadline, seeds)
+        later = 0.0 if deadline.limit is None else self._estimate_later(problem, training, table)
+        pool = self._fit_pool(training, later, device, deadline, seeds)
         # Half of the time that is left is for intervals or calibration.
         seed, seconds = int(seeds.randint(MAX_SEED)), deadline.left() / 2
+        features = _list_features(table)
         with torch_threads(1):  # products are many, and too small to be shared
             importances, deviations = measure_importances(pool, features, device, seed, seconds)
         self._warn_about(pool, importances)
         out_of_fold, details, parts = self._complete(problem, pool, seed, deadline)
+        fallback = self._fit_fallback(problem, pool, table, importances, device, seed, deadline)
         board = pool.rank(lambda predicted: self._score(predicted, pool.training))
         record = self._describe_training(
             preprocessor, problem.summarise(table), deadline.elapsed(), {"leaderboard": board}
@@ -139,11 +146,9 @@ class Flagship(Estimator):
         self.model_ = FittedModel(
             estimator=self._kind(),
             table=table,
-            members=tuple(
-                pool.members[place].to_fitted(float(pool.weights[place]))
-                for place in np.flatnonzero(pool.weights)
-            ),
+            members=pool.to_fitted(),
             offset=pool.offset,
+            fallback=fallback,
             training=replace(record, importances=importances, importances_std=deviations),
             **parts,
         )
@@ -152,28 +157,40 @@ class Flagship(Estimator):
         self.out_of_fold_details_ = details
         return self
 
-    def _fit_pool(
-        self,
-        training: TrainingSet,
-        features: Sequence[NDArray[np.int64]],
-        device: torch.device,
-        deadline: Deadline,
-        seeds: np.random.RandomState,
-    ) -> Pool:
-        """Train the pool; if there are few seconds, on fewer rows. features: of each column"""
-        (n_rows, n_labels), schedule = training.labels.shape, None
-        plan = make_plan(
+    def _plan(self, training: TrainingSet, preset: Preset) -> Plan:
+        n_rows, n_labels = training.labels.shape
+        return make_plan(
             self._task,
-            self.preset,
+            preset,
             n_rows,
             n_labels=n_labels,
             skewed=training.normal is not None,
             keep_rows=bool(self.keep_rows),
         )
+
+    def _estimate_later(self, problem: Problem, training: TrainingSet, table: TablePlan) -> float:
+        """Seconds of the steps after training."""
+        n_rows, n_features = training.matrix.shape
+        spread = estimate_spread(n_rows, n_features)
+        # Importances may take half of them.
+        seconds = 2 * max(spread, estimate_importances(n_rows, _list_features(table)))
+        if find_column(table, problem.table, np.ones(len(table.names))) is not None:
+            bodies = self._plan(training, "fast").bodies
+            seconds += spread + sum(estimate_body(training, body, N_FOLDS) for body in bodies)
+        return seconds
+
+    def _fit_pool(
+        self,
+        training: TrainingSet,
+        later: float,
+        device: torch.device,
+        deadline: Deadline,
+        seeds: np.random.RandomState,
+    ) -> Pool:
+        """Train the pool; if there are few seconds, on fewer rows. later: seconds after training"""
+        n_rows, plan, schedule = len(training.labels), self._plan(training, self.preset), None
         if deadline.limit is not None:
-            # Importances may take half of the time after training.
-            halves = estimate_importances(n_rows, features), estimate_spread(*training.matrix.shape)
-            reserve = min(MOST_RESERVED * deadline.limit, 2 * max(halves))
+            reserve = min(MOST_RESERVED * deadline.limit, later)
             schedule = plan_in_time(training, plan, device, deadline, reserve)
             if schedule.work.n_rows < n_rows:
                 of_classes = training.of_classes
@@ -188,6 +205,44 @@ class Flagship(Estimator):
             watch=lambda n, label: watch(n, f"{type(self).__name__}: {label}", bool(self.verbose)),
             schedule=schedule,
         )
+
+    def _fit_fallback(
+        self,
+        problem: Problem,
+        pool: Pool,
+        table: TablePlan,
+        importances: FloatArray,
+        device: torch.device,
+        seed: int,
+        deadline: Deadline,
+    ) -> Fallback | None:
+        """A model for rows whose level of an important column was never seen."""
+        training = pool.training
+        found = find_column(table, problem.table, importances)
+        if found is None:
+            return None
+        column, levels = found
+        bodies = self._plan(training, "fast").bodies
+        given = levels[training.rows], table, training, bodies, device, seed, deadline.left() / 2
+        without = fit_without(column, *given)
+        if without is None:
+            return None
+        _, _, parts = self._complete(problem, without, seed, deadline)
+        inside = FittedModel(
+            estimator=self._kind(),
+            table=table,
+            members=without.to_fitted(),
+            offset=without.offset,
+            **parts,
+        )
+        known, unseen = (self._score(p.out_of_fold, training) for p in (pool, without))
+        warn(
+            f"column {column!r} carries much of the signal (importance "
+            f"{importances[table.names.index(column)]:.2g}). Rows with a level of it that fit has "
+            f"not seen are predicted without it, less accurately: {self._score_name} "
+            f"{unseen:.3g} instead of {known:.3g} out of fold."
+        )
+        return Fallback.of(table, column, inside)
 
     def _warn_about(self, pool: Pool, importances: FloatArray) -> None:
         """Warn about configurations that were cut, left out or lost."""
@@ -253,7 +308,7 @@ class Flagship(Estimator):
         ]
         return [*plans, list_settings()]
 
-    def _plot_fit(self, kind: Literal["learning", "importances"], score: str, ax: Any) -> Any:
+    def _plot_fit(self, kind: Literal["learning", "importances"], ax: Any) -> Any:
         check_is_fitted(self)
         if kind == "importances":
             means, deviations = self.feature_importances_, self.feature_importances_std_
@@ -261,7 +316,7 @@ class Flagship(Estimator):
         board = self.leaderboard_.dropna(subset=["score"])
         history = board[["configuration", "iteration", "score"]].assign(kept=board["weight"] > 0)
         history = history.sort_values(["configuration", "iteration"])
-        return plots.plot_learning_curves(history, ylabel=f"out-of-fold {score}", ax=ax)
+        return plots.plot_learning_curves(history, ylabel=f"out-of-fold {self._score_name}", ax=ax)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -281,8 +336,8 @@ class MuddleRegressor(RegressorMixin, Flagship):
     preset : {"fast", "default", "best"}, default="default"
         "fast": one net beside the other bodies; "best": more rounds of cross-fitting.
     time_limit : float or None, default=None
-        Seconds for the whole fit. If they are few, the first net is cut to fit (folds, rows,
-        iterations) and others are left out; a warning and `leaderboard_` tell which.
+        Seconds for the whole fit. If they are few, nets are cut to fit (folds, rows, iterations)
+        and some configurations are left out; a warning and `leaderboard_` tell which.
     keep_rows : bool, default=True
         Whether the model may hold training rows: the kernel holds them as scaled features, and
         leaves of single rows hold their targets. False: no kernel, and leaves of five rows or more.
@@ -318,6 +373,7 @@ class MuddleRegressor(RegressorMixin, Flagship):
     """
 
     _task: ClassVar[Task] = "regression"
+    _score_name: ClassVar[str] = "R²"
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit to the rows of X and their targets y, (n,) or (n, outputs).
@@ -380,7 +436,7 @@ class MuddleRegressor(RegressorMixin, Flagship):
         """
         check_choice("kind", kind, ("predictions", "learning", "importances"))
         if kind != "predictions":
-            return self._plot_fit(kind, "R²", ax)
+            return self._plot_fit(kind, ax)
         check_is_fitted(self)
         model, details = self.model_, self.out_of_fold_details_
         assert model.spread is not None
@@ -437,6 +493,7 @@ class MuddleClassifier(ClassifierMixin, Flagship):
     class_weight: Any = None
 
     _task: ClassVar[Task] = "classification"
+    _score_name: ClassVar[str] = "area under the ROC curve"
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit to the rows of X and their labels y, (n,).
@@ -493,7 +550,7 @@ class MuddleClassifier(ClassifierMixin, Flagship):
         """
         check_choice("kind", kind, ("reliability", "learning", "importances"))
         if kind != "reliability":
-            return self._plot_fit(kind, "area under the ROC curve", ax)
+            return self._plot_fit(kind, ax)
         check_is_fitted(self)
         details = self.out_of_fold_details_
         probabilities, names = self.out_of_fold_[details.rows], self.classes_.tolist()

@@ -54,6 +54,7 @@ from muddle.training.config import TrainConfig
 from muddle.training.data import TrainJob
 from muddle.training.jobs import Reporter
 from muddle.training.stopping import Deadline
+from muddle_runtime import fitted
 from muddle_runtime.columns import FloatArray
 from muddle_runtime.fitted import Task
 from muddle_runtime.forward import BinsView, PlainView, View, ViewName, WavesView, view_features
@@ -425,6 +426,11 @@ class Pool:
         mixed: FloatArray = np.tensordot(self.weights, predicted, axes=1) + self.offset
         return mixed
 
+    def to_fitted(self) -> tuple[fitted.Member, ...]:
+        """The members that have a weight, as they predict new rows."""
+        pairs = zip(self.members, self.weights.tolist(), strict=True)
+        return tuple(member.to_fitted(weight) for member, weight in pairs if weight)
+
     def rank(self, score: Callable[[FloatArray], float]) -> pd.DataFrame:
         """The leaderboard: one row per member, the best first, then candidates without any."""
         weights = iter(self.weights.tolist())
@@ -472,7 +478,7 @@ def plan_in_time(
         pace = measure_pace(jobs, device, deadline)
     whole = _count_work(training, first, (n_folds, 1), n_threads)
     schedule = Schedule(deadline, reserve, pace, n_threads, whole, whole)
-    costs = [_estimate_body(training, body, n_folds) for body in plan.bodies]
+    costs = [estimate_body(training, body, n_folds) for body in plan.bodies]
     others = min(BODIES_SHARE * schedule.left(), makespan(costs, torch.get_num_threads()))
     schedule.work = fit_to_time(whole, pace, FILL * (schedule.left() - others), n_threads)
     return schedule
@@ -496,7 +502,7 @@ def _count_work(
     )
 
 
-def _estimate_body(training: TrainingSet, body: BodyCandidate, n_folds: int) -> float:
+def estimate_body(training: TrainingSet, body: BodyCandidate, n_folds: int) -> float:
     """Seconds on one core, by those of another machine."""
     size = *training.matrix.shape, training.labels.shape[1], n_folds
     options = {"of_classes": training.of_classes, "quick": body.quick}
@@ -717,7 +723,7 @@ class _Rounds:
         return train_side_by_side([], tasks, cpu, self.deadline, None)[1]
 
     def _estimate(self, body: BodyCandidate) -> float:
-        return _estimate_body(self.training, body, self.folds.n_nets)
+        return estimate_body(self.training, body, self.folds.n_nets)
 
     def _fit_body(self, body: BodyCandidate, task: BodyTask, keep: float = 0.0) -> Trial:
         schedule = self.schedule

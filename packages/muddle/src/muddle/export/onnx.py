@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from muddle import __version__
 from muddle.errors import MissingPackageError
 from muddle_runtime.columns import FloatArray
-from muddle_runtime.fitted import FittedModel
+from muddle_runtime.fitted import SAME_LEVEL, Fallback, FittedModel
 from muddle_runtime.forward import (
     LARGEST_FEATURE,
     SAME_POINT,
@@ -110,7 +110,8 @@ def export_model(
 
 def build_model(model: FittedModel, interval: float | None = None) -> ModelProto:
     """The model as ONNX, checked."""
-    margins = None if interval is None else _find_margins(model, interval)
+    if interval is not None:
+        _find_margins(model, interval)  # an error is raised before anything is built
     outputs = _describe_outputs(model, interval)
     names = [output["name"] for output in outputs]
     columns = find_columns(model.table, names)
@@ -119,7 +120,7 @@ def build_model(model: FittedModel, interval: float | None = None) -> ModelProto
     if model.selection is not None:
         model = model.subset(model.selection.choose())
     if isinstance(model.target, NumberTarget):
-        _write_regression(model, model.target, features, margins)
+        _write_regression(model, model.target, features, interval)
     else:
         _write_classification(model, model.target, features)
     built = helper.make_model(
@@ -190,15 +191,13 @@ def _read_classes(target: ClassTarget) -> NDArray[Any]:
 
 
 def _write_regression(
-    model: FittedModel, target: NumberTarget, features: Features, margins: FloatArray | None
+    model: FittedModel, target: NumberTarget, features: Features, interval: float | None
 ) -> None:
-    labels = _write_labels(model, features)
-    if target.bounds is not None:
-        labels = labels.clip(*target.bounds)
-    values = {PREDICTION: labels}
-    if margins is not None:
-        spread, (down, up) = _write_spread(model, features, labels), margins
-        values |= {LOWER: labels - spread * down, UPPER: labels + spread * up}
+    values = _write_numbers(model, target, features, interval)
+    if model.fallback is not None:
+        others, unseen = _look_away(model, model.fallback, features)
+        instead = _write_numbers(model.fallback.model, target, others, interval)
+        values = {n: unseen.apply("Where", instead[n], value) for n, value in values.items()}
     shape = (ROWS,) if target.one_output else (ROWS, len(target.scale.mean))
     for name, value in values.items():
         value = _refuse_rows(value * target.scale.deviation + target.scale.mean, features)
@@ -207,12 +206,42 @@ def _write_regression(
         value.graph.add_output(name, value, DOUBLE, shape)
 
 
+def _write_numbers(
+    model: FittedModel, target: NumberTarget, features: Features, interval: float | None
+) -> dict[str, Value]:
+    """Predicted labels, and their bounds if an interval is asked for. (N, C) each"""
+    labels = _write_labels(model, features)
+    if target.bounds is not None:
+        labels = labels.clip(*target.bounds)
+    if interval is None:
+        return {PREDICTION: labels}
+    spread, (down, up) = _write_spread(model, features, labels), _find_margins(model, interval)
+    return {PREDICTION: labels, LOWER: labels - spread * down, UPPER: labels + spread * up}
+
+
+def _look_away(
+    model: FittedModel, fallback: Fallback, features: Features
+) -> tuple[Features, Value]:
+    """The features that the fallback sees, and the rows that it is for, (N, 1)."""
+    n_features = model.table.n_features
+    others = features.matrix.take(np.delete(np.arange(n_features), fallback.own), n_features)
+    away = (features.matrix.take(fallback.own, n_features) - fallback.unseen).apply("Abs")
+    furthest = away.apply("ReduceMax", axes=[1], keepdims=1)
+    return replace(features, matrix=others), furthest.apply("Less", SAME_LEVEL)
+
+
 def _write_classification(model: FittedModel, target: ClassTarget, features: Features) -> None:
     graph, classes = features.matrix.graph, _read_classes(target)
     if model.calibration is None:
         probabilities = _write_mean_probability(model, target, features)
     else:
         probabilities = _calibrate(_write_labels(model, features), model.calibration)
+        if model.fallback is not None:
+            inner = model.fallback.model
+            others, unseen = _look_away(model, model.fallback, features)
+            assert inner.calibration is not None
+            instead = _calibrate(_write_labels(inner, others), inner.calibration)
+            probabilities = unseen.apply("Where", instead, probabilities)
     likeliest = probabilities.apply("ArgMax", axis=1, keepdims=0)
     kind = classes.dtype.kind
     label = graph.add("Gather", classes.astype(object) if kind == "U" else classes, likeliest)

@@ -1,0 +1,98 @@
+"""Rows whose level of an important column was never seen: a smaller model without the column.
+
+A column such as a country may carry most of the signal. The pool then trusts it, and has learnt
+nothing about rows without it. Hiding levels of some training rows would teach it, but costs
+accuracy where levels are known (docs/decisions/0019). So such rows get a model of their own: the
+quick bodies of the pool, without nets, on all other features, cross-fitted by level, so that its
+weights, calibration and intervals are those of levels that it has never seen.
+
+Shapes: N rows, F features, C label columns.
+"""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import torch
+
+from muddle.core.device import torch_threads
+from muddle.estimators.bodies import BODIES, BodyData, estimate_seconds
+from muddle.estimators.crossfit import BodyCandidate, attempt, draw_grouped_folds
+from muddle.estimators.pool import N_FOLDS, Pool, TrainingSet, Trial, weigh_members
+from muddle.tables.target import Rows
+from muddle_runtime.columns import FloatArray, Table, read_column
+from muddle_runtime.tables import TablePlan
+
+# A column with fewer levels has a level for every row to come, most likely.
+FEWEST_LEVELS = 10
+# It must carry this much of the signal: rise of the squared error, in units of the variance, when
+# it is shuffled.
+LEAST_IMPORTANCE = 0.1
+# Cross-fitted means treat a level of one row like one never seen. Where so many rows have such
+# levels, the pool has learnt what to do without.
+MOST_SINGLE = 0.02
+# No fold can be without a level that has more than this share of the rows.
+LARGEST_LEVEL = 0.5
+
+
+def find_column(plan: TablePlan, table: Table, importances: FloatArray) -> tuple[str, Rows] | None:
+    """The most important column whose unseen levels need a model, and the level of each row."""
+    sources = {s.name: s for s in (*plan.means, *plan.one_hot)}
+    numbers = {source.name for source in plan.numbers}
+    for place in np.argsort(-importances, kind="stable"):
+        name = plan.names[place]
+        if not importances[place] >= LEAST_IMPORTANCE:
+            break
+        if name not in sources or name in numbers or len(plan.used) < 2:
+            continue
+        source = sources[name]
+        column = read_column(name, table.values(name), plan.missing_values)
+        codes = source.levels.encode(column).codes
+        sizes = np.bincount(codes)
+        enough = np.count_nonzero(sizes) >= FEWEST_LEVELS and not source.levels.rare
+        few_single = np.count_nonzero(sizes == 1) <= MOST_SINGLE * len(codes)
+        if enough and few_single and sizes.max() <= LARGEST_LEVEL * len(codes):
+            return name, codes
+    return None
+
+
+def fit_without(
+    column: str,
+    levels: Rows,
+    plan: TablePlan,
+    training: TrainingSet,
+    bodies: tuple[BodyCandidate, ...],
+    device: torch.device,
+    seed: int,
+    seconds: float,
+) -> Pool | None:
+    """A pool of bodies on the features of other columns; None if no body has the time or can be
+    fitted. levels (N,): code per row of the training set"""
+    own, _ = plan.describe_unseen(column)
+    matrix = np.delete(training.matrix, own, axis=1)
+    n_numbers = training.n_numbers - int(np.count_nonzero(own < training.n_numbers))
+    training = replace(training, matrix=matrix, n_numbers=n_numbers)
+    folds = draw_grouped_folds(levels, min(N_FOLDS, len(np.unique(levels))), seed)
+    size = *matrix.shape, training.labels.shape[1], folds.n_nets
+    trials = []
+    for body in bodies:
+        options = {"of_classes": training.of_classes, "quick": body.quick}
+        planned = estimate_seconds(body.kind, *size, **options)
+        if planned > seconds:
+            continue
+        labels, normal = training.choose_labels(body)
+        given = (matrix, labels, training.weights, training.of_classes, normal)
+        data = BodyData(*given, quick=body.quick, leaf_rows=body.leaf_rows)
+        with torch_threads(1):
+            member = attempt(partial(BODIES[body.kind], data, folds, seed, device))
+        if member is not None:
+            seconds -= member.seconds
+            trials.append(
+                Trial(body, [replace(member, name=body.name)], member.seconds, 1, "trained")
+            )
+    members = [member for trial in trials for member in trial.members]
+    if not members:
+        return None
+    predicted = np.stack([member.out_of_fold for member in members])
+    weights = weigh_members(predicted, training.labels, training.weights)
+    return Pool(training, members, weights, trials)
