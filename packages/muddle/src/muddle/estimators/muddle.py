@@ -396,7 +396,7 @@ class MuddleRegressor(RegressorMixin, Flagship):
         rows = sample_rows(len(predicted), training.matrix.shape[1], deadline.left())
         weights = None if training.weights is None else training.weights[rows]
         known = (training.matrix[rows], training.labels[rows], predicted[rows], weights)
-        spread, sizes = fit_spread(*known, seed)
+        spread, sizes = fit_spread(*known, seed, deadline.left() / 2)
         given = training.rows[rows]
         details = OutOfFold(given, problem.target[given], weights, sizes * problem.scale.deviation)
         parts = {"target": target, "spread": spread}
