@@ -10,9 +10,11 @@ from sklearn.preprocessing import PowerTransformer
 
 from muddle.estimators.calibrate import (
     FEWEST_ROWS,
+    FEWEST_TREES,
     FLOOR_SHARE,
     HIGHEST,
     LOWEST,
+    N_TREES,
     fit_calibration,
     fit_conformal,
     fit_normal_scores,
@@ -264,10 +266,10 @@ def draw_uneven(n_rows, seed):
     return matrix, (true_spread(matrix) * rng.normal(size=n_rows))[:, None]
 
 
-def fit(matrix, residuals, predicted=None, weights=None):
+def fit(matrix, residuals, predicted=None, weights=None, seconds=math.inf):
     """The model of the spread and its out-of-bag sizes."""
     predicted = np.zeros_like(residuals) if predicted is None else predicted
-    return fit_spread(matrix, predicted + residuals, predicted, weights, seed=0)
+    return fit_spread(matrix, predicted + residuals, predicted, weights, seed=0, seconds=seconds)
 
 
 def predict_spread(model, matrix, predicted=None):
@@ -280,6 +282,14 @@ def predict_spread(model, matrix, predicted=None):
 
 def correlate(a, b):
     return np.corrcoef(a, b)[0, 1]
+
+
+def test_a_spread_without_time_has_fewer_trees():
+    matrix, residuals = draw_uneven(400, 0)
+    (slow, _), (quick, sizes) = (fit(matrix, residuals, seconds=s) for s in (math.inf, 0.0))
+    n_trees = [len(model.representation.roots) for model in (slow, quick)]
+    assert n_trees == [N_TREES, FEWEST_TREES]
+    assert correlate(sizes[:, 0], true_spread(matrix)) > 0.8
 
 
 def test_spread_follows_the_true_one_out_of_bag_and_on_new_rows():

@@ -198,6 +198,28 @@ def test_other_work_is_done_beside_and_may_diverge(n_threads, jobs):
     assert found == [1, None, 3]
 
 
+@pytest.mark.parametrize(
+    ("n_threads", "shares"),
+    [(1, [3 / 12, 1 / 9, 3 / 8, 1 / 5, 3 / 4, 1]), (2, [6 / 12, 2 / 9, 6 / 8, 2 / 5, 1, 1])],
+)
+def test_pieces_that_wait_for_a_thread_keep_their_share_of_the_time(
+    jobs, monkeypatch, n_threads, shares
+):
+    """Three jobs of four nets, in pieces of three nets and one."""
+    limits, train_jobs = {}, crossfit.train_jobs
+
+    def record(jobs, *, deadline, **options):
+        limits[jobs[0].seeds] = deadline.limit
+        return train_jobs(jobs, deadline=Deadline(None), **options)
+
+    monkeypatch.setattr(crossfit, "train_jobs", record)
+    monkeypatch.setattr(Deadline, "elapsed", lambda self: 0.0)
+    with torch_threads(n_threads):
+        train_side_by_side(jobs(), (), CPU, Deadline(100.0), None)
+    found = [limits[seeds] for seeds in sorted(limits)]
+    assert found == pytest.approx([100 * share for share in shares])
+
+
 def test_threads_do_not_change_a_bit(jobs):
     found = []
     for n_threads in (1, 3):

@@ -30,7 +30,7 @@ from muddle.estimators.pool import (
     fit_view,
     make_plan,
 )
-from muddle.estimators.time_limit import Effort, Pace, Work
+from muddle.estimators.time_limit import Pace, Schedule, Work
 from muddle.training.stopping import Deadline
 from muddle_runtime.forward import view_features
 
@@ -187,17 +187,17 @@ def draw_rows(n_rows=60, signal=1.0, n_labels=1, weights=None):
 def fit(candidates):
     def fit(training, names, n_rounds=1, limit=None, bodies=()):
         chosen = [candidates[name] if isinstance(name, str) else name for name in names]
-        effort = None
+        schedule, deadline = None, Deadline(limit)
         if limit is not None:  # a machine that is fast enough for all of it
             n_rows = len(training.labels)
             work = Work(chosen[0].config, 12, n_rows, n_rows - n_rows // 5, 5)
-            effort = Effort(Pace(1e-15, 1e-15), work, ())
+            schedule = Schedule(deadline, 0.0, Pace(1e-15, 1e-15), 1, work, work)
         return fit_pool(
             training,
             Plan(tuple(chosen), tuple(bodies), n_rounds),
             device=CPU,
-            deadline=Deadline(limit),
-            effort=effort,
+            deadline=deadline,
+            schedule=schedule,
             seeds=np.random.RandomState(0),
             watch=lambda *_: nullcontext(),
         )
@@ -251,6 +251,49 @@ def test_further_rounds_are_for_the_two_with_the_highest_weights(
     monkeypatch.setattr(pool_module, "weigh_members", lambda *_: weights)
     trials = trials_of(fit(draw_rows(), list(shares), n_rounds=2))
     assert {name: trial.n_rounds for name, trial in trials.items()} == expected
+
+
+LINEAR = [BodyCandidate("linear", "linear")]
+
+
+@pytest.mark.parametrize("limit", [None, 1000.0])
+def test_nets_after_the_first_are_left_out_if_they_promise_no_gain(fit, monkeypatch, limit):
+    monkeypatch.setattr(pool_module, "FEW_ROWS", 50)
+    asked = []
+
+    def refuse(pool):
+        asked.append([(trial.candidate.name, len(trial.members)) for trial in pool.trials])
+        return False
+
+    monkeypatch.setattr(pool_module, "worth_going_on", refuse)
+    pool = fit(draw_rows(), ["waves", "plain", "deep"], bodies=LINEAR, limit=limit)
+    assert asked == [[("waves", 4), ("plain", 0), ("deep", 0), ("linear", 1)]]
+    outcomes = {name: trial.outcome for name, trial in trials_of(pool).items()}
+    expected = {"waves": "trained", "plain": "no gain", "deep": "no gain", "linear": "trained"}
+    assert outcomes == expected
+    board = pool.rank(lambda predicted: r2(predicted, pool.training.labels))
+    assert (board["outcome"] == "no gain").sum() == 2
+    monkeypatch.setattr(pool_module, "FEW_ROWS", 60)  # small tables do not ask
+    names = [member.name for member in fit(draw_rows(), ["waves", "plain"], limit=limit).members]
+    assert names == ["waves"] * 4 + ["plain"] * 4
+
+
+def test_stages_change_nothing_if_all_are_trained(fit, monkeypatch):
+    pools = []
+    for few_rows in (1000, 50):
+        monkeypatch.setattr(pool_module, "FEW_ROWS", few_rows)
+        pools.append(fit(draw_rows(), ["waves", "plain", "mute"], n_rounds=2, bodies=LINEAR))
+    at_once, staged = pools
+    np.testing.assert_array_equal(staged.weights, at_once.weights)
+    for one, other in zip(staged.members, at_once.members, strict=True):
+        np.testing.assert_array_equal(one.out_of_fold, other.out_of_fold)
+
+
+def test_later_nets_are_trained_if_all_before_diverged(fit, monkeypatch):
+    monkeypatch.setattr(pool_module, "FEW_ROWS", 50)
+    monkeypatch.setattr(pool_module, "worth_going_on", lambda pool: False)
+    trials = trials_of(fit(draw_rows(), ["broken", "waves"]))
+    assert trials["waves"].outcome == "trained"
 
 
 def test_out_of_fold_labels_are_the_weighted_mean_of_members(fit):

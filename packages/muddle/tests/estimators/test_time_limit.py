@@ -12,17 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muddle import MuddleClassifier, MuddleRegressor
+from muddle.core.device import torch_threads
 from muddle.errors import TimeLimitError
-from muddle.estimators import pool, time_limit
+from muddle.estimators import muddle, pool, time_limit
+from muddle.estimators.crossfit import Trained
 from muddle.estimators.time_limit import (
-    RESERVE,
+    FILL,
+    MOST_FOR_HEADS,
     Pace,
+    Schedule,
     Work,
     choose_rows,
     fit_to_time,
+    makespan,
     measure_pace,
-    stop_in_time,
-    time_for_training,
 )
 from muddle.training import stopping
 from muddle.training.config import TrainConfig
@@ -67,24 +70,65 @@ def test_work_is_cut_to_the_time_or_to_one_step(seconds):
     assert (fitted == WORK) == (PACE.seconds(WORK) <= seconds)
 
 
+def schedule_of(elapsed, limit=10.0, reserve=1.0, n_threads=1):
+    return Schedule(Clock(limit, elapsed), reserve, PACE, n_threads, WORK, WORK)
+
+
 def test_training_stops_in_time_for_its_heads_and_the_later_steps():
-    assert time_for_training(Clock(10.0, 3.0)) == pytest.approx((1 - RESERVE) * 10 - 3)
-    assert time_for_training(Clock(10.0, 9.9)) < 0
-    stop = stop_in_time(WORK, PACE, Clock(10.0, 3.0))
-    assert stop.limit == pytest.approx((1 - RESERVE) * 10 - 3 - PACE.heads(WORK))
-    late = stop_in_time(WORK, PACE, Clock(10.0, 9.9))
-    assert late.is_over()
-    late.check_first_iteration()  # a probe has shown that there is time for one
+    schedule = schedule_of(elapsed=3.0)
+    assert schedule.left() == pytest.approx(10 - 1 - 3)
+    assert schedule.stop([WORK]).limit == pytest.approx(6 - PACE.heads(WORK))
+    late = schedule_of(elapsed=9.9)
+    assert late.left() < 0
+    for stop in (late.stop([WORK]), late.stop([WORK]).part(0.5)):
+        assert stop.is_over()
+        stop.check_first_iteration()  # a probe has shown that there is time for one
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 8])
+def test_a_net_that_does_not_fit_is_cut_to_fill_the_time_on_all_threads(n_threads):
+    assert schedule_of(elapsed=0.0).fill(WORK) is WORK
+    schedule = schedule_of(elapsed=8.8, n_threads=n_threads)
+    cut = schedule.fill(WORK)
+    one_more = replace(cut, config=replace(cut.config, max_iter=cut.config.steps + 1))
+    assert PACE.seconds(cut) <= FILL * schedule.left() < PACE.seconds(one_more)
+    assert cut.n_together == {1: 5, 2: 3, 8: 1}[n_threads]
+    few_heads = PACE.heads(replace(cut, config=CONFIG)) <= MOST_FOR_HEADS * FILL * schedule.left()
+    assert (cut.config.keep == "cycles") == few_heads == (n_threads == 8)
+
+
+def test_estimates_follow_the_seconds_really_taken():
+    schedule = schedule_of(elapsed=0.0)
+    assert schedule.correct("forest", 4.0) == 4.0
+    schedule.note_body("linear", 0.02, 0.001)  # too short to tell anything
+    assert schedule.correct("forest", 4.0) == 4.0
+    schedule.note_body("boosting", 2.0, 6.0)
+    assert [schedule.correct(kind, 4.0) for kind in ("boosting", "forest")] == [12.0, 12.0]
+    schedule.note_body("boosting", 2.0, 0.2)  # another kind need not be as fast
+    estimates = [schedule.correct(kind, 4.0) for kind in ("boosting", "forest")]
+    assert estimates == [pytest.approx(0.4), 2.0]
+    # 100 iterations of 5 nets, each four times as fast as the probe's: 10 ms for all five.
+    schedule.note_nets(WORK, Trained(None, seconds=100 * 0.0025, n_net_iterations=500))
+    assert schedule.pace.step == pytest.approx(PACE.step / 4)
+
+
+def test_a_thread_that_is_free_takes_the_next_task():
+    assert makespan([1.0, 2.0, 3.0], 2) == 4.0
+    assert makespan([3.0, 2.0], 1) == 5.0
+    assert makespan([], 2) == 0.0
 
 
 class SlowTrainer:
-    """Takes 2 s to start with its first iteration, and 0.5 s for each of the others."""
+    """Takes 2 s to start with its first iteration, and 0.5 s for each of the others. The first one
+    in the process takes 30 s more, and every third iteration 5 s."""
 
     def __init__(self, data, config, seeds, score_name, device):
         self.seconds, self.is_done, self.n_iterations = [], False, config.steps + 1
+        SlowTrainer.clock += 0.0 if SlowTrainer.clock else 30.0
 
     def advance(self):
-        self.seconds.append(0.5 if self.seconds else 2.0)
+        later = 5.0 if len(self.seconds) % 3 == 0 else 0.5
+        self.seconds.append(later if self.seconds else 2.0)
         SlowTrainer.clock += self.seconds[-1]
 
     def look(self):
@@ -101,19 +145,21 @@ def probe(monkeypatch):
     features, labels = torch.zeros(10, 3), torch.zeros(10, 1)
     data = TrainingData(features, labels, None, rows[None, 2:], rows[None, :2])
 
-    def measure(max_iter=200):
+    def measure(max_iter=200, limit=100.0):
         job = TrainJob(replace(CONFIG, max_iter=max_iter), data, (0,), "r2")
-        return measure_pace(job, torch.device("cpu"), Clock(100.0, 0.0)), Work.of(job)
+        return measure_pace([job], torch.device("cpu"), Clock(limit, 0.0)), Work.of(job)
 
     return measure
 
 
-def test_pace_is_measured_by_iterations_after_the_first(probe):
-    pace, work = probe()
+@pytest.mark.parametrize(("limit", "n_looks"), [(100.0, 2), (1e6, 10)])
+def test_pace_is_that_of_usual_iterations_in_a_warm_process(probe, limit, n_looks):
+    pace, work = probe(limit=limit)
     assert (work.n_rows, work.n_train, work.n_features, work.n_nets) == (10, 8, 3, 1)
     assert pace.start * work.iteration == pytest.approx(2.0)
     assert pace.step * work.iteration == pytest.approx(0.5)
-    assert SlowTrainer.clock < 5  # the probe is thrown away
+    n_slow = n_looks // 3
+    assert SlowTrainer.clock == 30 + 2 + 2 + 0.5 * (n_looks - n_slow) + 5 * n_slow
     pace, work = probe(max_iter=1)  # over at once
     assert 0 < pace.step * work.iteration <= 2.0
 
@@ -136,7 +182,8 @@ def machine(monkeypatch):
     def set_speed(seconds):
         operations = 60 * (3 * (4 * 32 + 32**2) + 32**2 / 2)
         speed = Pace(start=seconds / operations, step=seconds / operations)
-        monkeypatch.setattr(pool, "measure_pace", lambda job, device, deadline: speed)
+        monkeypatch.setattr(pool, "measure_pace", lambda jobs, device, deadline: speed)
+        monkeypatch.setattr(Schedule, "note_nets", lambda *_: None)
         monkeypatch.setattr(stopping.Deadline, "elapsed", lambda self: 0.0)
 
     return set_speed
@@ -177,6 +224,18 @@ def test_enough_time_changes_nothing(fitted, small_nets):
     assert within.leaderboard_[timeless].equals(without.leaderboard_[timeless])
 
 
+@pytest.mark.parametrize("side_by_side", [True, False])
+def test_enough_time_changes_nothing_of_the_default(monkeypatch, numbers, small_nets, side_by_side):
+    options = {"random_state": 0, "device": "cpu"}
+    without = MuddleRegressor(**options).fit(*numbers)
+    if not side_by_side:  # time for each, but perhaps not for all
+        monkeypatch.setattr(pool._Rounds, "fits", lambda *_: False)
+    within = MuddleRegressor(**options, time_limit=1e6).fit(*numbers)
+    assert (within.out_of_fold_ == without.out_of_fold_).all()
+    timeless = [column for column in without.leaderboard_ if column != "seconds"]
+    assert within.leaderboard_[timeless].equals(without.leaderboard_[timeless])
+
+
 def test_no_time_at_all_is_an_error_that_tells_what_to_do(numbers, small_nets):
     with pytest.raises(TimeLimitError, match=r"time_limit=1e-09 s was over .* Raise time_limit"):
         MuddleRegressor(**FAST, time_limit=1e-9).fit(*numbers)
@@ -204,12 +263,85 @@ def test_a_slow_machine_cuts_the_first_configuration_and_leaves_others_out(
     assert np.isfinite(model.predict_interval(X)).all()
 
 
-def test_further_rounds_without_time_are_told(machine, monkeypatch, numbers):
+@pytest.mark.parametrize("n_further", [0, 2])
+def test_further_rounds_that_do_not_fit_are_told(machine, monkeypatch, numbers, n_further):
     machine(seconds=1e-9)
-    monkeypatch.setattr(pool, "has_time", lambda work, speed, deadline: work.n_nets == 5)
+    monkeypatch.setattr(pool, "LEAST_SHARE", -1.0)
+    monkeypatch.setattr(pool._Rounds, "fits", lambda self, *_: self.folds.n_rounds == n_further)
     model, (text,) = fit_quietly(MuddleRegressor, *numbers, preset="best")
-    assert set(model.leaderboard_["n_rounds"]) == {1}
-    assert "no time for further rounds of" in text
+    assert model.leaderboard_["n_rounds"].max() == 1 + n_further
+    assert text.count(f"has {1 + n_further} of 7 rounds") == pool.MOST_FURTHER
+
+
+@pytest.fixture
+def fake_time(small_nets, monkeypatch):
+    """Sets a machine whose clock is moved by trainings alone: nets take this factor of the time
+    that a probe tells, other bodies the time estimated. -> the clock"""
+    clock = [0.0]
+    monkeypatch.setattr(pool, "BASE", replace(pool.BASE, max_iter=40))
+
+    def set_speed(seconds, factor):
+        train = pool.train_side_by_side
+        speed = Pace(0.0, seconds)
+        monkeypatch.setattr(pool, "measure_pace", lambda *_: speed)
+        now = SimpleNamespace(perf_counter=lambda: clock[0], time=lambda: 0.0)
+        monkeypatch.setattr(stopping, "time", now)
+
+        def pass_time(jobs, *given):
+            trained, others = train(jobs, *given)
+            for job, own in zip(jobs, trained, strict=True):
+                taken = factor * speed.seconds(Work.of(job))
+                clock[0] += taken
+                trained[trained.index(own)] = own._replace(seconds=taken)
+            return trained, others
+
+        def fit_body(estimate, fit):
+            def fit_slowly(*given):
+                member = fit(*given)
+                clock[0] += estimate
+                return replace(member, seconds=estimate)
+
+            return fit_slowly
+
+        monkeypatch.setattr(pool, "train_side_by_side", pass_time)
+        monkeypatch.setattr(pool, "estimate_seconds", lambda kind, *_, **__: ESTIMATES[kind])
+        for kind, estimate in ESTIMATES.items():
+            monkeypatch.setitem(pool.BODIES, kind, fit_body(estimate, pool.BODIES[kind]))
+        return clock
+
+    with torch_threads(1):
+        yield set_speed
+
+
+ESTIMATES = {"kernel": 8.0, "forest": 4.0, "boosting": 1.0, "linear": 0.1}
+
+
+@pytest.mark.parametrize("factor", [0.4, 0.7, 1.0])
+@pytest.mark.parametrize("limit", [5.0, 10.0, 20.0, 30.0])
+def test_the_time_is_used_where_there_is_something_to_gain(fake_time, numbers, limit, factor):
+    """The whole plan takes 13 s of bodies and 60 s of nets."""
+    work = Work(pool.make_plan("regression", "default", 80).nets[0].config, 16, 80, 64, 5)
+    clock = fake_time(15.0 / Pace(0.0, 1.0).seconds(work), factor)
+    _, (text,) = fit_quietly(MuddleRegressor, *numbers, preset="default", time_limit=limit)
+    assert 0.8 * limit < clock[0] < limit  # without the steps after training
+    assert "boosting" not in text
+
+
+def test_the_reserve_is_what_later_steps_need_and_a_quarter_at_most(monkeypatch, numbers):
+    class Planned(Exception):
+        pass
+
+    def plan(training, plan, device, deadline, reserve):
+        raise Planned(reserve)
+
+    monkeypatch.setattr(muddle, "plan_in_time", plan)
+    reserves = []
+    for limit in (1.0, 100.0, 1000.0):
+        with pytest.raises(Planned) as caught:
+            MuddleRegressor(**FAST, time_limit=limit).fit(*numbers)
+        reserves += caught.value.args
+    assert reserves[0] == 0.25
+    assert 0.25 < reserves[1] == reserves[2] < 2
 
 
 def test_rows_are_left_out_when_nothing_else_helps(few_rows):
@@ -261,7 +393,7 @@ def test_a_machine_that_slows_down_stops_the_training_that_was_planned(
 
 def test_bodies_are_fitted_where_there_is_time_for_them_alone(machine, monkeypatch, numbers):
     machine(seconds=20.0)
-    quick = {"kernel": 1e6, "forest": 0.0, "linear": 0.0}
+    quick = {"kernel": 1e6, "forest": 0.1, "linear": 0.1}
     monkeypatch.setattr(pool, "estimate_seconds", lambda kind, *_, **__: quick[kind])
     model, (text,) = fit_quietly(MuddleRegressor, *numbers)
     outcomes = model.leaderboard_.groupby("configuration")["outcome"].first()

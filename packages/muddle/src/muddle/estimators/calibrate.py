@@ -9,6 +9,7 @@ Shapes: N rows, F features, C classes or label columns.
 """
 
 import math
+import time
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +48,7 @@ SLOPE_PENALTY = 3.0
 # size as target, five forests in five folds. Worse by 1 % or more: leaves of 20 rows, the logarithm
 # of the size, forests that do not see the prediction.
 N_TREES = 100
+FEWEST_TREES = 30  # if time is over: nearly every row is still left out by some
 LEAF_ROWS = 5
 LEAF_SHARE = 1 / 200  # of the rows: keeps the forest of a large table small
 # Below this a forest has a handful of leaves, and the spread is constant.
@@ -62,9 +64,9 @@ FLOOR = 0.1
 CONSTANT_ROWS = 15.0
 # More rows tell nothing new about the spread, and their quantiles are exact to a few per mille.
 MOST_ROWS = 10_000
-# With a time limit the forest of the spread takes half of what is left: seconds per row, with
-# MOST_TRIED features or more, of a core of 2024.
-SECONDS_PER_ROW = 4e-4
+# With a time limit the forest of the spread takes half of what is left: its least seconds, and
+# seconds per row, with MOST_TRIED features or more, of a core of 2024.
+SECONDS, SECONDS_PER_ROW = 0.15, 4e-4
 FEWEST_SAMPLED = 200
 # A target is transformed if its skewness is beyond this and a power at least halves it.
 SKEWED = 1.0
@@ -198,11 +200,20 @@ def sample_rows(n_rows: int, n_features: int = 1, seconds: float = math.inf) -> 
     few seconds left."""
     most = MOST_ROWS
     if math.isfinite(seconds):
-        per_row = SECONDS_PER_ROW * min(MOST_TRIED, n_features + 1) / MOST_TRIED
-        most = min(most, max(FEWEST_SAMPLED, int(seconds / 2 / per_row)))
+        per_row = _seconds_per_row(n_features)
+        most = min(most, max(FEWEST_SAMPLED, int((seconds / 2 - SECONDS) / per_row)))
     if n_rows <= most:
         return np.arange(n_rows)
     return np.sort(np.random.default_rng(0).choice(n_rows, most, replace=False))
+
+
+def estimate_spread(n_rows: int, n_features: int) -> float:
+    """Seconds of `fit_spread`."""
+    return SECONDS + min(n_rows, MOST_ROWS) * _seconds_per_row(n_features)
+
+
+def _seconds_per_row(n_features: int) -> float:
+    return SECONDS_PER_ROW * min(MOST_TRIED, n_features + 1) / MOST_TRIED
 
 
 def fit_spread(
@@ -211,10 +222,12 @@ def fit_spread(
     predicted: FloatArray,
     weights: FloatArray | None,
     seed: int,
+    seconds: float = math.inf,
 ) -> tuple[SpreadModel, FloatArray]:
     """The sizes of errors to expect, and those of each row by trees that never saw it, (N, C).
 
     matrix (N, F); labels (N, C); predicted (N, C): out of fold, and within the target's bounds.
+    seconds: after these, fewer trees are grown.
 
     Extra trees learn the sizes from the features and the predicted labels. Each tree is grown on
     rows drawn with replacement, which leave out a third of them: so one forest gives both the sizes
@@ -230,7 +243,7 @@ def fit_spread(
         unit = np.where(mean > 0, mean, 1.0)  # outputs count equally
         relative = (sizes - mean) / unit
         seen = to_single(np.hstack([matrix, predicted]))
-        trees, unseen = _grow_trees(seen, relative, weights, seed)
+        trees, unseen = _grow_trees(seen, relative, weights, seed, seconds)
         representation, head = forest_from_extra_trees(trees)
         head = (head * unit).astype(np.float32)
         raw = unseen * unit + mean
@@ -246,17 +259,23 @@ def fit_spread(
 
 
 def _grow_trees(
-    features: NDArray[np.float32], sizes: FloatArray, weights: FloatArray | None, seed: int
+    features: NDArray[np.float32],
+    sizes: FloatArray,
+    weights: FloatArray | None,
+    seed: int,
+    seconds: float,
 ) -> tuple[list[ExtraTreeRegressor], FloatArray]:
     """Trees of rows drawn alike, and the mean over the trees that have not seen a row. (N, C)
 
     scikit-learn's forest would draw rows by weight, and every tree would have seen a heavy one.
     """
-    rng = np.random.default_rng(seed)
+    rng, began = np.random.default_rng(seed), time.perf_counter()
     n_rows, n_features = features.shape
-    trees = []
+    trees: list[ExtraTreeRegressor] = []
     total, count = np.zeros(sizes.shape), np.zeros((n_rows, 1))
-    for _ in range(N_TREES):
+    while len(trees) < N_TREES:
+        if len(trees) >= FEWEST_TREES and time.perf_counter() - began > seconds:
+            break
         times = np.bincount(rng.integers(n_rows, size=n_rows), minlength=n_rows)
         own, others = np.flatnonzero(times), np.flatnonzero(times == 0)
         tree = ExtraTreeRegressor(

@@ -28,7 +28,7 @@ from muddle.estimators.base import to_numpy_nets
 from muddle.tables.target import Rows
 from muddle.training.config import TrainConfig
 from muddle.training.data import TrainingData, TrainJob
-from muddle.training.jobs import Reporter, train_jobs
+from muddle.training.jobs import Reporter, net_cost, train_jobs
 from muddle.training.stopping import Deadline
 from muddle.training.trainer import TrainResult, merge_results
 from muddle_runtime import fitted
@@ -283,17 +283,20 @@ def join_rounds(first: Member, second: Member) -> Member:
 
 
 class Trained(NamedTuple):
-    """All nets of a job, and the seconds that they took."""
+    """All nets of a job, the seconds that they took, and their iterations."""
 
     nets: TrainResult
     seconds: float
+    n_net_iterations: int
 
     @classmethod
     def join(cls, parts: Sequence[TrainResult], sizes: Sequence[int]) -> Self:
         """Parts that were trained apart; sizes: how many nets each began with."""
         # Nets that are trained together take the same time.
         seconds = sum(float(part.history.seconds[:, :1].nansum()) for part in parts)
-        return cls(merge_results(parts, sizes), seconds)
+        pairs = zip(parts, sizes, strict=True)
+        n_net_iterations = sum(size * len(part.history.seconds) for part, size in pairs)
+        return cls(merge_results(parts, sizes), seconds, n_net_iterations)
 
 
 def train_side_by_side(
@@ -302,8 +305,9 @@ def train_side_by_side(
     device: torch.device,
     deadline: Deadline,
     reporter: Reporter | None,
+    together: int = NETS_TOGETHER,
 ) -> tuple[list[Trained | None], list[Any]]:
-    """Train jobs, beside other work that needs the CPU alone.
+    """Train jobs, beside other work that needs the CPU alone. together: nets per thread of a CPU
 
     -> per job its nets, None if some of them were lost, as the rows that they held out would lack
     a prediction; and the other results, None where lost.
@@ -319,21 +323,26 @@ def train_side_by_side(
         if not results:
             return [None for _ in jobs], found
         return [Trained.join([result], [len(result.kept)]) for result in results], found
-    sizes = [_count_together(len(job.seeds)) for job in jobs]
+    sizes = [_count_together(len(job.seeds), together) for job in jobs]
     pieces = []
     for job, own in zip(jobs, sizes, strict=True):
         ends = list(accumulate(own))
         pieces += [job.part(end - size, end) for end, size in zip(ends, own, strict=True)]
     n_workers = min(len(pieces) + len(others), torch.get_num_threads())
     shared = None if reporter is None else _SharedReporter(reporter)
+    # What is slower than planned must not take the time of pieces that wait for a thread.
+    costs = [piece.n_nets * net_cost(piece) for piece in pieces]
+    shares = [min(1.0, n_workers * cost / sum(costs[i:])) for i, cost in enumerate(costs)]
 
-    def train(job: TrainJob) -> TrainResult:
-        options = {"device": device, "deadline": deadline, "reporter": shared}
+    def train(job: TrainJob, share: float) -> TrainResult:
+        own = deadline.part(share) if share < 1 else deadline
+        options = {"device": device, "deadline": own, "reporter": shared}
         return train_jobs([job], **options, memory_share=1 / n_workers)[0]  # type: ignore[arg-type]
 
     # Threads that begin inside take these settings.
     with torch_threads(1), product_precision("highest"), _Threads(n_workers) as threads:
-        tasks = [partial(train, piece) for piece in pieces] + list(others)
+        pairs = zip(pieces, shares, strict=True)
+        tasks = [partial(train, piece, share) for piece, share in pairs] + list(others)
         done = iter([wait() for wait in [threads.start(task) for task in tasks]])
     joined: list[Trained | None] = []
     for own in sizes:
@@ -342,9 +351,9 @@ def train_side_by_side(
     return joined, list(done)
 
 
-def _count_together(n_nets: int) -> list[int]:
+def _count_together(n_nets: int, most: int) -> list[int]:
     """Nets that one thread trains together, the same for any number of threads."""
-    return [min(NETS_TOGETHER, n_nets - first) for first in range(0, n_nets, NETS_TOGETHER)]
+    return [min(most, n_nets - first) for first in range(0, n_nets, most)]
 
 
 class _Threads:

@@ -29,6 +29,8 @@ MOST_PREDICTIONS = 60_000
 # Of more columns than this, blocks are shuffled first, and then the columns of those blocks that
 # matter most one by one: no more than this in all, however many columns there are.
 MOST_SHUFFLED, N_BLOCKS = 500, 100
+# Seconds to prepare, and of a prediction, with members that are neither small nor large.
+SECONDS, SECONDS_PER_PREDICTION = 0.2, 1.5e-5
 
 Positions = NDArray[np.int64]
 NOTHING: Positions = np.zeros(0, dtype=np.int64)
@@ -50,13 +52,10 @@ def measure_importances(
     shares = pool.weights[chosen] / pool.weights[chosen].sum()
     members = [(pool.members[place], share) for place, share in zip(chosen, shares, strict=True)]
     used = [column for column, features in enumerate(columns) if len(features)]
-    n_rows = max(LEAST_ROWS, min(MOST_ROWS, MOST_PREDICTIONS // (N_REPEATS * max(1, len(used)))))
+    n_rows, n_repeats = _count_predictions(len(matrix), len(used))
     order = rng.permutation(len(matrix))[:n_rows]
-    n_repeats = max(1, min(N_REPEATS, MOST_PREDICTIONS // (len(order) * max(1, len(used)))))
     n_shuffled = min(len(used), MOST_SHUFFLED)
     in_blocks = n_shuffled < len(used)
-    if in_blocks:
-        n_repeats = 1
     unknown = np.full(len(columns), np.nan), np.full(len(columns), np.nan)
 
     def prepare(rows: Positions) -> tuple[list[tuple[float, OutOfFold]], float]:
@@ -88,6 +87,9 @@ def measure_importances(
         return (error - base) / variance
 
     for repeat in range(n_repeats):
+        if repeat and time.perf_counter() - began > seconds:  # the others are enough
+            rises = rises[:repeat]
+            break
         shuffle = rng.permutation(len(rows))
         alone = used
         if in_blocks:
@@ -105,6 +107,24 @@ def measure_importances(
                 return unknown
             rises[repeat, column] = find_rise(columns[column], shuffle)
     return rises.mean(axis=0), rises.std(axis=0)
+
+
+def estimate_importances(n_rows: int, columns: Sequence[Positions]) -> float:
+    """Seconds of `measure_importances`."""
+    n_used = sum(len(features) > 0 for features in columns)
+    n_predicted, n_repeats = _count_predictions(n_rows, n_used)
+    n_shuffled = min(n_used, MOST_SHUFFLED)
+    return SECONDS + SECONDS_PER_PREDICTION * n_predicted * n_repeats * n_shuffled
+
+
+def _count_predictions(n_rows: int, n_used: int) -> tuple[int, int]:
+    """Rows that are predicted with each column shuffled, and repeats."""
+    n_used = max(1, n_used)
+    most = max(LEAST_ROWS, min(MOST_ROWS, MOST_PREDICTIONS // (N_REPEATS * n_used)))
+    n_rows = min(most, n_rows)
+    if n_used > MOST_SHUFFLED:
+        return n_rows, 1
+    return n_rows, max(1, min(N_REPEATS, MOST_PREDICTIONS // (n_rows * n_used)))
 
 
 def _mean_square(errors: FloatArray, weights: FloatArray | None, rows: Positions) -> float:

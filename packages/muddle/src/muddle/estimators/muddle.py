@@ -17,13 +17,21 @@ from sklearn.utils.validation import check_is_fitted
 from muddle.core.device import resolve_device, torch_threads
 from muddle.estimators.base import MAX_SEED, Estimator, watch
 from muddle.estimators.bodies import list_settings
-from muddle.estimators.calibrate import fit_calibration, fit_normal_scores, fit_spread, sample_rows
-from muddle.estimators.importances import measure_importances
+from muddle.estimators.calibrate import (
+    estimate_spread,
+    fit_calibration,
+    fit_normal_scores,
+    fit_spread,
+    sample_rows,
+)
+from muddle.estimators.importances import estimate_importances, measure_importances
 from muddle.estimators.pool import (
+    N_FOLDS,
     Plan,
     Pool,
     Preset,
     TrainingSet,
+    estimate_body,
     fit_pool,
     make_plan,
     plan_in_time,
@@ -36,7 +44,7 @@ from muddle.estimators.problems import (
     read_classes,
     read_numbers,
 )
-from muddle.estimators.time_limit import choose_rows
+from muddle.estimators.time_limit import MOST_RESERVED, choose_rows
 from muddle.estimators.unseen_levels import find_column, fit_without
 from muddle.page import plots
 from muddle.page.dependence import Dependence, find_dependences
@@ -125,7 +133,8 @@ class Flagship(Estimator):
             of_classes=self._task == "classification",
         )
         seeds = np.random.RandomState(check_random_state(self.random_state).randint(MAX_SEED))
-        pool = self._fit_pool(training, device, deadline, seeds)
+        later = 0.0 if deadline.limit is None else self._estimate_later(problem, training, table)
+        pool = self._fit_pool(training, later, device, deadline, seeds)
         # Half of the time that is left is for intervals or calibration.
         seed, seconds = int(seeds.randint(MAX_SEED)), deadline.left() / 2
         features = _list_features(table)
@@ -163,20 +172,33 @@ class Flagship(Estimator):
             keep_rows=bool(self.keep_rows),
         )
 
+    def _estimate_later(self, problem: Problem, training: TrainingSet, table: TablePlan) -> float:
+        """Seconds of the steps after training."""
+        n_rows, n_features = training.matrix.shape
+        spread = estimate_spread(n_rows, n_features)
+        # Importances may take half of them.
+        seconds = 2 * max(spread, estimate_importances(n_rows, _list_features(table)))
+        if find_column(table, problem.table, np.ones(len(table.names))) is not None:
+            bodies = self._plan(training, "fast").bodies
+            seconds += spread + sum(estimate_body(training, body, N_FOLDS) for body in bodies)
+        return seconds
+
     def _fit_pool(
         self,
         training: TrainingSet,
+        later: float,
         device: torch.device,
         deadline: Deadline,
         seeds: np.random.RandomState,
     ) -> Pool:
-        """Train the pool; if there are few seconds, on fewer rows."""
-        n_rows, plan, effort = len(training.labels), self._plan(training, self.preset), None
+        """Train the pool; if there are few seconds, on fewer rows. later: seconds after training"""
+        n_rows, plan, schedule = len(training.labels), self._plan(training, self.preset), None
         if deadline.limit is not None:
-            effort = plan_in_time(training, plan.nets[0], device, deadline)
-            if effort.work.n_rows < n_rows:
+            reserve = min(MOST_RESERVED * deadline.limit, later)
+            schedule = plan_in_time(training, plan, device, deadline, reserve)
+            if schedule.work.n_rows < n_rows:
                 of_classes = training.of_classes
-                rows = choose_rows(training.strata, effort.work.n_rows, of_classes=of_classes)
+                rows = choose_rows(training.strata, schedule.work.n_rows, of_classes=of_classes)
                 training = training.take(rows)
         return fit_pool(
             training,
@@ -185,7 +207,7 @@ class Flagship(Estimator):
             deadline=deadline,
             seeds=seeds,
             watch=lambda n, label: watch(n, f"{type(self).__name__}: {label}", bool(self.verbose)),
-            effort=effort,
+            schedule=schedule,
         )
 
     def _fit_fallback(
@@ -328,8 +350,8 @@ class MuddleRegressor(RegressorMixin, Flagship):
     preset : {"fast", "default", "best"}, default="default"
         "fast": one net beside the other bodies; "best": more rounds of cross-fitting.
     time_limit : float or None, default=None
-        Seconds for the whole fit. If they are few, the first net is cut to fit (folds, rows,
-        iterations) and others are left out; a warning and `leaderboard_` tell which.
+        Seconds for the whole fit. If they are few, nets are cut to fit (folds, rows, iterations)
+        and some configurations are left out; a warning and `leaderboard_` tell which.
     keep_rows : bool, default=True
         Whether the model may hold training rows: the kernel holds them as scaled features, and
         leaves of single rows hold their targets. False: no kernel, and leaves of five rows or more.
@@ -391,7 +413,7 @@ class MuddleRegressor(RegressorMixin, Flagship):
         rows = sample_rows(len(predicted), training.matrix.shape[1], deadline.left())
         weights = None if training.weights is None else training.weights[rows]
         known = (training.matrix[rows], training.labels[rows], predicted[rows], weights)
-        spread, sizes = fit_spread(*known, seed)
+        spread, sizes = fit_spread(*known, seed, deadline.left() / 2)
         given = training.rows[rows]
         details = OutOfFold(given, problem.target[given], weights, sizes * problem.scale.deviation)
         parts = {"target": target, "spread": spread}

@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from muddle.core.device import torch_threads
-from muddle.errors import DivergenceError
+from muddle.errors import DivergenceError, TimeLimitError
 from muddle.estimators.base import MAX_SEED
 from muddle.estimators.bodies import BODIES, BodyData, BodyMember, estimate_seconds
 from muddle.estimators.crossfit import (
+    NETS_TOGETHER,
     BodyCandidate,
     Candidate,
     Folds,
@@ -39,22 +40,22 @@ from muddle.estimators.crossfit import (
     train_side_by_side,
 )
 from muddle.estimators.time_limit import (
-    LATER_SHARE,
-    Effort,
-    Pace,
+    BODIES_SHARE,
+    BODY_FILL,
+    FILL,
+    Schedule,
     Work,
     describe_cuts,
     fit_to_time,
-    has_time,
+    has_enough_steps,
+    makespan,
     measure_pace,
-    stop_in_time,
-    time_for_training,
 )
 from muddle.tables.plan import fit_piecewise
 from muddle.tables.target import Rows
 from muddle.training.config import TrainConfig
 from muddle.training.data import TrainJob
-from muddle.training.jobs import Reporter, train_jobs
+from muddle.training.jobs import Reporter
 from muddle.training.stopping import Deadline
 from muddle_runtime import fitted
 from muddle_runtime.columns import FloatArray
@@ -73,7 +74,7 @@ from muddle_runtime.parameters import check_choice
 from muddle_runtime.tables import fill_bins
 
 Preset = Literal["fast", "default", "best"]
-Outcome = Literal["trained", "shortened", "diverged", "no time"]
+Outcome = Literal["trained", "shortened", "diverged", "no time", "no gain"]
 Watch = Callable[[int, str], AbstractContextManager[Reporter | None]]
 AnyMember = Member | BodyMember
 
@@ -299,6 +300,9 @@ class NetSeeds(NamedTuple):
     def draw(cls, seeds: np.random.RandomState, n_nets: int) -> "NetSeeds":
         return cls(*(seeds.randint(MAX_SEED, size=n_nets).tolist() for _ in range(2)))
 
+    def take(self, n_nets: int) -> "NetSeeds":
+        return NetSeeds(self.views[:n_nets], self.nets[:n_nets])
+
 
 def build_job(
     training: TrainingSet, candidate: Candidate, folds: Folds, seeds: NetSeeds
@@ -378,11 +382,16 @@ class Trial:
     """A candidate after its rounds."""
 
     candidate: Candidate | BodyCandidate
-    # Of nets one per end of a cycle, of a body one; none if it diverged or there was no time.
+    # Of nets one per end of a cycle, of a body one; none if it diverged or was not trained.
     members: Sequence[AnyMember]
     seconds: float
     n_rounds: int
     outcome: Outcome
+
+    @classmethod
+    def none(cls, candidate: Candidate | BodyCandidate, outcome: Outcome) -> "Trial":
+        """Without members."""
+        return cls(candidate, [], 0.0, 0, outcome)
 
     def add_round(self, later: "Trial") -> "Trial":
         """This candidate with further rounds; if they failed, it stays as it is."""
@@ -414,6 +423,28 @@ class Pool:
     weights: FloatArray  # (M,), they sum to 1 at most
     trials: list[Trial]
     cuts: tuple[str, ...] = ()  # parts of the plan that there was no time for, in words
+
+    def add(self, trials: Sequence[Trial]) -> "Pool":
+        """With further candidates, or further rounds of those that it has, weighed anew."""
+        known = {trial.candidate.name: trial for trial in self.trials}
+        for trial in trials:
+            known[trial.candidate.name] = known[trial.candidate.name].add_round(trial)
+        members = [member for trial in known.values() for member in trial.members]
+        weights = np.zeros(0)
+        if members:
+            predicted = np.stack([member.out_of_fold for member in members])
+            weights = weigh_members(predicted, self.training.labels, self.training.weights)
+        return replace(self, members=members, weights=weights, trials=list(known.values()))
+
+    def list_best_nets(self) -> list[Candidate]:
+        """The nets that further rounds are for, the best first."""
+        shares = Counter[str]()
+        for member, weight in zip(self.members, self.weights, strict=True):
+            shares[member.name] += weight
+        nets = [t.candidate for t in self.trials if isinstance(t.candidate, Candidate)]
+        least = LEAST_SHARE * self.weights.sum()
+        nets = [candidate for candidate in nets if shares[candidate.name] > least]
+        return sorted(nets, key=lambda candidate: -shares[candidate.name])[:MOST_FURTHER]
 
     @property
     def offset(self) -> FloatArray:
@@ -455,25 +486,64 @@ class Pool:
         return board.astype({"iteration": "Int64"})
 
 
+def worth_going_on(pool: Pool) -> bool:
+    """Whether further nets are trained after the first one and the other bodies; asked above
+    FEW_ROWS rows, where nets take most of the time."""
+    return True
+
+
 def plan_in_time(
-    training: TrainingSet, first: Candidate, device: torch.device, deadline: Deadline
-) -> Effort:
-    """Time a probe of the first candidate, and plan by it."""
-    n_rows = len(training.labels)
+    training: TrainingSet, plan: Plan, device: torch.device, deadline: Deadline, reserve: float
+) -> Schedule:
+    """Time a probe of the first net, and plan by it. reserve: seconds for steps after training"""
+    first, n_rows = plan.nets[0], len(training.labels)
     n_folds = min(N_FOLDS, n_rows)
+    n_threads = 1 if device.type == "cuda" else torch.get_num_threads()
     rows = np.linspace(0, n_rows - 1, min(n_rows, PROBE_ROWS)).astype(np.int64)
     small = training.take(rows)
     folds = draw_folds(small.strata, n_folds, 0)
-    if len(rows) < n_rows and device.type == "cpu":  # one net is enough
-        folds = Folds(folds.train[:1], folds.held_out[:1])
+    # As many nets on each thread as will be trained on it; of many rows, one is enough.
+    n_probes = min(n_threads, n_folds)
+    n_together = -(-n_folds // n_probes)
+    if len(rows) < n_rows and device.type == "cpu":
+        n_together, folds = 1, Folds(folds.train[:n_probes], folds.held_out[:n_probes])
     seeds = NetSeeds.draw(np.random.RandomState(0), folds.n_nets)
     _, job = build_job(small, first, folds, seeds)
-    pace = measure_pace(job, device, deadline)
-    n_train = n_rows - -(-n_rows // n_folds)
-    whole = Work(first.config, job.data.n_features, n_rows, n_train, n_folds)
-    work = fit_to_time(whole, pace, time_for_training(deadline))
-    cuts = describe_cuts(whole, work)
-    return Effort(pace, work, (f"{first.name!r} was cut to {cuts}",) if cuts else ())
+    starts = range(0, folds.n_nets, n_together)
+    with torch_threads(1):
+        jobs = [job.part(i, min(i + n_together, folds.n_nets)) for i in starts]
+        pace = measure_pace(jobs, device, deadline)
+    whole = _count_work(training, first, (n_folds, 1), n_threads)
+    schedule = Schedule(deadline, reserve, pace, n_threads, whole, whole)
+    costs = [estimate_body(training, body, n_folds) for body in plan.bodies]
+    others = min(BODIES_SHARE * schedule.left(), makespan(costs, torch.get_num_threads()))
+    schedule.work = fit_to_time(whole, pace, FILL * (schedule.left() - others), n_threads)
+    return schedule
+
+
+def _count_work(
+    training: TrainingSet, candidate: Candidate, folds: tuple[int, int], n_threads: int
+) -> Work:
+    """The work of a candidate as planned, on as many threads as without a time limit.
+    folds: their number in a round, and the rounds"""
+    (n_rows, n_features), (n_folds, n_rounds) = training.matrix.shape, folds
+    more = {"plain": 0, "bins": N_BINS - 1, "waves": N_CURVES}[candidate.view]
+    n_nets = n_folds * n_rounds
+    return Work(
+        candidate.config,
+        n_features + more * training.n_numbers,
+        n_rows,
+        n_train=n_rows - -(-n_rows // n_folds),
+        n_nets=n_nets,
+        n_threads=min(n_threads, -(-n_nets // NETS_TOGETHER)),
+    )
+
+
+def estimate_body(training: TrainingSet, body: BodyCandidate, n_folds: int) -> float:
+    """Seconds on one core, by those of another machine."""
+    size = *training.matrix.shape, training.labels.shape[1], n_folds
+    options = {"of_classes": training.of_classes, "quick": body.quick}
+    return estimate_seconds(body.kind, *size, **options)
 
 
 def fit_pool(
@@ -484,172 +554,244 @@ def fit_pool(
     deadline: Deadline,
     seeds: np.random.RandomState,
     watch: Watch,
-    effort: Effort | None = None,
+    schedule: Schedule | None = None,
 ) -> Pool:
     """Train the plan's candidates, weigh them, and give those with high weights more rounds.
-    effort: the part of the first candidate that there is time for; None: no time limit."""
-    trials = {c.name: Trial(c, [], 0.0, 0, "no time") for c in plan.candidates}
-    running, bodies = list(plan.nets), plan.bodies
-    n_folds, pace, cuts = min(N_FOLDS, len(training.labels)), None, []
-    if effort is not None:
-        n_folds, pace, cuts = effort.work.n_nets, effort.pace, list(effort.cuts)
-        if cuts:  # no time is left for other nets
-            running = [replace(running[0], config=effort.work.config)]
-    shortened = bool(cuts)
-    rounds = _Rounds(training, device, deadline, pace, seeds, watch)
-    # The nets of all further rounds are trained side by side.
-    for n_rounds, label in ((1, "first round"), (plan.n_rounds - 1, "further rounds")):
-        if n_rounds == 0 or not running:  # all weight may be with the mean of the labels
-            break
-        drawn_seeds = [int(seeds.randint(MAX_SEED)) for _ in range(n_rounds)]
-        drawn = [draw_folds(training.strata, n_folds, seed) for seed in drawn_seeds]
-        found = rounds.train(running, bodies, drawn, label)
-        n_late = sum(trial.outcome == "no time" for trial in found)
-        if n_late and label == "further rounds":
-            cuts += [f"no time for further rounds of {n_late} configurations"]
-        for trial in found:
-            trials[trial.candidate.name] = trials[trial.candidate.name].add_round(trial)
-        members = [member for trial in trials.values() for member in trial.members]
-        if not members:
-            raise DivergenceError(
-                f"none of {len(plan.candidates)} configurations had a finite loss. Clip or "
-                "transform extreme feature values."
-            )
-        predicted = np.stack([member.out_of_fold for member in members])
-        weights = weigh_members(predicted, training.labels, training.weights)
-        shares = Counter[str]()
-        for member, weight in zip(members, weights, strict=True):
-            shares[member.name] += weight
-        least = LEAST_SHARE * weights.sum()
-        running = [candidate for candidate in running if shares[candidate.name] > least]
-        running = sorted(running, key=lambda candidate: -shares[candidate.name])[:MOST_FURTHER]
-        bodies = ()
-    if shortened:
-        name = plan.nets[0].name
-        trials[name] = replace(trials[name], outcome="shortened")
-    return Pool(training, members, weights, list(trials.values()), tuple(cuts))
+    schedule: of the time limit; None: there is none."""
+    n_rows = len(training.labels)
+    n_folds = min(N_FOLDS, n_rows) if schedule is None else schedule.work.n_nets
+    planned = [Trial.none(candidate, "no time") for candidate in plan.candidates]
+    pool = Pool(training, [], np.zeros(0), planned)
+    start = partial(_Rounds, training, device, deadline, schedule)
+    # All seeds are drawn before anything is left out: the rest is as if it had not been.
+    first = start(draw_folds(training.strata, n_folds, int(seeds.randint(MAX_SEED))))
+    nets = first.draw_seeds(plan.nets, seeds)
+    bodies = [(body, first.plan_body(body, seeds)) for body in plan.bodies]
+    # Up to FEW_ROWS rows all are trained side by side, which keeps the threads busy.
+    n_first = 1 if n_rows > FEW_ROWS or schedule is not None else len(nets)
+    with watch(first.count_iterations(plan.nets), "first round") as reporter:
+        first = replace(first, reporter=reporter)
+        pool = pool.add(first.train_first(nets[:n_first], bodies))
+        if n_rows > FEW_ROWS and pool.members and not worth_going_on(pool):
+            pool = pool.add([Trial.none(candidate, "no gain") for candidate, _ in nets[n_first:]])
+        elif nets[n_first:]:
+            pool = pool.add(first.train_later(nets[n_first:]))
+    if not pool.members:
+        raise _explain_nothing(pool, deadline)
+    running, n_further = pool.list_best_nets(), plan.n_rounds - 1
+    if running and n_further:  # all weight may be with the mean of the labels
+        drawn = [int(seeds.randint(MAX_SEED)) for _ in range(n_further)]
+        folds = [draw_folds(training.strata, n_folds, seed) for seed in drawn]
+        # The nets of all further rounds are trained side by side.
+        further = start(join_folds(folds))
+        nets = further.draw_seeds(running, seeds)
+        while folds and not further.fits(running):
+            folds.pop()
+            further = start(join_folds(folds)) if folds else further
+        if folds:
+            with watch(further.count_iterations(running), "further rounds") as reporter:
+                n_nets = further.folds.n_nets
+                nets = [(candidate, own.take(n_nets)) for candidate, own in nets]
+                pool = pool.add(replace(further, reporter=reporter).train(nets))
+    return pool if schedule is None else _tell_cuts(pool, plan, schedule.whole, running)
+
+
+def _tell_cuts(pool: Pool, plan: Plan, whole: Work, running: Sequence[Candidate]) -> Pool:
+    """The pool with its cuts in words, and the outcome of nets that were cut.
+    whole: of the first net; running: candidates that further rounds were for"""
+    cuts, trials = [], []
+    for planned, trial in zip(plan.candidates, pool.trials, strict=True):
+        if isinstance(planned, Candidate) and trial.members:
+            net = trial.members[-1]
+            assert isinstance(net, Member)
+            config = replace(net.candidate.config, max_iter=max(1, net.iteration))
+            n_folds = net.folds.n_nets // net.folds.n_rounds
+            n_rows = len(pool.training.labels)
+            done = replace(whole, config=config, n_rows=n_rows, n_nets=n_folds)
+            text = describe_cuts(replace(whole, config=planned.config), done)
+            if text:
+                cuts += [f"{planned.name!r} was cut to {text}"]
+                trial = replace(trial, outcome="shortened")
+            if planned.name in {c.name for c in running} and trial.n_rounds < plan.n_rounds:
+                cuts += [f"{planned.name!r} has {trial.n_rounds} of {plan.n_rounds} rounds"]
+        trials.append(trial)
+    return replace(pool, trials=trials, cuts=tuple(cuts))
+
+
+def _explain_nothing(pool: Pool, deadline: Deadline) -> Exception:
+    """The error of a pool without members."""
+    if any(trial.outcome == "no time" for trial in pool.trials):
+        return TimeLimitError(
+            f"time_limit={deadline.limit} s was over before a configuration was trained "
+            f"({deadline.elapsed():.2g} s). Raise time_limit, or pass fewer rows or columns."
+        )
+    return DivergenceError(
+        f"none of {len(pool.trials)} configurations had a finite loss. Clip or transform extreme "
+        "feature values."
+    )
+
+
+BodyTask = Callable[[], BodyMember]
 
 
 @dataclass(frozen=True)
 class _Rounds:
-    """Rounds of cross-fitting on one training set."""
+    """One round of cross-fitting, or several at once, on one training set."""
 
     training: TrainingSet
     device: torch.device
     deadline: Deadline
-    pace: Pace | None  # None: there is no time limit
-    seeds: np.random.RandomState
-    watch: Watch
+    schedule: Schedule | None  # None: there is no time limit
+    folds: Folds
+    reporter: Reporter | None = None
 
-    def train(
-        self,
-        nets: Sequence[Candidate],
-        bodies: Sequence[BodyCandidate],
-        drawn: Sequence[Folds],
-        label: str,
-    ) -> list[Trial]:
-        """Train each candidate on the folds of these rounds."""
-        folds = join_folds(drawn)
-        n_net_iterations = sum(folds.n_nets * (c.config.steps + 1) for c in nets)
-        # Drawn before anything is left out for lack of time: the rest is as without a limit.
-        drawn_for_nets = [NetSeeds.draw(self.seeds, folds.n_nets) for _ in nets]
-        tasks = [self._plan_body(body, folds) for body in bodies]
-        with self.watch(n_net_iterations, label) as reporter:
-            if self.pace is not None:
-                must = label == "first round"  # the first net is trained in any case
-                first, *later_nets = [
-                    partial(self._train_in_time, c, own, self.pace, folds, reporter)
-                    for c, own in zip(nets, drawn_for_nets, strict=True)
-                ]
-                found = [first(must=must)]
-                pairs = zip(bodies, tasks, strict=True)
-                found += [self._fit_in_time(body, task, folds.n_nets) for body, task in pairs]
-                return found + [train(must=False) for train in later_nets]
-            pairs_of_nets = zip(nets, drawn_for_nets, strict=True)
-            built = [build_job(self.training, c, folds, own) for c, own in pairs_of_nets]
-            # What computes on a GPU waits for the nets, which take all of it.
-            later = [self.device.type == "cuda" and body.kind == "kernel" for body in bodies]
-            trained, fitted = train_side_by_side(
-                [job for _, job in built],
-                [task for task, waits in zip(tasks, later, strict=True) if not waits],
-                self.device,
-                self.deadline,
-                reporter,
-            )
-            found = [
-                self._make_trial(candidate, views, own, folds)
-                for candidate, (views, _), own in zip(nets, built, trained, strict=True)
-            ]
-            others = iter(fitted)
-            for body, task, waits in zip(bodies, tasks, later, strict=True):
-                found.append(_judge(body, attempt(task) if waits else next(others)))
-            return found
+    def draw_seeds(
+        self, nets: Sequence[Candidate], seeds: np.random.RandomState
+    ) -> list[tuple[Candidate, NetSeeds]]:
+        return [(candidate, NetSeeds.draw(seeds, self.folds.n_nets)) for candidate in nets]
 
-    def _plan_body(self, body: BodyCandidate, folds: Folds) -> Callable[[], BodyMember]:
+    def plan_body(self, body: BodyCandidate, seeds: np.random.RandomState) -> BodyTask:
         """The fit of a body, to be called."""
         training = self.training
         labels, normal = training.choose_labels(body)
         given = (training.matrix, labels, training.weights, training.of_classes, normal)
         data = BodyData(*given, quick=body.quick, leaf_rows=body.leaf_rows)
-        seed = int(self.seeds.randint(MAX_SEED))
-        return partial(BODIES[body.kind], data, folds, seed, self.device)
+        seed = int(seeds.randint(MAX_SEED))
+        return partial(BODIES[body.kind], data, self.folds, seed, self.device)
 
-    def _fit_in_time(
-        self, body: BodyCandidate, task: Callable[[], BodyMember], n_folds: int
-    ) -> Trial:
-        """Fit a body, or not at all."""
-        size = *self.training.matrix.shape, self.training.labels.shape[1], n_folds
-        options = {"of_classes": self.training.of_classes, "quick": body.quick}
-        seconds = estimate_seconds(body.kind, *size, **options)
-        if seconds > LATER_SHARE * time_for_training(self.deadline):
-            return Trial(body, [], 0.0, 0, "no time")
-        with torch_threads(1):
-            return _judge(body, attempt(task))
+    def count_iterations(self, nets: Sequence[Candidate]) -> int:
+        return sum(self.folds.n_nets * (candidate.config.steps + 1) for candidate in nets)
 
-    def _train_in_time(
+    def count_work(self, candidate: Candidate) -> Work:
+        n_threads = 1 if self.schedule is None else self.schedule.n_threads
+        n_rounds = self.folds.n_rounds
+        folds = self.folds.n_nets // n_rounds, n_rounds
+        return _count_work(self.training, candidate, folds, n_threads)
+
+    # --- what is trained -------------------------------------------------------------------------
+
+    def train_first(
         self,
-        candidate: Candidate,
-        seeds: NetSeeds,
-        pace: Pace,
-        folds: Folds,
-        reporter: Reporter | None,
-        *,
-        must: bool,
-    ) -> Trial:
-        """Train a candidate as planned, or not at all."""
-        late = Trial(candidate, [], 0.0, 0, "no time")
-        # Views take time to compute, too.
-        if not must and time_for_training(self.deadline) <= 0:
-            return late
-        views, job = build_job(self.training, candidate, folds, seeds)
-        work = Work.of(job)
-        if not must and not has_time(work, pace, self.deadline):
-            return late
-        deadline = stop_in_time(work, pace, self.deadline)
-        try:
-            results = train_jobs([job], device=self.device, deadline=deadline, reporter=reporter)
-        except DivergenceError:  # other candidates may not diverge
-            return self._make_trial(candidate, views, None, folds)
-        return self._make_trial(candidate, views, Trained.join(results, [folds.n_nets]), folds)
+        nets: Sequence[tuple[Candidate, NetSeeds]],
+        bodies: Sequence[tuple[BodyCandidate, BodyTask]],
+    ) -> list[Trial]:
+        """Train nets and all other bodies. With a time limit there is one net, which is trained in
+        any case."""
+        schedule = self.schedule
+        if schedule is None:
+            return self.train(nets, bodies)
+        ((candidate, seeds),) = nets
+        estimates = {body.name: self._estimate(body) for body, _ in bodies}
+        if schedule.work == schedule.whole and self.fits([candidate], list(estimates.values())):
+            return self.train(nets, bodies)
+        bodies = sorted(bodies, key=lambda pair: estimates[pair[0].name])
+        found = self._fit_bodies(bodies, keep=(1 - BODIES_SHARE) * schedule.left())
+        found += self._train_part(candidate, seeds, schedule.fill(self.count_work(candidate)))
+        late = {trial.candidate.name for trial in found if trial.outcome == "no time"}
+        return found + self._fit_bodies([pair for pair in bodies if pair[0].name in late])
+
+    def train_later(self, nets: Sequence[tuple[Candidate, NetSeeds]]) -> list[Trial]:
+        """Train further nets, with a time limit as far as there is time for them."""
+        schedule = self.schedule
+        if schedule is None or self.fits([candidate for candidate, _ in nets]):
+            return self.train(nets)
+        found = []
+        for candidate, seeds in nets:
+            work = schedule.fill(self.count_work(candidate))
+            if has_enough_steps(work, candidate.config.steps):
+                found += self._train_part(candidate, seeds, work)
+            else:
+                found += [Trial.none(candidate, "no time")]
+        return found
+
+    def fits(self, nets: Sequence[Candidate], others: Sequence[float] = ()) -> bool:
+        """Whether there is time for all of these nets, and tasks of so many seconds beside them."""
+        schedule = self.schedule
+        if schedule is None:
+            return True
+        works = [self.count_work(candidate) for candidate in nets]
+        seconds = [schedule.pace.seconds(work) for work in works for _ in range(work.n_threads)]
+        needed = makespan([*seconds, *others], torch.get_num_threads())
+        return needed <= FILL * schedule.left()
+
+    # --- how it is trained -----------------------------------------------------------------------
+
+    def train(
+        self,
+        nets: Sequence[tuple[Candidate, NetSeeds]],
+        bodies: Sequence[tuple[BodyCandidate, BodyTask]] = (),
+        together: int = NETS_TOGETHER,
+    ) -> list[Trial]:
+        """Train nets and bodies side by side."""
+        built = [build_job(self.training, c, self.folds, seeds) for c, seeds in nets]
+        tasks = [partial(self._fit_body, body, task) for body, task in bodies]
+        # What computes on a GPU waits for the nets, which take all of it.
+        later = [self.device.type == "cuda" and body.kind == "kernel" for body, _ in bodies]
+        works = [self.count_work(candidate) for candidate, _ in nets]
+        trained, fitted = train_side_by_side(
+            [job for _, job in built],
+            [task for task, waits in zip(tasks, later, strict=True) if not waits],
+            self.device,
+            self.deadline if self.schedule is None else self.schedule.stop(works),
+            self.reporter,
+            together,
+        )
+        found = [
+            self._make_trial(candidate, views, own)
+            for (candidate, _), (views, _), own in zip(nets, built, trained, strict=True)
+        ]
+        others = iter(fitted)
+        return found + [
+            task() if waits else next(others) for task, waits in zip(tasks, later, strict=True)
+        ]
+
+    def _train_part(self, candidate: Candidate, seeds: NetSeeds, work: Work) -> list[Trial]:
+        """Train the part of a candidate for which there is time."""
+        whole = self.count_work(candidate)
+        together = NETS_TOGETHER if work == whole else work.n_together
+        return self.train([(replace(candidate, config=work.config), seeds)], (), together)
+
+    def _fit_bodies(
+        self, bodies: Sequence[tuple[BodyCandidate, BodyTask]], keep: float = 0.0
+    ) -> list[Trial]:
+        """Fit bodies side by side, each if there is time for it and `keep` seconds."""
+        tasks = [partial(self._fit_body, body, task, keep) for body, task in bodies]
+        cpu = torch.device("cpu")  # of nets; there are none
+        return train_side_by_side([], tasks, cpu, self.deadline, None)[1]
+
+    def _estimate(self, body: BodyCandidate) -> float:
+        return estimate_body(self.training, body, self.folds.n_nets)
+
+    def _fit_body(self, body: BodyCandidate, task: BodyTask, keep: float = 0.0) -> Trial:
+        schedule = self.schedule
+        if schedule is None:
+            return _judge(body, attempt(task))
+        estimated = self._estimate(body)
+        if schedule.correct(body.kind, estimated) > BODY_FILL * (schedule.left() - keep):
+            return Trial.none(body, "no time")
+        trial = _judge(body, attempt(task))
+        if trial.members:
+            schedule.note_body(body.kind, estimated, trial.seconds)
+        return trial
 
     def _make_trial(
-        self,
-        candidate: Candidate,
-        views: tuple[View, ...],
-        trained: Trained | None,
-        folds: Folds,
+        self, candidate: Candidate, views: tuple[View, ...], trained: Trained | None
     ) -> Trial:
         """trained: None if the candidate diverged."""
         if trained is None:
-            return Trial(candidate, [], 0.0, 0, "diverged")
+            return Trial.none(candidate, "diverged")
         labels, normal = self.training.choose_labels(candidate)
-        members = make_members(candidate, views, normal, folds, trained.nets, len(labels))
-        outcome: Outcome = "trained" if members else "diverged"
-        return Trial(candidate, members, trained.seconds, folds.n_rounds, outcome)
+        members = make_members(candidate, views, normal, self.folds, trained.nets, len(labels))
+        if self.schedule is not None:
+            self.schedule.note_nets(self.count_work(candidate), trained)
+        n_lost = self.folds.n_nets - len(set(trained.nets.kept)) + int(trained.nets.diverged.sum())
+        if not members:
+            return Trial.none(candidate, "diverged" if n_lost else "no time")
+        return Trial(candidate, members, trained.seconds, self.folds.n_rounds, "trained")
 
 
 def _judge(body: BodyCandidate, member: BodyMember | None) -> Trial:
     """The trial of a body; None: it diverged."""
     if member is None:
-        return Trial(body, [], 0.0, 0, "diverged")
+        return Trial.none(body, "diverged")
     return Trial(body, [replace(member, name=body.name)], member.seconds, 1, "trained")
