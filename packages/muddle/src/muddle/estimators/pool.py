@@ -572,10 +572,11 @@ def fit_pool(
     with watch(first.count_iterations(plan.nets), "first round") as reporter:
         first = replace(first, reporter=reporter)
         pool = pool.add(first.train_first(nets[:n_first], bodies))
-        if n_rows > FEW_ROWS and pool.members and not worth_going_on(pool):
-            pool = pool.add([Trial.none(candidate, "no gain") for candidate, _ in nets[n_first:]])
-        elif nets[n_first:]:
-            pool = pool.add(first.train_later(nets[n_first:]))
+        later = nets[n_first:]
+        if later and n_rows > FEW_ROWS and pool.members and not worth_going_on(pool):
+            pool = pool.add([Trial.none(candidate, "no gain") for candidate, _ in later])
+        elif later:
+            pool = pool.add(first.train_later(later))
     if not pool.members:
         raise _explain_nothing(pool, deadline)
     running, n_further = pool.list_best_nets(), plan.n_rounds - 1
@@ -711,7 +712,7 @@ class _Rounds:
             return True
         works = [self.count_work(candidate) for candidate in nets]
         seconds = [schedule.pace.seconds(work) for work in works for _ in range(work.n_threads)]
-        needed = makespan([*seconds, *others], torch.get_num_threads())
+        needed = makespan([*seconds, *others], schedule.n_threads)
         return needed <= FILL * schedule.left()
 
     # --- how it is trained -----------------------------------------------------------------------
