@@ -106,6 +106,7 @@ def test_bad_new_rows_are_refused():
         model.predict(X, select="best")
 
 
+@pytest.mark.filterwarnings("ignore:X holds numbers far outside")
 def test_four_rows_are_enough():
     assert fit(X[:4], Y[:4]).predict(X).shape == (80,)
     with pytest.raises(ValueError, match="leaves 1 for training, at least 2"):
@@ -162,7 +163,7 @@ def test_old_names_of_loss_and_penalty_work_with_a_warning():
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
 def test_a_machine_without_cuda_predicts_but_does_not_train_on_it():
-    with pytest.raises(DeviceError, match="finds no CUDA device"):
+    with pytest.raises(DeviceError, match="'cuda' does not exist"):
         fit(X, Y, device="cuda")
     model = fit(X, Y).set_params(device="cuda")  # as a pickle from a machine with CUDA
     assert model.predict(np.vstack([X] * 30)).shape == (2400,)
@@ -178,7 +179,7 @@ def test_a_failed_fit_leaves_the_model_as_it_was(make, options):
         model.fit(np.full((80, 4), np.inf), Y)
     with pytest.raises(ValueError, match="y must vary"):
         model.fit(X[:, :2], np.ones(80))
-    with pytest.raises(TimeLimitError, match="time_limit=1e-09 s was over before one iteration"):
+    with pytest.raises(TimeLimitError, match=r"time_limit=1e-09 s is too short: .* for reading"):
         model.set_params(time_limit=1e-9).fit(X[:, :2], Y)
     assert (model.predict(X) == before).all()
     assert model.set_params(time_limit=100.0).fit(X, Y).n_iter_ == 3

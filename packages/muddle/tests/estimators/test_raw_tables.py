@@ -77,6 +77,24 @@ def test_every_kind_of_frame_gives_the_same_model(convert, fitted):
     assert (model.predict(TABLE) == expected).all()
 
 
+def test_new_rows_may_be_records_as_in_the_runtime(fitted):
+    new = TABLE.iloc[:3]
+    records = new.astype(object).where(new.notna(), None).to_dict("records")
+    expected = fitted.predict(new)
+    assert (fitted.predict(records) == expected).all()
+    assert (fitted.predict(records[0]) == expected[:1]).all()
+    assert (fitted.predict(new.to_dict("list")) == expected).all()
+    model = MLRClassifier(**QUICK).fit(TABLE.to_dict("records"), LABELS)
+    assert (model.predict_proba(records) == model.predict_proba(new)).all()
+    for wrong in ({**records[0], "area": "wide"}, {"kind": "loft"}, [records[0], 3], new.iloc[0]):
+        messages = []
+        for asked in (fitted, fitted.model_):
+            with pytest.raises((ValueError, TypeError)) as caught:
+                asked.predict(wrong)
+            messages.append(str(caught.value))
+        assert messages[0] == messages[1]
+
+
 def test_the_preprocessor_can_be_given():
     given = TablePreprocessor(drop=["sold"], max_levels=30)
     model = MLRRegressor(**QUICK, preprocessor=given).fit(TABLE, PRICE)

@@ -330,6 +330,21 @@ def test_the_papers_rules(mixed, target):
         TablePreprocessor.published("papr")
 
 
+@pytest.mark.parametrize(
+    ("n_days", "said"),
+    [
+        (3, r"column 'day' is taken as text: its values look like dates, such as '01\.12\.2024'"),
+        (40, r"column 'day' is text: .* dates, such as '01\.12\.2024'; write .*; ignoring it\."),
+    ],
+)
+def test_dates_that_are_not_iso_are_named(n_days, said):
+    days = [f"{1 + row % n_days % 28:02}.{12 - row % n_days // 28:02}.2024" for row in range(40)]
+    table = pd.DataFrame({"day": days, "x": range(40)})
+    with pytest.warns(UserWarning, match=said):
+        TablePreprocessor().fit(table)
+    TablePreprocessor(categorical=["day"]).fit(table, range(40))  # as asked, so no warning
+
+
 def test_numbers_hidden_in_text_get_a_hint():
     power = [str(100 + i) for i in range(98)] + ["?", "?"]
     table = pd.DataFrame({"power": power, "mass": range(100)})
@@ -342,6 +357,7 @@ def test_numbers_hidden_in_text_get_a_hint():
         TablePreprocessor().fit(ranges, np.arange(100.0))
 
 
+@pytest.mark.filterwarnings("ignore:X holds numbers far outside")
 def test_rows_of_weight_zero_are_not_learnt_from(mixed, target):
     weights = np.r_[np.ones(50), np.zeros(10)]
     table = mixed.copy()

@@ -94,6 +94,14 @@ def test_bad_weights(weights, message):  # zeros: see the estimators
         check_weights(weights, 4)
 
 
+@pytest.mark.parametrize("exponent", [-1000, -40, 0, 3, 1020])
+def test_only_the_ratios_of_weights_count(exponent):
+    weights = np.array([0.3, 0.7, 2.0, 0.0])
+    scaled = check_weights(np.ldexp(weights, exponent), 4, min_rows=3)
+    np.testing.assert_array_equal(scaled, weights / 4)  # to the bit
+    assert check_weights([1.0, 1e-300, 1e300], 3, min_rows=3).astype(np.float32).min() > 0
+
+
 def test_a_target_is_needed_for_every_row():
     with pytest.raises(ValueError, match="me requires y to be passed"):
         check_target(None, 3, "me")

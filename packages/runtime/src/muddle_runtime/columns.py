@@ -641,3 +641,16 @@ def _describe_unusable(name: str, values: NDArray[Any]) -> ValueError:
         except TypeError:
             return unusable_column(name, f"a {type(value).__name__}")
     return ValueError(f"column {name!r} holds values that cannot be compared with each other.")
+
+
+def read_named(table: Table, name: str, missing_values: Collection[str]) -> Column:
+    return read_column(name, table.values(name), missing_values)
+
+
+def to_floats(column: Column, kind: Kind) -> FloatArray:
+    """Values of a column of numbers, NaN where missing; dates as days since 1970."""
+    if kind != "date":
+        return as_numbers(column, kind)
+    dates = as_dates(column)
+    days: FloatArray = (dates - np.datetime64(0, "us")) / np.timedelta64(1, "D")
+    return days

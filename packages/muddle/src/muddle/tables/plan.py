@@ -17,6 +17,7 @@ from sklearn.model_selection import KFold
 from sklearn.preprocessing import TargetEncoder
 from sklearn.utils import column_or_1d
 
+from muddle.tables.read import DAY
 from muddle_runtime.columns import (
     NUMBER,
     Codes,
@@ -178,18 +179,20 @@ def _decide_levels(column: Column, undecided: Decision, options: "TablePreproces
     levels = find_levels(column, options)
     n_rare = rows[rows < options.min_level_rows].sum()
     few = len(levels.known) <= options.max_levels and n_rare <= (1 - MOSTLY) * rows.sum()
+    hint = "" if column.name in options.categorical else _hint_at_dates(column)
     if few or len(keys) <= options.max_levels:
         if len(levels) > 1:
-            return replace(undecided, levels=levels)
+            return replace(undecided, levels=levels, hint=hint)
         rare = f"made of levels in fewer than {options.min_level_rows} rows each"
         return replace(undecided, ignored="constant" if len(keys) == 1 else rare)
     if options.above_limit == "drop":
         reason = f"dropped with {len(keys)} levels, above max_levels"
         return replace(undecided, ignored=reason, expected=True)
-    hint = ""
     if column.name not in options.categorical:
         _refuse_free_text(column.name, keys, rows.sum())
-        hint = _hint_at_numbers(keys, rows)
+        if len(keys) == rows.sum() and hint:
+            return replace(undecided, ignored=f"text: {hint}")
+        hint = hint or _hint_at_numbers(keys, rows)
         if len(keys) == rows.sum() and not hint:
             return replace(undecided, ignored=IDENTIFIER)
     levels = find_levels(column, replace(options, min_level_rows=1))
@@ -244,6 +247,18 @@ def _hint_at_numbers(keys: tuple[str, ...], rows: NDArray[np.intp]) -> str:
         return f"{found}e.g. {words[0]!r}; turn it into numbers first if it should be one"
     markers = ", ".join(repr(word) for word in words)
     return f"{found}{markers}; if that means missing, pass it in TablePreprocessor(missing_values=)"
+
+
+def _hint_at_dates(column: Column) -> str:
+    """Advice for a column of dates that are not written as 2024-01-31."""
+    if column.kind != "text" or column.category:
+        return ""
+    if not all(DAY.fullmatch(key.strip()) for key in column.keys):
+        return ""
+    return (
+        f"its values look like dates, such as {column.keys[0]!r}; write them as 2024-01-31, or "
+        "turn them into dates first, e.g. with pandas.to_datetime(dayfirst=True)"
+    )
 
 
 def _warn_about(decisions: Sequence[Decision]) -> None:
@@ -381,7 +396,10 @@ def fit_numbers(
         steps = (SmoothClip(median, spread),)
     features = [(i, names[i]) for i in kept.tolist()]
     features += [(i, f"{marks[i]}=missing") for i in flagged.tolist()]
-    return NumberBlock(fill, kept, flagged, steps, tuple(features))
+    # Parts of a date but the first come round again, and means are those of the levels.
+    low, high = np.fmin.reduce(numbers, axis=0), np.fmax.reduce(numbers, axis=0)
+    ranges = np.where(may_flag, np.stack([low, high]), [[-np.inf], [np.inf]])
+    return NumberBlock(fill, kept, flagged, steps, tuple(features), ranges)
 
 
 def find_constant(numbers: FloatArray) -> NDArray[np.bool_]:
