@@ -81,7 +81,11 @@ def test_impossible_splits_say_why():
     ("weights", "message"),
     [
         ([1, -2, 1, 1], "must not be negative, got -2 in row 1"),
-        ([1, np.nan, 1, 1], "NaN"),
+        ([1, np.nan, 1, 1], "must hold finite numbers, got nan in row 1. Use 0 to leave a row out"),
+        ([1, 1, None, 1], "got None in row 2"),
+        (pd.Series([1, 1, 1, None], dtype="Float64"), "got nan in row 3"),
+        ([1, 1, 1, np.inf], "got inf in row 3"),
+        (np.array([1, "heavy", 1, 1], dtype=object), "got heavy in row 1"),
         ([1, 1], "shape"),
     ],
 )
@@ -167,7 +171,10 @@ def test_a_gap_of_any_kind_is_one_error_that_names_the_row(y, numeric):
         (pl.Series(DAYS.tolist()), "in row 0. Pass e.g. days since the first"),
         (DAYS - DAYS[0], r"got datetime.timedelta\(0\) in row 0. Pass e.g. seconds"),
         ({"a": NUMBERS}, "y must hold one value per row, got a dict"),
-        (np.array(NUMBERS) * 1j, "Complex data not supported"),
+        (
+            np.array(NUMBERS) * 1j,
+            "Complex data not supported: y must hold real numbers, got 1.5j in",
+        ),
     ],
     ids=str,
 )

@@ -36,6 +36,11 @@ def check_target(
             f"{owner} requires y to be passed, but the target y is None. Pass one value per row."
         )
     values = _as_values(y)
+    if values.dtype.kind == "c":
+        raise ValueError(
+            "Complex data not supported: y must hold real numbers, got "
+            f"{_show(str(values[0]), (0,))}. Pass its parts, or its size, as numbers."
+        )
     gaps = np.asarray(pd.isna(values))
     if gaps.any():
         n_gaps = np.count_nonzero(gaps.reshape(len(gaps), -1).any(axis=1))
@@ -198,6 +203,13 @@ def check_weights(
         raise ValueError(
             "sample_weight must be above zero for some rows, got only zeros: all rows would be "
             "left out. Pass sample_weight=None to count every row the same."
+        )
+    given = np.ravel(np.asarray(sample_weight))
+    bad = np.flatnonzero(~np.isfinite(pd.to_numeric(given, errors="coerce")))
+    if len(bad):
+        raise ValueError(
+            f"sample_weight must hold finite numbers, got {_show(str(given[bad[0]]), (bad[0],))}. "
+            "Use 0 to leave a row out."
         )
     weights: FloatArray = _check_sample_weight(
         sample_weight, np.empty((n_rows, 1)), dtype=np.float64
