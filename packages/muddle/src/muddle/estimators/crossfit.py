@@ -128,7 +128,7 @@ def join_folds(parts: Sequence[Folds]) -> Folds:
 
 
 def is_wide(n_rows: int, n_features: int) -> bool:
-    """Whether nets and trees see some of the features only."""
+    """Whether nets see some of the features only, and there is no boosting."""
     return n_features > max(FEWEST_WIDE, min(MOST_WIDE, WIDE_SHARE * n_rows), n_rows)
 
 

@@ -18,6 +18,7 @@ from muddle.core.device import resolve_device, torch_threads
 from muddle.estimators.base import MAX_SEED, Estimator, watch
 from muddle.estimators.bodies import list_settings
 from muddle.estimators.calibrate import fit_calibration, fit_normal_scores, fit_spread, sample_rows
+from muddle.estimators.crossfit import is_wide
 from muddle.estimators.importances import measure_importances
 from muddle.estimators.pool import (
     Plan,
