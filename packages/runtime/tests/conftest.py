@@ -63,6 +63,12 @@ def regressor():
 
 
 @pytest.fixture(scope="session")
+def counts():
+    """A regressor of format 3, whose targets are counts; two columns have far numbers."""
+    return read_stored("format3_regressor")
+
+
+@pytest.fixture(scope="session")
 def ensemble():
     return read_stored("format1_ensemble")
 

@@ -1,10 +1,12 @@
 """Model files: a file that was written is read again; any other is refused by name."""
 
 import copy
+import errno
 import json
 import os
 import pickle
 import random
+import re
 import resource
 import struct
 import warnings
@@ -20,6 +22,7 @@ from safetensors.numpy import save
 from muddle_runtime import file, load_model, whole_file
 from muddle_runtime.errors import ModelFileError
 from muddle_runtime.file import FORMAT, KEY, store_model, write_model
+from muddle_runtime.intervals import rows_needed
 
 
 @pytest.fixture
@@ -38,7 +41,7 @@ def forge(path, change):
 # --- written and read again ----------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore:X holds values", "ignore:.* needs at least")
+@pytest.mark.filterwarnings("ignore:X holds", "ignore:.* needs at least")
 def test_a_model_written_and_read_predicts_the_same_bits(stored, tmp_path):
     again = load_model(write_model(stored.model, tmp_path / "model.muddle"))
     np.testing.assert_array_equal(again.predict(stored.rows), stored.model.predict(stored.rows))
@@ -49,7 +52,7 @@ def test_a_model_written_and_read_predicts_the_same_bits(stored, tmp_path):
     }
 
 
-@pytest.mark.filterwarnings("ignore:X holds values")
+@pytest.mark.filterwarnings("ignore:X holds")
 def test_half_precision_halves_the_file_and_moves_predictions_little(regressor, tmp_path):
     whole = write_model(regressor.model, tmp_path / "whole.muddle")
     half = write_model(regressor.model, tmp_path / "half.muddle", dtype="float16")
@@ -58,7 +61,7 @@ def test_half_precision_halves_the_file_and_moves_predictions_little(regressor, 
     np.testing.assert_allclose(found, expected, atol=0.02 * np.std(expected))
 
 
-@pytest.mark.filterwarnings("ignore:X holds values")
+@pytest.mark.filterwarnings("ignore:X holds")
 def test_half_precision_leaves_what_decides_as_it_is(mixed_regressor, tmp_path):
     model = mixed_regressor.model
     path = write_model(model, tmp_path / "half.muddle", dtype="float16")
@@ -150,7 +153,32 @@ def test_a_place_that_cannot_be_written_is_refused_before_any_work(ensemble, tmp
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(FileExistsError, match="must name an ordinary file or none"):
         write_model(model, tmp_path / "pipe")
-    assert os.listdir(tmp_path) == ["pipe"]
+    (tmp_path / "kept").touch(0o444)
+    with pytest.raises(PermissionError, match=r"must not be read-only, got .*kept\. Choose"):
+        write_model(model, tmp_path / "kept")
+    with pytest.raises(OSError, match="name too long"):
+        write_model(model, tmp_path / f"{'m' * 250}.muddle")
+    assert sorted(os.listdir(tmp_path)) == ["kept", "pipe"]
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])
+def test_a_trial_finds_folders_and_disks_that_take_no_file(tmp_path, monkeypatch, number):
+    def fail(path, _):
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(whole_file.Path, "write_bytes", fail)
+    path = tmp_path / "model.muddle"
+    with pytest.raises(OSError, match=re.escape(f"{os.strerror(number)}: '{path}'")) as caught:
+        whole_file.check_place(path)
+    assert caught.value.errno == number
+
+
+def test_a_full_disk_names_the_file(path, ensemble, file_limit):
+    before = path.read_bytes()
+    with pytest.raises(OSError, match=r"too large: '.*model\.muddle'"), file_limit(5000):
+        write_model(ensemble.model, path)
+    assert path.read_bytes() == before
+    assert os.listdir(path.parent) == ["model.muddle"]
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(path, ensemble, monkeypatch):
@@ -168,7 +196,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(path, ensemble,
 
 def test_a_model_that_could_not_be_read_again_is_not_written(ensemble, tmp_path, monkeypatch):
     model = ensemble.model
-    with pytest.raises(ModelFileError, match="temperature must be above 0"):
+    with pytest.raises(ModelFileError, match="temperature must be above 1e-300"):
         write_model(replace(model, temperatures=-model.temperatures), tmp_path / "model.muddle")
     nets = model.members[0].representation
     nets = replace(nets, weights=tuple(weight * np.float32(1e6) for weight in nets.weights))
@@ -343,7 +371,10 @@ FORGERIES = [
     (put("parts.0.biases.0", lambda a: a + np.inf), "parts.0.biases.0 must be finite"),
     (put("parts.0.head", lambda a: a.astype(int)), "head must be of type float64 or float32, got"),
     (put("temperature", lambda a: a.astype("u1")), "types F16, F32, F64, I32, I64"),
-    (put("temperature", lambda a: 0 * a), "temperature must be above 0"),
+    (put("temperature", lambda a: 0 * a), "temperature must be above 1e-300, got 0"),
+    (set_at("created", "2026\x1b[2J"), "created must be up to 1000 letters without control"),
+    (set_at("versions.muddle", "1" * 1001), "versions.muddle must be up to 1000 letters"),
+    (set_at("preprocessor.decisions.0.kind", "a\nb"), "kind must be up to 1000 letters without"),
     (put("preprocessor.kept", lambda a: a + 1), r"preprocessor.kept must be within 0 and \d, got"),
     (put("preprocessor.kept", lambda a: a[::-1]), "preprocessor.kept must be ascending"),
     (add_column, "training.nets.dtypes must be an object of net, depth, .* got also 'validation_s"),
@@ -362,6 +393,12 @@ FORGED_MIXTURES = [
     (set_at("spread.spreads.0", HUGE), "the ceiling of a spread must be finite after its power"),
     (put("views.0.mixtures", lambda a: a * 1e300), "mixtures must be within"),
     (put("conformal.0.scores", lambda a: a[::-1]), r"conformal\.0\.scores must be ascending"),
+    (put("views.0.mixtures", lambda a: 0 * a + 1e30), "mixtures must be within"),
+    (put("views.0.frequencies", lambda a: 0 * a - 1e308), "frequencies must be within"),
+    (put("target.deviation", lambda a: 0 * a + 1e-320), "deviation must be above 1e-300"),
+    (put("target.support", lambda a: a[::-1]), "target.support must be from low to high"),
+    (put("preprocessor.range", lambda a: a[::-1]), "preprocessor.range must be from low to high"),
+    (put("preprocessor.range", lambda a: a * np.nan), "preprocessor.range must be without NaN"),
     (put("normal.lambdas", lambda a: a + 1e6), "normal must be a power that can be undone"),
     (put("target.range", lambda a: a[::-1]), "target.range must be from low to high"),
 ]
@@ -456,15 +493,18 @@ def test_a_forged_mixture_is_refused_by_name(regressor, tmp_path, change, messag
 
 
 @pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value", "ignore:X holds")
-def test_nets_that_overflow_give_no_numbers_but_no_error(regressor, tmp_path):
+def test_nets_that_overflow_are_an_error_that_names_the_row(regressor, tmp_path):
     def change(header, arrays):
         for name in arrays:
             if name.startswith("parts.") and ".weights." in name:
                 arrays[name] = np.copysign(np.float32(1e29), arrays[name])
 
     model = load_model(forge(write_model(regressor.model, tmp_path / "model.muddle"), change))
-    assert np.isnan(model.predict(regressor.rows)).all()
-    assert np.isnan(model.predict_interval(regressor.rows)).all()
+    for answer in (model.predict, model.predict_interval):
+        with pytest.raises(
+            ValueError, match=r"must be finite numbers, got nan for row 0: .* again"
+        ):
+            answer(regressor.rows)
 
 
 @pytest.mark.parametrize(
@@ -513,7 +553,7 @@ def changed(tmp_path_factory):
 
 
 def check(path, content, rows):
-    """Nothing but our own error, or a model that predicts."""
+    """Nothing but our own error, or a model whose answers are finite, or else an error."""
     path.write_bytes(content)
     try:
         model = load_model(path)
@@ -521,10 +561,22 @@ def check(path, content, rows):
         return
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        assert len(model.predict(rows)) == len(rows)
-        for method in ("predict_proba", "predict_interval"):
-            if hasattr(model, method):
-                assert len(getattr(model, method)(rows)) == len(rows)
+        for method in ("predict", "predict_proba", "predict_interval"):
+            if not hasattr(model, method):
+                continue
+            try:
+                found = getattr(model, method)(rows)
+            except ValueError as error:
+                if "must be finite numbers, got" not in str(error):
+                    raise
+                continue
+            assert len(found) == len(rows)
+            if found.dtype.kind == "f" and method != "predict_interval":
+                assert np.isfinite(found).all()
+            elif method == "predict_interval":  # infinite where the file has too few errors
+                few = len(model.spread.conformal[0].scores) < rows_needed(0.9)
+                assert few or np.isfinite(found).all()
+                assert not np.isnan(found).any()
         assert len(model.columns) == model.n_features_in_
 
 
@@ -609,3 +661,45 @@ def change_array(array, data):
             value = data.draw(st.sampled_from([-(2**63), -1, 0, 5, 2**31, 2**63 - 1]))
             array.flat[place] = np.int64(value).astype(array.dtype)
     return array
+
+
+# --- every number of a file, and each at its worst -----------------------------------------------
+
+WORST = [0, -1, 1e30, 1e308, -1e308, 1e-320, np.nan, np.inf, -np.inf]
+WORST_WHOLE = [0, -1, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63)]
+
+
+def each_number(header):
+    """Places of the numbers in a header that predictions could use."""
+    for place in spots(header):
+        value = header
+        for name in place:
+            value = value[name]
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            yield place
+
+
+@pytest.mark.slow
+def test_every_number_of_a_file_at_its_worst(stored, changed):
+    header, arrays = store_model(stored.model)
+    asked = stored.rows[:4]
+    n_changed = 0
+    for *parents, last in each_number(header):
+        for value in (*WORST, *WORST_WHOLE):
+            other = copy.deepcopy(header)
+            owner = other
+            for parent in parents:
+                owner = owner[parent]
+            owner[last] = value
+            check(changed, save(arrays, metadata={KEY: json.dumps(other)}), asked)
+            n_changed += 1
+    for name, array in arrays.items():
+        for value in WORST if array.dtype.kind == "f" else WORST_WHOLE:
+            for places in (0, array.size // 2, slice(None)):
+                other = array.copy()
+                with np.errstate(all="ignore"):
+                    other.reshape(-1)[places] = np.array(value).astype(array.dtype)
+                forged = {**arrays, name: np.ascontiguousarray(other)}
+                check(changed, save(forged, metadata={KEY: json.dumps(header)}), asked)
+                n_changed += 1
+    assert n_changed > 400

@@ -331,7 +331,7 @@ def train_side_by_side(
         options = {"device": device, "deadline": deadline, "reporter": shared}
         return train_jobs([job], **options, memory_share=1 / n_workers)[0]  # type: ignore[arg-type]
 
-    # torch's settings belong to all threads: each would restore what another had changed.
+    # Threads that begin inside take these settings.
     with torch_threads(1), product_precision("highest"), _Threads(n_workers) as threads:
         tasks = [partial(train, piece) for piece in pieces] + list(others)
         done = iter([wait() for wait in [threads.start(task) for task in tasks]])

@@ -108,6 +108,8 @@ PRIOR_ROWS = 10.0
 LEAF_ROWS = 5
 # Members of less weight are dropped, once: each costs as much time to predict as any other.
 LEAST_WEIGHT = 0.02
+MEAN = "mean of the target"  # has the rest of the weight
+ROUNDING = 1e-9  # of the sum of all weights
 # Weight of the constraint that weights sum to 1, in units of the errors.
 STRICTNESS = 1e4
 # Tables of more numbers, counted once per net, get one view for all nets.
@@ -436,7 +438,8 @@ class Pool:
         return tuple(member.to_fitted(weight) for member, weight in pairs if weight)
 
     def rank(self, score: Callable[[FloatArray], float]) -> pd.DataFrame:
-        """The leaderboard: one row per member, the best first, then candidates without any."""
+        """The leaderboard: one row per member, the best first, then candidates without any, and the
+        mean of the target if it has a weight."""
         weights = iter(self.weights.tolist())
         rows: list[tuple[Any, ...]] = []
         for trial in self.trials:
@@ -448,9 +451,12 @@ class Pool:
             if not trial.members:
                 rows.append((name, None, np.nan, 0.0, 0, 0, *shared))
         columns = ("configuration", "iteration", "score", "weight", "n_nets", "n_recoveries")
+        rows.sort(key=lambda row: -row[2] if row[2] == row[2] else np.inf)  # no score: last
+        rest = 1.0 - float(self.weights.sum())
+        if rest > ROUNDING:
+            rows.append((MEAN, None, np.nan, rest, 0, 0, 0, 0.0, "trained"))
         board = pd.DataFrame(rows, columns=[*columns, "n_rounds", "seconds", "outcome"])
-        board = board.astype({"iteration": "Int64"})
-        return board.sort_values("score", ascending=False, kind="stable", ignore_index=True)
+        return board.astype({"iteration": "Int64"})
 
 
 def plan_in_time(
