@@ -162,6 +162,7 @@ class Flagship(Estimator):
             n_labels=n_labels,
             skewed=training.normal is not None,
             keep_rows=bool(self.keep_rows),
+            wide=is_wide(*training.matrix.shape),
         )
 
     def _fit_pool(
