@@ -411,6 +411,8 @@ def test_only_bodies_for_normal_scores_learn_transformed_labels(fit):
 )
 def test_a_table_is_wide_by_its_rows_and_columns(n_rows, n_features, wide):
     assert is_wide(n_rows, n_features) is wide
+    plan = make_plan("regression", "default", n_rows, wide=wide)
+    assert wide is ("boosting" not in [body.kind for body in plan.bodies])
 
 
 def draw_wide(n_rows=30, n_features=700, n_labels=1):

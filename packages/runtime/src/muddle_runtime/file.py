@@ -632,7 +632,7 @@ def _restore_members(
 ) -> tuple[Member, ...]:
     flagship, stored, parts = is_flagship(header), header["views"], header["parts"]
     kinds = choice(*VIEWS) if flagship else choice("plain")
-    if flagship and header["format"] > 1:
+    if flagship and header["format"] > 2:
         kinds = choice(*VIEWS, "chosen")
     list_of(schema.open_record({"kind": kinds}))(stored, "views")
     if sum(view["kind"] == "plain" for view in stored) > 1:

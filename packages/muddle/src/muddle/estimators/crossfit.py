@@ -28,7 +28,8 @@ from muddle.estimators.base import to_numpy_nets
 from muddle.tables.target import Rows
 from muddle.training.config import TrainConfig
 from muddle.training.data import TrainingData, TrainJob
-from muddle.training.jobs import Reporter, net_cost, train_jobs
+from muddle.training.jobs import Reporter, train_jobs
+from muddle.training.pace import count_operations
 from muddle.training.stopping import Deadline
 from muddle.training.trainer import TrainResult, merge_results
 from muddle_runtime import fitted
@@ -128,7 +129,7 @@ def join_folds(parts: Sequence[Folds]) -> Folds:
 
 
 def is_wide(n_rows: int, n_features: int) -> bool:
-    """Whether nets and trees see some of the features only."""
+    """Whether nets see some of the features only, and there is no boosting."""
     return n_features > max(FEWEST_WIDE, min(MOST_WIDE, WIDE_SHARE * n_rows), n_rows)
 
 
@@ -331,7 +332,7 @@ def train_side_by_side(
     n_workers = min(len(pieces) + len(others), torch.get_num_threads())
     shared = None if reporter is None else _SharedReporter(reporter)
     # What is slower than planned must not take the time of pieces that wait for a thread.
-    costs = [piece.n_nets * net_cost(piece) for piece in pieces]
+    costs = [count_operations([(piece, piece.n_nets)]).steps for piece in pieces]
     shares = [min(1.0, n_workers * cost / sum(costs[i:])) for i, cost in enumerate(costs)]
 
     def train(job: TrainJob, share: float) -> TrainResult:

@@ -24,6 +24,7 @@ from muddle.estimators.calibrate import (
     fit_spread,
     sample_rows,
 )
+from muddle.estimators.crossfit import is_wide
 from muddle.estimators.importances import estimate_importances, measure_importances
 from muddle.estimators.pool import (
     N_FOLDS,
@@ -170,6 +171,7 @@ class Flagship(Estimator):
             n_labels=n_labels,
             skewed=training.normal is not None,
             keep_rows=bool(self.keep_rows),
+            wide=is_wide(*training.matrix.shape),
         )
 
     def _estimate_later(self, problem: Problem, training: TrainingSet, table: TablePlan) -> float:

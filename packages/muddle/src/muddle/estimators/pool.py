@@ -160,10 +160,12 @@ def make_plan(
     n_labels: int = 1,
     skewed: bool = False,
     keep_rows: bool = True,
+    wide: bool = False,
 ) -> Plan:
     """The plan of a preset for a table with n_rows rows and n_labels label columns.
 
-    skewed: the target has a long tail. keep_rows: the model may hold training rows."""
+    skewed: the target has a long tail. keep_rows: the model may hold training rows. wide:
+    as `is_wide` says."""
     check_choice("preset", preset, get_args(Preset))
     n_train = n_rows - n_rows // N_FOLDS
     batch_size = min(MOST_IN_BATCH, max(FEWEST_IN_BATCH, n_train // BATCHES))
@@ -183,7 +185,9 @@ def make_plan(
         bodies = [replace(body, leaf_rows=LEAF_ROWS) for body in bodies if body.kind != "kernel"]
     if quick:
         return Plan(tuple(nets[:1]), tuple(bodies), 1)
-    if n_labels == 1:  # it costs as much for each label, and gained nothing for several classes
+    # It costs as much for each label, and gained nothing for several classes; nor on wide tables,
+    # where it took longest.
+    if n_labels == 1 and not wide:
         bodies.append(BodyCandidate("boosting", "boosting"))
     n_rounds = 1
     if preset == "best":
