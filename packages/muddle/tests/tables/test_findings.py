@@ -181,7 +181,7 @@ def test_few_rows_and_many_gaps_are_found_and_warnings_come_first():
     X = make_table(40).assign(c=lambda t: t["a"].where(np.arange(40) % 3 == 0))
     few, gaps = find_in_table(X, X["b"], task="regression")
     assert (few.kind, gaps.kind, gaps.columns) == ("few rows", "mostly missing", ("c",))
-    with pytest.raises(ValueError, match="NaN"):
+    with pytest.raises(ValueError, match="nan in row 0"):
         find_in_table(X, np.full(40, np.nan), task="regression")
 
 

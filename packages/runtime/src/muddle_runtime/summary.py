@@ -44,6 +44,10 @@ def check_summary(
         entries = list_of(count) if kind == "counts" else list_of(_check_quantiles, least=1)
         open_record({kind: entries})(value["target"], f"{where}.target")
         n_found = len(value["target"][kind])
+        open_record({"names": list_of(text)}, optional=True)(value["target"], f"{where}.target")
+        names = value["target"].get("names", [])
+        if names and len(names) != (1 if kind == "counts" else n_found):
+            fail(f"{where}.target.names", "one per target", names)
         if target is not None and (kind, n_found) != target:
             fail(
                 f"{where}.target", f"of {target[1]} {target[0]}, as the model", f"{n_found} {kind}"

@@ -6,6 +6,7 @@ estimator loaded from a file is one with the same parameters and the same `model
 
 import platform
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -32,6 +33,7 @@ from muddle.tables.preprocessor import TablePreprocessor
 from muddle.training.config import OLD_NAMES
 from muddle.training.jobs import Reporter
 from muddle_runtime import __version__ as runtime_version
+from muddle_runtime.columns import column_name
 from muddle_runtime.drift import FIELDS
 from muddle_runtime.file import read_model, store_class, write_model
 from muddle_runtime.findings import Finding
@@ -41,6 +43,8 @@ from muddle_runtime.forward import Library, Nets, View
 MAX_SEED = 2**31 - 1
 # From this many rows on, a GPU predicts sooner than a CPU.
 MANY_ROWS = 2000
+# Seconds between two looks of a progress bar at the clock.
+TICK = 0.5
 # Parameters of the preprocessor that are sequences.
 SEQUENCES = ("missing_values", "categorical", "drop")
 
@@ -383,11 +387,11 @@ def store_parameters(estimator: Any) -> dict[str, Any]:
         elif name in ("verbose", "device"):
             stored[name] = bool(value) if name == "verbose" else str(value)
         else:
-            stored[name] = None if isinstance(value, np.random.RandomState) else _to_plain(value)
+            stored[name] = None if isinstance(value, np.random.RandomState) else to_plain(value)
     return stored
 
 
-def _to_plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -414,11 +418,11 @@ def store_preprocessor(preprocessor: Any) -> dict[str, Any]:
             "preprocessor must be a TablePreprocessor itself to be stored in a file, got a "
             f"{type(preprocessor).__name__}."
         )
-    stored = {name: _to_plain(value) for name, value in preprocessor.get_params().items()}
+    stored = {name: to_plain(value) for name, value in preprocessor.get_params().items()}
     stored["missing_indicator"] = bool(preprocessor.missing_indicator)
     for name in SEQUENCES:
         stored[name] = [
-            int(entry) if isinstance(entry, (int, np.integer)) else str(entry)
+            int(entry) if isinstance(entry, (int, np.integer)) else column_name(entry)
             for entry in stored[name]
         ]
     return stored
@@ -482,16 +486,28 @@ class Progress:
             needed = "verbose=True needs the package tqdm: pip install 'muddle[progress]'."
             raise MissingPackageError(needed) from error
         self._bar = tqdm(total=n_net_iterations, desc=label, unit="it")
+        self._over = threading.Event()
+        # Before the first iteration and between rounds there is nothing to count but time.
+        self._ticking = threading.Thread(target=self._tick, daemon=True)
 
     def __enter__(self) -> Self:
+        self._ticking.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._ticking.join()
         self._bar.close()
 
     def advance(self, n_net_iterations: int, loss: float, score: float) -> None:
-        self._bar.set_postfix(loss=f"{loss:.3f}", validation=f"{score:.3f}", refresh=False)
+        known = {"loss": loss, "validation": score}
+        texts = {name: f"{number:.3f}" for name, number in known.items() if np.isfinite(number)}
+        self._bar.set_postfix(texts, refresh=False)
         self._bar.update(n_net_iterations)
+
+    def _tick(self) -> None:
+        while not self._over.wait(TICK):
+            self._bar.refresh()
 
     def say(self, text: str) -> None:
         self._bar.write(text, file=sys.stderr)

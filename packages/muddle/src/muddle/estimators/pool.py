@@ -29,7 +29,9 @@ from muddle.estimators.crossfit import (
     Member,
     Trained,
     attempt,
+    choose_features,
     draw_folds,
+    is_wide,
     join_folds,
     join_rounds,
     make_job,
@@ -49,6 +51,7 @@ from muddle.estimators.time_limit import (
     time_for_training,
 )
 from muddle.tables.plan import fit_piecewise
+from muddle.tables.target import Rows
 from muddle.training.config import TrainConfig
 from muddle.training.data import TrainJob
 from muddle.training.jobs import Reporter, train_jobs
@@ -56,7 +59,15 @@ from muddle.training.stopping import Deadline
 from muddle_runtime import fitted
 from muddle_runtime.columns import FloatArray
 from muddle_runtime.fitted import Task
-from muddle_runtime.forward import BinsView, PlainView, View, ViewName, WavesView, view_features
+from muddle_runtime.forward import (
+    BinsView,
+    ChosenView,
+    PlainView,
+    View,
+    ViewName,
+    WavesView,
+    view_features,
+)
 from muddle_runtime.labels import NormalScores
 from muddle_runtime.parameters import check_choice
 from muddle_runtime.tables import fill_bins
@@ -244,7 +255,7 @@ class TrainingSet:
 
 def fit_view(
     name: ViewName, matrix: FloatArray, n_numbers: int, weights: FloatArray | None, seed: int
-) -> View:
+) -> PlainView | BinsView | WavesView:
     """A view of the training rows' matrix; without numbers there is only the plain one."""
     if name == "plain" or n_numbers == 0:
         return PlainView(matrix.shape[1])
@@ -265,6 +276,19 @@ def fit_view(
     )
 
 
+def fit_chosen_view(
+    name: ViewName, training: TrainingSet, labels: FloatArray, rows: Rows, seed: int
+) -> ChosenView:
+    """A view of the features that matter most in these rows. All of them count as numbers, and all
+    bins are kept, so that nets that train on other rows see equally many."""
+    matrix, weights = training.matrix, training.weights
+    chosen = choose_features(matrix[rows], labels[rows], None if weights is None else weights[rows])
+    view = fit_view(name, matrix[:, chosen], len(chosen), weights, seed)
+    if isinstance(view, BinsView):
+        view = replace(view, kept=np.arange(view.starts.size))
+    return ChosenView(chosen, view, matrix.shape[1])
+
+
 class NetSeeds(NamedTuple):
     """Seeds of a candidate's nets: of their views, and of starts and permutations."""
 
@@ -281,14 +305,21 @@ def build_job(
 ) -> tuple[tuple[View, ...], TrainJob]:
     """The view of each of a candidate's nets, and their training."""
     matrix, n_nets, drawn = training.matrix, folds.n_nets, seeds.views
-    if candidate.view != "waves" or matrix.size * n_nets > MOST_NUMBERS:
-        drawn = drawn[:1]  # one view for all nets; else each net has waves of its own
-    views = [
-        fit_view(candidate.view, matrix, training.n_numbers, training.weights, seed)
-        for seed in drawn
-    ]
-    seen = [view_features(view, matrix) for view in views]
     labels, _ = training.choose_labels(candidate)
+    views: list[View]
+    if is_wide(*matrix.shape):
+        views = [
+            fit_chosen_view(candidate.view, training, labels, rows, seed)
+            for rows, seed in zip(folds.train, drawn, strict=True)
+        ]
+    else:
+        if candidate.view != "waves" or matrix.size * n_nets > MOST_NUMBERS:
+            drawn = drawn[:1]  # one view for all nets; else each net has waves of its own
+        views = [
+            fit_view(candidate.view, matrix, training.n_numbers, training.weights, seed)
+            for seed in drawn
+        ]
+    seen = [view_features(view, matrix) for view in views]
     job = make_job(candidate, seen, labels, training.weights, folds, seeds.nets)
     return tuple(views * (n_nets // len(views))), job
 

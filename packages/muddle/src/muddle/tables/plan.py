@@ -160,8 +160,9 @@ def decide(column: Column, options: "TablePreprocessor") -> Decision:
         number = "duration"
     # The gaps of a single value carry information, if they are marked.
     marked = undecided.n_missing > 0 and options.missing_indicator
-    if _is_constant(column, number) and not marked:
-        return replace(undecided, ignored="constant")
+    constant = _why_constant(column, number)
+    if constant and not marked:
+        return replace(undecided, ignored=constant)
     if number == "number" and options.few_values != "number":
         values = as_numbers(column)
         if 2 <= len(pd.unique(values[~np.isnan(values)])) <= options.max_levels:
@@ -198,13 +199,28 @@ def _decide_levels(column: Column, undecided: Decision, options: "TablePreproces
     return replace(undecided, levels=levels, use="means", hint=hint)
 
 
-def _is_constant(column: Column, number: Kind) -> bool:
+def _why_constant(column: Column, number: Kind) -> str:
+    """The reason to ignore a column of one value; "" if it varies."""
     if number == "date":
         dates = as_dates(column)[~is_missing(column)]
-        return bool((dates == dates[0]).all())
+        return "constant" if (dates == dates[0]).all() else ""
     values = as_numbers(column, number)[:, None]
     check_range(values, [column.name])
-    return bool(find_constant(values)[0])
+    if not find_constant(values)[0]:
+        return ""
+    rounding = describe_rounding(values)
+    return f"constant up to rounding ({rounding})" if rounding else "constant"
+
+
+def describe_rounding(values: FloatArray) -> str:
+    """Why values that differ count as constant; "" if they do not differ."""
+    low, high = np.nanmin(values), np.nanmax(values)
+    if low == high:
+        return ""
+    return (
+        f"values near {low:g} differ by {high - low:g} at most, too little for numbers of that "
+        f"size; subtract {low:g} first"
+    )
 
 
 def _refuse_free_text(name: str, keys: tuple[str, ...], n_present: int) -> None:
@@ -380,7 +396,10 @@ def fit_numbers(
         steps = (SmoothClip(median, spread),)
     features = [(i, names[i]) for i in kept.tolist()]
     features += [(i, f"{marks[i]}=missing") for i in flagged.tolist()]
-    return NumberBlock(fill, kept, flagged, steps, tuple(features))
+    # Parts of a date but the first come round again, and means are those of the levels.
+    low, high = np.fmin.reduce(numbers, axis=0), np.fmax.reduce(numbers, axis=0)
+    ranges = np.where(may_flag, np.stack([low, high]), [[-np.inf], [np.inf]])
+    return NumberBlock(fill, kept, flagged, steps, tuple(features), ranges)
 
 
 def find_constant(numbers: FloatArray) -> NDArray[np.bool_]:
