@@ -278,6 +278,24 @@ def test_nets_after_the_first_are_left_out_if_they_promise_no_gain(fit, monkeypa
     assert names == ["waves"] * 4 + ["plain"] * 4
 
 
+def test_a_net_that_lowers_the_error_promises_more_and_one_that_does_not_none(fit):
+    curved = draw_rows(120)
+    curved = replace(curved, labels=np.abs(curved.matrix[:, :1]) - 0.8)
+    assert pool_module.worth_going_on(fit(curved, ["waves"], bodies=LINEAR))
+    straight = replace(curved, labels=curved.matrix[:, :1])
+    assert not pool_module.worth_going_on(fit(straight, ["waves"], bodies=LINEAR))
+    # Without a net, or without another body, nothing can be compared.
+    assert pool_module.worth_going_on(fit(straight, ["broken"], bodies=LINEAR))
+    assert pool_module.worth_going_on(fit(straight, ["waves"]))
+
+
+def test_further_rounds_are_asked_for_so_all_nets_are_trained(fit, monkeypatch):
+    monkeypatch.setattr(pool_module, "FEW_ROWS", 50)
+    monkeypatch.setattr(pool_module, "worth_going_on", lambda pool: False)
+    trials = trials_of(fit(draw_rows(), ["waves", "plain"], n_rounds=2, bodies=LINEAR))
+    assert trials["plain"].outcome == "trained"
+
+
 def test_stages_change_nothing_if_all_are_trained(fit, monkeypatch):
     pools = []
     for few_rows in (1000, 50):

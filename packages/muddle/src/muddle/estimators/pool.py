@@ -103,6 +103,9 @@ LEAST_RATE, MOST_RATE = 1e-3, 1e-2
 # low: over the range of the smooth clip, (-3, 3), most make less than one turn.
 N_BINS = 8
 N_CURVES, N_COSINES, FREQUENCY = 3, 16, 0.1
+# Further nets are trained if the first one lowered the error of the other bodies by this share of
+# it, and of the labels' variance: where it did not, neither did they (docs/decisions/0018).
+LEAST_FALL, LEAST_GAIN = 2e-3, 1e-4
 # Rows that vote for equal weights: with few rows, members can hardly be told apart.
 PRIOR_ROWS = 10.0
 # Rows of a leaf in models that must not hold single rows.
@@ -491,9 +494,23 @@ class Pool:
 
 
 def worth_going_on(pool: Pool) -> bool:
-    """Whether further nets are trained after the first one and the other bodies; asked above
-    FEW_ROWS rows, where nets take most of the time."""
-    return True
+    """Whether further nets are trained after the first one and the other bodies: if the first one
+    lowered their out-of-fold error. Asked above FEW_ROWS rows, where nets take most of the time."""
+    bodies: list[AnyMember] = [one for one in pool.members if isinstance(one, BodyMember)]
+    if not bodies or len(bodies) == len(pool.members):
+        return True
+    training = pool.training
+    predicted = np.stack([member.out_of_fold for member in bodies])
+    weights = weigh_members(predicted, training.labels, training.weights)
+    without = replace(pool, members=bodies, weights=weights)
+
+    def mean_square(errors: FloatArray) -> float:
+        return float(np.average((errors**2).mean(axis=1), weights=training.weights))
+
+    before, after = (mean_square(p.out_of_fold - training.labels) for p in (without, pool))
+    mean = np.average(training.labels, axis=0, weights=training.weights)
+    fall = before - after
+    return fall > LEAST_FALL * before and fall > LEAST_GAIN * mean_square(training.labels - mean)
 
 
 def plan_in_time(
@@ -577,7 +594,8 @@ def fit_pool(
         first = replace(first, reporter=reporter)
         pool = pool.add(first.train_first(nets[:n_first], bodies))
         later = nets[n_first:]
-        if later and n_rows > FEW_ROWS and pool.members and not worth_going_on(pool):
+        asked = pool.members and n_rows > FEW_ROWS and plan.n_rounds == 1
+        if later and asked and not worth_going_on(pool):
             pool = pool.add([Trial.none(candidate, "no gain") for candidate, _ in later])
         elif later:
             pool = pool.add(first.train_later(later))
