@@ -302,7 +302,7 @@ def test_a_model_tells_its_columns(regressor):
 
 def test_a_model_tells_its_bodies(mixed_regressor):
     model = mixed_regressor.model
-    n_nets = model.members[0].representation.n_nets
+    n_nets = sum(model.members[place].representation.n_nets for place in (0, -1))
     assert model.bodies == {"nets": n_nets, "kernel": 2, "forest": 2, "linear": 1}
     assert model.n_nets == n_nets
     expected = f"7 columns, {n_nets} nets, 2 kernels, 2 forests, linear)"
