@@ -3,8 +3,10 @@
 import html
 import json
 import re
+import resource
 import shutil
 import subprocess
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +59,22 @@ def classes() -> tuple[np.ndarray, np.ndarray]:
     codes = np.arange(90) % 3
     X = rng.normal(size=(90, 3)) + 2.5 * np.eye(3)[codes]
     return X, np.array(["ash", "birch", "cedar"])[codes]
+
+
+@pytest.fixture
+def file_limit():
+    """A context in which no file may grow beyond so many bytes, as on a disk that is full."""
+
+    @contextmanager
+    def limit(n_bytes):
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    return limit
 
 
 @pytest.fixture(scope="session")

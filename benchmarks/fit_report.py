@@ -30,14 +30,16 @@ QUICK_PAGES, QUICK_SUMMARIES = [(40, 3)], [(50, 4)]
 
 
 def make_table(n_rows: int, n_columns: int) -> tuple[pd.DataFrame, pd.Series]:
-    """Columns of numbers; every third column holds text."""
+    """Columns of numbers; every third column holds text. The first six decide the target, so that
+    a page has as many plots of partial dependence as it can."""
     rng = np.random.default_rng(0)
     columns = {
         f"x{i}": rng.choice(["a", "b", "c"], n_rows) if i % 3 == 2 else rng.normal(size=n_rows)
         for i in range(n_columns)
     }
     table = pd.DataFrame(columns)
-    return table, table["x0"] + 0.1 * rng.normal(size=n_rows)
+    first = [table[name] == "a" if name in ("x2", "x5") else table[name] for name in table][:6]
+    return table, sum(first) + 0.1 * rng.normal(size=n_rows)
 
 
 def time_calls(call: Callable[[], object], repeats: int) -> list[float]:

@@ -3,12 +3,14 @@ folds and CatBoost.
 
     python benchmarks/flagship.py --out results/flagship_speed_cpu.csv
     python benchmarks/flagship.py --rows 500 --datasets --presets fast --repeats 1
+    python benchmarks/flagship.py --rows 20 60 --columns 1000 10000 --datasets --repeats 1
     python benchmarks/flagship.py --device cuda --out results/flagship_speed_cuda.csv
 
-The tables are made up (ten columns of numbers, both tasks) or, if their files are in the data
-folder, data sets of the paper (clean recipe, training rows of one split of the benchmark). All
-methods run in one process with two threads, in turns, after a warm-up. A ratio is the median over
-turns of our seconds divided by the other's of the same turn. On CUDA only the flagship is timed.
+The tables are made up (columns of numbers, of which four matter, both tasks) or, if their files are
+in the data folder, data sets of the paper (clean recipe, training rows of one split of the
+benchmark). All methods run in one process with two threads, in turns, after a warm-up. A ratio is
+the median over turns of our seconds divided by the other's of the same turn. On CUDA only the
+flagship is timed.
 """
 
 import argparse
@@ -20,6 +22,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +44,6 @@ from muddle_runtime.fitted import Task
 PRESETS = {"fast": "muddle-fast", "default": "muddle", "best": "muddle-best"}
 PEERS = ("realmlp-5", "catboost")
 DATASETS = ["servo", "qsar-aquatic-toxicity", "insurance", "ionosphere", "qsar-biodegradation"]
-N_FEATURES = 10
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,9 @@ class Table:
         return text_columns(self.X) if isinstance(self.X, pd.DataFrame) else ()
 
 
-def make_table(task: Task, n_rows: int) -> Table:
+def make_table(task: Task, n_rows: int, n_columns: int = 10) -> Table:
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(n_rows, N_FEATURES))
+    X = rng.normal(size=(n_rows, n_columns))
     y = X[:, 0] + np.sin(2 * X[:, 1]) + X[:, 2] * X[:, 3] + 0.5 * rng.normal(size=n_rows)
     return Table("made up", task, X, y if task == "regression" else (y > 0).astype(int))
 
@@ -72,10 +74,13 @@ def read_table(name: str, home: Path | None, split: int = 0) -> Table:
     return Table(name, data.task, data.X.iloc[rows].reset_index(drop=True), target[rows])
 
 
-def list_tables(rows: Sequence[int], names: Sequence[str], home: Path | None) -> list[Table]:
+def list_tables(
+    rows: Sequence[int], columns: Sequence[int], names: Sequence[str], home: Path | None
+) -> list[Table]:
     """Made-up tables, then data sets; those whose file is missing are printed and skipped."""
     tasks: tuple[Task, ...] = ("regression", "classification")
-    tables = [make_table(task, n_rows) for n_rows in rows for task in tasks]
+    sizes = product(rows, columns)
+    tables = [make_table(task, *size) for size in sizes for task in tasks]
     for name in names:
         folder = data_home(home)
         if locate(find_entry(name, folder), folder) is None:
@@ -153,6 +158,7 @@ def summarise(table: pd.DataFrame) -> str:
 def parse_arguments(given: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rows", nargs="*", type=int, default=[100, 500, 1000, 2000])
+    parser.add_argument("--columns", nargs="+", type=int, default=[10], help="4 at least")
     parser.add_argument("--datasets", nargs="*", default=DATASETS)
     parser.add_argument("--presets", nargs="+", default=["fast", "default"], choices=list(PRESETS))
     parser.add_argument("--repeats", type=int, default=3, help="turns per table")
@@ -176,7 +182,8 @@ def main(given: list[str] | None = None) -> None:
         "commit": arguments.commit or read_commit(),
     }
     print(", ".join(f"{key} {value}" for key, value in where.items()), flush=True)
-    tables = list_tables(arguments.rows, arguments.datasets, arguments.data_home)
+    sizes = arguments.rows, arguments.columns
+    tables = list_tables(*sizes, arguments.datasets, arguments.data_home)
     fit = partial(time_fit, seed=0, threads=threads, device=device)
     for method in methods:  # warm up: imports and set-up happen once
         fit(method, make_table("regression", 60))

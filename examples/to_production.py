@@ -19,7 +19,6 @@ import muddle
 import muddle_runtime
 from muddle import MuddleClassifier
 from muddle.errors import ModelFileError
-from muddle.page.drift import find_drift
 
 # %% [markdown]
 # ## The model
@@ -112,10 +111,9 @@ print(*(str(warning.message) for warning in caught), sep="\n")
 
 # %%
 later = X_test.assign(alcohol=X_test["alcohol"] + 2.0)  # another year, or another instrument
-restored = muddle.load_model(path)
-for finding in find_drift(restored.table_summary_, later):
-    print(f"{finding.severity}: {finding.text}")
-print("as before:", find_drift(restored.table_summary_, X_test) or "nothing found")
+for record in light.drift(later):  # dicts; `muddle.load_model(path).drift(later)` is a data frame
+    print(f"{record['severity']}: {record['text']}")
+print("as before:", light.drift(X_test) or "nothing found")
 
 # %% [markdown]
 # The same from a shell:

@@ -1,6 +1,7 @@
-"""The figures of docs/how_it_works.md, from real fits: `python scripts/draw_docs.py`.
+"""The figures of docs/how_it_works.md, from real fits, and of README.md, from records.
 
-Writes SVG files into docs/figures/how_it_works; the same versions of packages draw the same files.
+`python scripts/draw_docs.py` writes SVG files into docs/figures; the same versions of packages draw
+the same files.
 """
 
 import argparse
@@ -19,9 +20,13 @@ from sklearn.datasets import make_friedman1
 from muddle import MuddleRegressor
 from muddle.page.plots import BLUE, GREY, ORANGE, SKY, VERMILLION
 from muddle.training.config import DITHER, TrainConfig, cycle_ends, rate_factors
+from muddle_bench.data.catalogue import part_of
+from muddle_bench.ranking import read_table
 from muddle_bench.studies.study_nets import StudyNets
 
-FIGURES = Path(__file__).resolve().parents[1] / "docs" / "figures" / "how_it_works"
+ROOT = Path(__file__).resolve().parents[1]
+FIGURES = ROOT / "docs" / "figures"
+RECORDS = ROOT / "results" / "benchmark_collection.csv.gz"
 N_FOLDS = 5
 STEPS = 200
 Floats = NDArray[np.float64]
@@ -31,13 +36,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=FIGURES)
     folder: Path = parser.parse_args(arguments).out
-    folder.mkdir(parents=True, exist_ok=True)
     figures = {
-        "permuted": draw_permuted,
-        "cycles": draw_cycles,
-        "folds": draw_folds,
-        "pool": draw_pool,
-        "interval": draw_interval,
+        "how_it_works/permuted": draw_permuted,
+        "how_it_works/cycles": draw_cycles,
+        "how_it_works/folds": draw_folds,
+        "how_it_works/pool": draw_pool,
+        "how_it_works/interval": draw_interval,
+        "evaluation": draw_evaluation,
     }
     # Text stays text, and ids do not change from run to run.
     settings: Any = {"svg.fonttype": "none", "svg.hashsalt": "muddle", "font.size": 10}
@@ -47,7 +52,9 @@ def main(arguments: list[str] | None = None) -> None:
             for axis in figure.axes:
                 axis.spines[["top", "right"]].set_visible(False)
             figure.tight_layout()
-            figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
+            path = folder / f"{name}.svg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            figure.savefig(path, metadata={"Date": None})
             plt.close(figure)
 
 
@@ -147,8 +154,6 @@ def draw_pool() -> Any:
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), width_ratios=[1.4, 1])
     model.plot("learning", ax=left)
     left.set_title("")
-    left.set_xlim(right=1.6 * left.get_xlim()[1])  # room for the legend
-    left.get_legend().set_loc("center right")
     weights = model.leaderboard_.query("weight > 0").sort_values("weight")
     nets = weights["n_nets"] > 0
     names = weights["configuration"] + (", " + weights["iteration"].astype(str)).where(nets, "")
@@ -172,6 +177,31 @@ def draw_interval() -> Any:
     axis.plot(x, y, ".", color=VERMILLION, ms=4, label="training rows")
     axis.set_xlabel("x")
     axis.legend(frameon=False, ncols=2, loc="upper right")
+    return figure
+
+
+def draw_evaluation() -> Any:
+    """How far muddle is ahead on each evaluation table from other sources than the paper's."""
+    table = read_table(RECORDS)
+    table = table[table["dataset"].map(part_of) == "evaluation"]
+    rivals = {"realmlp-5": "RealMLP-TD", "catboost": "CatBoost"}
+    metrics = {"r2": ("R²", 1, 0.2), "auc": ("AUC", 1, 0.1), "log_loss": ("log-loss", -1, 0.2)}
+    figure, axes = plt.subplots(len(rivals), len(metrics), figsize=(8, 3.6), sharey="col")
+    for column, (metric, (name, sign, most)) in enumerate(metrics.items()):
+        wide = table.pivot_table(index="dataset", columns="method", values=metric)
+        for axis, (rival, title) in zip(axes[:, column], rivals.items(), strict=True):
+            ahead = np.sort(sign * (wide["muddle"] - wide[rival]).dropna().to_numpy())[::-1]
+            colors = np.where(ahead > 0, BLUE, ORANGE)
+            axis.bar(range(len(ahead)), ahead, color=colors, width=0.8)
+            axis.axhline(0, color="black", lw=0.8)
+            axis.set_ylim(-most, most)
+            axis.set_yticks([-most, 0, most], [f"−{most}", "0", f"+{most}"])
+            axis.set_xticks([])
+            won = f"ahead on {(ahead > 0).sum()} of {len(ahead)} tables"
+            axis.text(0.03, 0.08, won, fontsize=8, transform=axis.transAxes)
+            if column == 0:
+                axis.set_ylabel(f"against\n{title}")
+        axes[0, column].set_title(name, fontsize=10)
     return figure
 
 

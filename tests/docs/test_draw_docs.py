@@ -1,4 +1,5 @@
-"""The figures of docs/how_it_works.md: drawn by their script, and the numbers beside them."""
+"""The figures of docs/how_it_works.md and README.md: drawn by their script, and the numbers beside
+them."""
 
 import importlib.util
 import re
@@ -14,6 +15,7 @@ from muddle.estimators import pool
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "how_it_works.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -24,13 +26,28 @@ def drawing():
     return module
 
 
-def test_the_script_draws_every_figure_of_the_page(drawing, tmp_path, monkeypatch):
+def test_the_script_draws_every_figure_of_the_pages(drawing, tmp_path, monkeypatch):
     monkeypatch.setattr(pool, "BASE", replace(pool.BASE, width=16, max_iter=15))
     drawing.main(["--out", str(tmp_path)])
-    drawn = {path.name for path in tmp_path.iterdir()}
-    assert drawn == set(re.findall(r"\(figures/how_it_works/([\w.]+)\)", PAGE))
-    for path in tmp_path.iterdir():
-        assert ElementTree.parse(path).getroot().tag.endswith("svg")
+    drawn = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.svg")}
+    shown = re.findall(r"\(figures/(how_it_works/[\w.]+)\)", PAGE)
+    assert drawn == {*shown, *re.findall(r"\(docs/figures/([\w.]+)\)", README)}
+    for name in drawn:
+        assert ElementTree.parse(tmp_path / name).getroot().tag.endswith("svg")
+
+
+def test_the_picture_of_the_readme_is_that_of_the_records(drawing):
+    """Its counts, in the committed file and in the text for people who cannot see it."""
+    figure = drawing.draw_evaluation()
+    now = [text.get_text() for ax in figure.axes for text in ax.texts]
+    drawing.plt.close(figure)
+    committed = (ROOT / "docs" / "figures" / "evaluation.svg").read_text(encoding="utf-8")
+    assert now == re.findall(r">(ahead on \d+ of \d+ tables)<", committed)
+    r2, auc, loss, *others = (text.removesuffix(" tables") for text in now)
+    said = f"{r2} in R², {auc} in AUC and {loss} in log-loss against RealMLP-TD, on "
+    said = said.replace("in R², ahead on", "in R²,").replace("and ahead on", "and")
+    catboost = [re.search(r"\d+", text)[0] for text in others]
+    assert f"{said}{catboost[0]}, {catboost[1]} and {catboost[2]} against CatBoost" in README
 
 
 def test_fits_by_penalty_are_those_of_a_ridge(drawing):

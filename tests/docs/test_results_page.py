@@ -13,12 +13,22 @@ RESULTS = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
 CHOOSING = " ".join((ROOT / "docs" / "choosing.md").read_text(encoding="utf-8").split())
 README = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
 TITLES = {"**muddle**": "muddle", "RealMLP-TD, 5 folds": "realmlp-5", "CatBoost": "catboost"}
+OF_THE_PAPER = (ROOT / "results" / "flagship.txt").read_text(encoding="utf-8")
+PEERS = {
+    **TITLES,
+    "Ens-MLR": "ens-mlr-paper",
+    "TabM-D": "tabm",
+    "extra trees": "extra-trees",
+    "random forest": "random-forest",
+    "LightGBM": "lightgbm",
+    "XGBoost": "xgboost",
+}
 KINDS = ("numbers", "two classes", "more classes")
 
 
-def read_section(title):
+def read_section(title, records=RECORDS):
     """Rows of a section of the records: name -> its cells, intervals in one piece."""
-    section = RECORDS.split(f"\n{title}\n")[1].split("\n\n")[0]
+    section = records.split(f"\n{title}\n")[1].split("\n\n")[0]
     rows = [re.split(r"  +", line.strip()) for line in section.splitlines()]
     return {row[0]: dict(zip(rows[0][1:], row[1:], strict=False)) for row in rows[1:]}
 
@@ -54,6 +64,34 @@ def test_boards_are_those_of_the_records(part):
                 assert numbers[0] == pytest.approx(numbers[1], abs=1.0)  # rounded twice
             for cell, record in zip((more[0], *more[2:]) if more else (), records[1:], strict=True):
                 assert float(cell) == pytest.approx(float(record[method]["mean"]), abs=0.00051)
+
+
+def test_the_board_of_the_paper_s_data_sets_is_that_of_the_records():
+    board = RESULTS.split("| | R²: rank |")[1].split("\n\n")[0]
+    rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in board.splitlines()[2:]]
+    assert [PEERS[row[0]] for row in rows] == [
+        name for name in read_section("numbers, all, by r2", OF_THE_PAPER) if name != "baseline"
+    ]
+    metrics = ["r2", "auc", "accuracy", "log_loss", "ece"]
+    records = {
+        metric: read_section(
+            f"{'numbers' if metric == 'r2' else 'two classes'}, all, by {metric}", OF_THE_PAPER
+        )
+        for metric in metrics
+    }
+    for metric in metrics:
+        assert next(iter(records[metric])) == "muddle"  # has the best mean rank
+    for title, *cells in rows:
+        method = PEERS[title]
+        own = {metric: records[metric][method] for metric in metrics}
+        for start, metric in ((0, "r2"), (3, "auc")):
+            rank, mean, won = cells[start : start + 3]
+            assert float(rank) == pytest.approx(float(own[metric]["rank"]), abs=0.051)
+            assert float(mean) == pytest.approx(float(own[metric]["mean"]), abs=0.00051)
+            recorded = own[metric]["won, %"].split(" ")[0] if method != "muddle" else ""
+            assert won.removesuffix(" %") == (recorded and f"{float(recorded):.0f}")
+        for cell, metric in zip(cells[6:], ("accuracy", "log_loss", "ece"), strict=True):
+            assert float(cell) == pytest.approx(float(own[metric]["mean"]), abs=0.00051)
 
 
 def test_every_data_set_of_the_paper_is_on_the_page_with_its_scores():
@@ -92,6 +130,20 @@ def test_the_readme_has_the_numbers_of_tables_that_took_no_part_in_any_choice():
         for method in ("catboost", "realmlp-5"):
             won, low, high = (100 * board.loc[method, n] for n in ("won", "won_low", "won_high"))
             assert f"{won:.0f} % [{low:.0f}, {high:.0f}]" in README
+
+
+def test_the_readme_has_no_other_tables_of_scores_and_says_where_it_is_behind():
+    assert len(re.findall(r"\d+ % \[\d+, \d+\]", README)) == 6
+    assert not any(f"| {title} |" in README for title in PEERS)  # that of the paper's data sets
+    from muddle_bench.data.catalogue import part_of
+    from muddle_bench.ranking import compare_with, read_table
+
+    table = read_table(ROOT / "results" / "benchmark_collection.csv.gz")
+    table = table[table["dataset"].map(part_of) == "evaluation"]
+    board = compare_with(table, "muddle", "r2").set_index("method")
+    rival, own = board.loc["realmlp-5"], board.loc["muddle"]
+    assert f"mean R² ({rival['mean']:.3f} against {own['mean']:.3f})" in README
+    assert f"higher too ({rival['median']:.3f} against {own['median']:.3f})" in README
 
 
 @pytest.mark.parametrize(

@@ -65,8 +65,8 @@ def test_the_reference_has_the_docstrings_of_all_public_names(site):
     text = "\n".join(pages)
     for name in set(muddle.__all__) - {"__version__"}:
         # The heading of an object has its full path as its id.
-        assert re.search(rf'id="muddle\.[\w.]+\.{name}"', text), name
-    for method in ("predict_interval", "save", "to_onnx", "report"):
+        assert re.search(rf'id="muddle(_runtime)?\.[\w.]+\.{name}"', text), name
+    for method in ("predict_interval", "save", "to_onnx", "report", "findings_", "drift"):
         assert re.search(rf'id="muddle\.[\w.]+\.{method}"', text), method
     for name in ("muddle_bench.data.datasets.load_dataset", "muddle_runtime.fitted.FittedModel"):
         assert f'id="{name}"' in text, name

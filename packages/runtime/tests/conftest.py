@@ -18,7 +18,16 @@ import pytest
 
 from muddle_runtime.file import read_model, write_model
 from muddle_runtime.fitted import FittedModel, Member, SpreadModel
-from muddle_runtime.forward import Bank, Forest, Kernel, Linear, Nets, Ref
+from muddle_runtime.forward import (
+    Bank,
+    ChosenView,
+    Forest,
+    Kernel,
+    Linear,
+    Nets,
+    Ref,
+    WavesView,
+)
 
 FOLDER = Path(__file__).parent / "fixtures"
 STORED = sorted(path.stem for path in FOLDER.glob("*.muddle"))
@@ -51,6 +60,12 @@ def stored(request):
 @pytest.fixture(scope="session")
 def regressor():
     return read_stored("format1_regressor")
+
+
+@pytest.fixture(scope="session")
+def counts():
+    """A regressor of format 3, whose targets are counts; two columns have far numbers."""
+    return read_stored("format3_regressor")
 
 
 @pytest.fixture(scope="session")
@@ -96,6 +111,21 @@ def make_kernel(n_features, rng, n_centres=9):
     return Kernel(centres.astype(np.float32), scale)
 
 
+def make_chosen_nets(n_features, rng, n_chosen=3, width=5):
+    """Two nets, each with waves of features of its own."""
+    views, n_seen = [], 3 * n_chosen
+    for _ in range(2):
+        shape = (n_chosen, 4)
+        waves = WavesView(
+            rng.normal(size=shape), rng.normal(size=shape), rng.normal(size=(*shape, 2)), n_chosen
+        )
+        chosen = np.sort(rng.choice(n_features, n_chosen, replace=False))
+        views.append(ChosenView(chosen, waves, n_features))
+    weight, bias = rng.normal(size=(2, n_seen, width)), rng.normal(size=(2, 1, width))
+    arrays = (weight.astype(np.float32),), (bias.astype(np.float32),)
+    return Nets("tanh", *arrays, None, tuple(views), rounded=True)
+
+
 BODIES = {
     "linear": lambda n_features, rng: Linear(n_features),
     "kernel": make_kernel,
@@ -128,8 +158,17 @@ def compute_plainly(body, heads, matrix):
     """(N, F) -> (N, C)"""
     if isinstance(body, Nets):
         refs = [Ref(body, net, head) for net, head in enumerate(heads)]
-        return Bank(refs, exact=True).outputs(matrix)
+        if not isinstance(body.views[0], ChosenView):
+            return Bank(refs, exact=True).outputs(matrix)
+        return np.stack([compute_chosen(ref, matrix) for ref in refs])
     return np.array([find_units(body, row) for row in matrix.tolist()])[None] @ heads[0]
+
+
+def compute_chosen(ref, matrix):
+    """The output of a net that sees some of the features, by a net that is given these alone."""
+    view = ref.view
+    own = replace(ref.nets.keep([ref.place]), views=(view.inner,))
+    return Bank([Ref(own, 0, ref.head)], exact=True).outputs(matrix[:, view.chosen])[0]
 
 
 @pytest.fixture(scope="session")
@@ -152,6 +191,9 @@ def mix(model, rng, n_labels):
     ]:
         body = make(n_features, rng)
         members.append(Member(body, make_head(body, n_labels, rng), weight, own))
+    chosen = make_chosen_nets(n_features, rng)
+    head = rng.normal(size=(2, chosen.width, n_labels))
+    members.append(Member(chosen, head, 0.1, None))
     return replace(model, members=tuple(members))
 
 

@@ -102,7 +102,8 @@ def test_some_rows_of_a_table(X, rows):
         (pd.Series([1.0]), ValueError, "Expected 2D array, got 1D array"),
         ([[1, 2], [3]], ValueError, "inhomogeneous"),
         (None, ValueError, "Expected 2D array, got scalar"),
-        (scipy.sparse.eye_array(3), TypeError, "Sparse data was passed"),
+        (scipy.sparse.eye_array(1000), TypeError, r"Use '.toarray\(\)' .* which takes 8.0 MB"),
+        (pd.DataFrame([[1, 2]], columns=[(1, "a"), ("1", "a")]), ValueError, "2 columns named"),
         (np.zeros((2, 2), dtype=complex), ValueError, "Complex data not supported"),
         (np.zeros((2, 1), dtype=[("a", "f4")]), ValueError, "got a structured array"),
         ({"a": [1, 2], "b": [3]}, ValueError, "equally long, got 2 values in 'a' and 1 values in"),
@@ -114,6 +115,17 @@ def test_some_rows_of_a_table(X, rows):
 def test_rows_that_are_not_a_table_are_refused(X, error, message):
     with pytest.raises(error, match=message):
         read_table(X, "me")
+
+
+def test_masked_values_are_gaps():
+    masked = np.ma.masked_array([[1, 2], [3, 4]], mask=[[0, 1], [0, 0]])
+    np.testing.assert_array_equal(read_table(masked, "me").numbers, [[1, np.nan], [3, 4]])
+    np.testing.assert_array_equal(read_table(masked[1:], "me").numbers, [[3, 4]])
+    texts = np.ma.masked_array([["a"], ["b"]], mask=[[0], [1]], dtype=object)
+    assert read_table(texts, "me").values("x0").array.tolist() == ["a", None]
+    columns = read_table({"a": masked[:, 1], "b": texts[:, 0]}, "me")
+    np.testing.assert_array_equal(columns.values("a").array, [np.nan, 4])
+    assert columns.values("b").array.tolist() == ["a", None]
 
 
 @pytest.mark.parametrize("make", [pl.DataFrame, pa.table])
@@ -133,6 +145,10 @@ def test_columns_of_lists_are_refused_by_name(make):
         ([Decimal("1.5"), Decimal("NaN")], "number", "number"),
         ([True, np.False_, None], "boolean", "levels"),
         ([1, True], "number", "number"),
+        ([True, ""], "boolean", "levels"),
+        ([1.5, "nan", b" "], "number", "number"),
+        ([datetime.timedelta(1), datetime.time(1), np.timedelta64(1, "s")], "duration", "number"),
+        ([datetime.timedelta(1), 5], "mixed", "levels"),
         (["1", " 2.5", "-3e4", ""], "text", "number"),
         (["01", "02"], "text", "levels"),  # a code, not a number
         (["1_000", "2"], "text", "levels"),
@@ -172,6 +188,16 @@ def test_one_and_one_point_zero_and_its_text_are_one_level(times):
     codes, keys = as_levels(read([1, "1", 1.0, 2.5, b"x", None] * times))
     assert codes.tolist() == [0, 0, 0, 1, 2, -1] * times
     assert keys == ("1", "2.5", "x")
+
+
+@pytest.mark.parametrize("times", [1, 1000], ids=["few rows", "many rows"])
+def test_true_and_one_are_two_levels_and_so_are_bytes_that_are_not_text(times):
+    codes, keys = as_levels(read([1, True, np.True_, "a", 1.0, False, 0] * times))
+    assert [keys[code] for code in codes[:7]] == ["1", "True", "True", "a", "1", "False", "0"]
+    codes, keys = as_levels(read([True, 1] * times))
+    assert [keys[code] for code in codes[:2]] == ["True", "1"]
+    assert as_numbers(read([True, 1, 0, False] * times)).tolist() == [1.0, 1.0, 0.0, 0.0] * times
+    assert as_levels(read([b"\xff", b"\xfe"] * times))[1] == ("\\xff", "\\xfe")
 
 
 def test_levels_of_numbers_dates_and_categories_are_in_order_of_appearance():
@@ -235,7 +261,7 @@ def test_gaps_only_pass_as_any_kind():
     assert np.isnat(as_dates(read([np.nan], dtype=float))).all()
 
 
-@pytest.mark.parametrize("value", [{"a": 1}, [1]])
+@pytest.mark.parametrize("value", [{"a": 1}, [1], ("a", 1), frozenset("a"), 1j, np.complex64(1)])
 @pytest.mark.parametrize("times", [1, 1000], ids=["few rows", "many rows"])
 def test_values_that_cannot_be_levels_are_named(value, times):
     with pytest.raises(ValueError, match=r"column 'c' must hold .* got a \w+. Leave it out with"):

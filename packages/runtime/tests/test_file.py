@@ -1,10 +1,12 @@
 """Model files: a file that was written is read again; any other is refused by name."""
 
 import copy
+import errno
 import json
 import os
 import pickle
 import random
+import re
 import resource
 import struct
 import warnings
@@ -20,6 +22,7 @@ from safetensors.numpy import save
 from muddle_runtime import file, load_model, whole_file
 from muddle_runtime.errors import ModelFileError
 from muddle_runtime.file import FORMAT, KEY, store_model, write_model
+from muddle_runtime.intervals import rows_needed
 
 
 @pytest.fixture
@@ -38,7 +41,7 @@ def forge(path, change):
 # --- written and read again ----------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore:X holds values", "ignore:.* needs at least")
+@pytest.mark.filterwarnings("ignore:X holds", "ignore:.* needs at least")
 def test_a_model_written_and_read_predicts_the_same_bits(stored, tmp_path):
     again = load_model(write_model(stored.model, tmp_path / "model.muddle"))
     np.testing.assert_array_equal(again.predict(stored.rows), stored.model.predict(stored.rows))
@@ -49,7 +52,7 @@ def test_a_model_written_and_read_predicts_the_same_bits(stored, tmp_path):
     }
 
 
-@pytest.mark.filterwarnings("ignore:X holds values")
+@pytest.mark.filterwarnings("ignore:X holds")
 def test_half_precision_halves_the_file_and_moves_predictions_little(regressor, tmp_path):
     whole = write_model(regressor.model, tmp_path / "whole.muddle")
     half = write_model(regressor.model, tmp_path / "half.muddle", dtype="float16")
@@ -58,7 +61,7 @@ def test_half_precision_halves_the_file_and_moves_predictions_little(regressor, 
     np.testing.assert_allclose(found, expected, atol=0.02 * np.std(expected))
 
 
-@pytest.mark.filterwarnings("ignore:X holds values")
+@pytest.mark.filterwarnings("ignore:X holds")
 def test_half_precision_leaves_what_decides_as_it_is(mixed_regressor, tmp_path):
     model = mixed_regressor.model
     path = write_model(model, tmp_path / "half.muddle", dtype="float16")
@@ -92,7 +95,8 @@ def test_a_file_of_format_1_becomes_the_same_model_in_the_present_format(regress
 
 def test_entries_of_format_2_are_refused_in_format_1(mixed_regressor, mixed_classifier, tmp_path):
     changes = {
-        "parts": (mixed_regressor, lambda header: None, "must be an object of activation"),
+        "views": (mixed_regressor, lambda header: None, "kind must be one of plain, bins, waves"),
+        "parts": (mixed_regressor, drop_chosen, "must be an object of activation"),
         "answer": (mixed_classifier, drop_kinds, "answer must be an object of kind, got also"),
     }
     for known, change, message in changes.values():
@@ -103,7 +107,13 @@ def test_entries_of_format_2_are_refused_in_format_1(mixed_regressor, mixed_clas
             file.restore_model(header, arrays)
 
 
+def drop_chosen(header):
+    header["views"] = [view for view in header["views"] if view["kind"] != "chosen"]
+    del header["parts"][-1]
+
+
 def drop_kinds(header):
+    drop_chosen(header)
     header["parts"] = [{**part} for part in header["parts"] if part.pop("kind") == "nets"]
 
 
@@ -117,6 +127,7 @@ def test_the_models_of_these_tests_hold_what_a_format_can_hold(regressor, mixed_
     """So that a change of any part of the format is seen in them."""
     header, _ = store_model(mixed_regressor.model)
     assert [part["kind"] for part in header["parts"][:4]] == ["nets", "kernel", "forest", "linear"]
+    assert "chosen" in {view["kind"] for view in header["views"]}
     assert header["spread"]["part"] is None
     assert header["spread"]["sees_prediction"]
     assert not header["spread"]["two_tailed"]
@@ -142,7 +153,32 @@ def test_a_place_that_cannot_be_written_is_refused_before_any_work(ensemble, tmp
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(FileExistsError, match="must name an ordinary file or none"):
         write_model(model, tmp_path / "pipe")
-    assert os.listdir(tmp_path) == ["pipe"]
+    (tmp_path / "kept").touch(0o444)
+    with pytest.raises(PermissionError, match=r"must not be read-only, got .*kept\. Choose"):
+        write_model(model, tmp_path / "kept")
+    with pytest.raises(OSError, match="name too long"):
+        write_model(model, tmp_path / f"{'m' * 250}.muddle")
+    assert sorted(os.listdir(tmp_path)) == ["kept", "pipe"]
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])
+def test_a_trial_finds_folders_and_disks_that_take_no_file(tmp_path, monkeypatch, number):
+    def fail(path, _):
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(whole_file.Path, "write_bytes", fail)
+    path = tmp_path / "model.muddle"
+    with pytest.raises(OSError, match=re.escape(f"{os.strerror(number)}: '{path}'")) as caught:
+        whole_file.check_place(path)
+    assert caught.value.errno == number
+
+
+def test_a_full_disk_names_the_file(path, ensemble, file_limit):
+    before = path.read_bytes()
+    with pytest.raises(OSError, match=r"too large: '.*model\.muddle'"), file_limit(5000):
+        write_model(ensemble.model, path)
+    assert path.read_bytes() == before
+    assert os.listdir(path.parent) == ["model.muddle"]
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(path, ensemble, monkeypatch):
@@ -160,7 +196,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(path, ensemble,
 
 def test_a_model_that_could_not_be_read_again_is_not_written(ensemble, tmp_path, monkeypatch):
     model = ensemble.model
-    with pytest.raises(ModelFileError, match="temperature must be above 0"):
+    with pytest.raises(ModelFileError, match="temperature must be above 1e-300"):
         write_model(replace(model, temperatures=-model.temperatures), tmp_path / "model.muddle")
     nets = model.members[0].representation
     nets = replace(nets, weights=tuple(weight * np.float32(1e6) for weight in nets.weights))
@@ -335,7 +371,10 @@ FORGERIES = [
     (put("parts.0.biases.0", lambda a: a + np.inf), "parts.0.biases.0 must be finite"),
     (put("parts.0.head", lambda a: a.astype(int)), "head must be of type float64 or float32, got"),
     (put("temperature", lambda a: a.astype("u1")), "types F16, F32, F64, I32, I64"),
-    (put("temperature", lambda a: 0 * a), "temperature must be above 0"),
+    (put("temperature", lambda a: 0 * a), "temperature must be above 1e-300, got 0"),
+    (set_at("created", "2026\x1b[2J"), "created must be up to 1000 letters without control"),
+    (set_at("versions.muddle", "1" * 1001), "versions.muddle must be up to 1000 letters"),
+    (set_at("preprocessor.decisions.0.kind", "a\nb"), "kind must be up to 1000 letters without"),
     (put("preprocessor.kept", lambda a: a + 1), r"preprocessor.kept must be within 0 and \d, got"),
     (put("preprocessor.kept", lambda a: a[::-1]), "preprocessor.kept must be ascending"),
     (add_column, "training.nets.dtypes must be an object of net, depth, .* got also 'validation_s"),
@@ -354,12 +393,19 @@ FORGED_MIXTURES = [
     (set_at("spread.spreads.0", HUGE), "the ceiling of a spread must be finite after its power"),
     (put("views.0.mixtures", lambda a: a * 1e300), "mixtures must be within"),
     (put("conformal.0.scores", lambda a: a[::-1]), r"conformal\.0\.scores must be ascending"),
+    (put("views.0.mixtures", lambda a: 0 * a + 1e30), "mixtures must be within"),
+    (put("views.0.frequencies", lambda a: 0 * a - 1e308), "frequencies must be within"),
+    (put("target.deviation", lambda a: 0 * a + 1e-320), "deviation must be above 1e-300"),
+    (put("target.support", lambda a: a[::-1]), "target.support must be from low to high"),
+    (put("preprocessor.range", lambda a: a[::-1]), "preprocessor.range must be from low to high"),
+    (put("preprocessor.range", lambda a: a * np.nan), "preprocessor.range must be without NaN"),
     (put("normal.lambdas", lambda a: a + 1e6), "normal must be a power that can be undone"),
     (put("target.range", lambda a: a[::-1]), "target.range must be from low to high"),
 ]
 
 
-# parts.0 are nets, 1 and 5 kernels, 2 and 4 forests of three trees with six leaves, 3 is linear.
+# parts.0 are nets, 1 and 5 kernels, 2 and 4 forests of three trees with six leaves, 3 is linear, 6
+# are nets whose views, 5 and 6, see chosen features.
 TREES = [
     (put_at("feature", 0, 99), r"feature must be within 0 and \d+, got 99"),
     (put_at("feature", 0, -1), "feature must be within 0 and"),
@@ -384,8 +430,19 @@ FORGED_BODIES = [
     (set_at("parts.3.weight", 2), "weight must be a number from 0 to 1"),
     (set_at("spread.part", 3), "spread.part must be a part of nets or a forest, got 'linear'"),
     (set_at("spread.part", 0), "sees_prediction must be false for a part"),
-    (set_at("spread.part", 9), "spread.part must be below 6"),
+    (set_at("spread.part", 9), "spread.part must be below 7"),
     (set_at("answer.floor", 0.1), "answer.floor must be null"),
+    (
+        set_at("views.5.n_features", 9),
+        r"views.5.n_features must be the \d+ that it is given, got 9",
+    ),
+    (set_at("views.5.inner.n_features", 2), "n_features must be the 3 that it is given, got 2"),
+    (set_at("views.5.inner.kind", "chosen"), "inner.kind must be one of plain, bins, waves, got"),
+    (set_at("views.5.inner", 3), "views.5.inner must be"),
+    (put("views.5.chosen", lambda a: a + 99), r"views.5.chosen must be within 0 and \d+, got"),
+    (put("views.5.chosen", lambda a: a[::-1]), "views.5.chosen must be ascending"),
+    (put("views.5.chosen", lambda a: a[:2]), "n_features must be the 2 that it is given, got 3"),
+    (put("views.5.mixtures", lambda a: a * 1e300), "mixtures must be within"),
     (put("parts.1.centres", lambda a: a[:, 1:]), r"centres must be of shape \(any, \d+\)"),
     (put("parts.1.centres", lambda a: a * np.float32(1e31)), "centres must be within"),
     (put("parts.1.centres", lambda a: a.astype(float)), "centres must be of type float32 or floa"),
@@ -436,15 +493,18 @@ def test_a_forged_mixture_is_refused_by_name(regressor, tmp_path, change, messag
 
 
 @pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value", "ignore:X holds")
-def test_nets_that_overflow_give_no_numbers_but_no_error(regressor, tmp_path):
+def test_nets_that_overflow_are_an_error_that_names_the_row(regressor, tmp_path):
     def change(header, arrays):
         for name in arrays:
             if name.startswith("parts.") and ".weights." in name:
                 arrays[name] = np.copysign(np.float32(1e29), arrays[name])
 
     model = load_model(forge(write_model(regressor.model, tmp_path / "model.muddle"), change))
-    assert np.isnan(model.predict(regressor.rows)).all()
-    assert np.isnan(model.predict_interval(regressor.rows)).all()
+    for answer in (model.predict, model.predict_interval):
+        with pytest.raises(
+            ValueError, match=r"must be finite numbers, got nan for row 0: .* again"
+        ):
+            answer(regressor.rows)
 
 
 @pytest.mark.parametrize(
@@ -493,7 +553,7 @@ def changed(tmp_path_factory):
 
 
 def check(path, content, rows):
-    """Nothing but our own error, or a model that predicts."""
+    """Nothing but our own error, or a model whose answers are finite, or else an error."""
     path.write_bytes(content)
     try:
         model = load_model(path)
@@ -501,10 +561,22 @@ def check(path, content, rows):
         return
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        assert len(model.predict(rows)) == len(rows)
-        for method in ("predict_proba", "predict_interval"):
-            if hasattr(model, method):
-                assert len(getattr(model, method)(rows)) == len(rows)
+        for method in ("predict", "predict_proba", "predict_interval"):
+            if not hasattr(model, method):
+                continue
+            try:
+                found = getattr(model, method)(rows)
+            except ValueError as error:
+                if "must be finite numbers, got" not in str(error):
+                    raise
+                continue
+            assert len(found) == len(rows)
+            if found.dtype.kind == "f" and method != "predict_interval":
+                assert np.isfinite(found).all()
+            elif method == "predict_interval":  # infinite where the file has too few errors
+                few = len(model.spread.conformal[0].scores) < rows_needed(0.9)
+                assert few or np.isfinite(found).all()
+                assert not np.isnan(found).any()
         assert len(model.columns) == model.n_features_in_
 
 
@@ -589,3 +661,45 @@ def change_array(array, data):
             value = data.draw(st.sampled_from([-(2**63), -1, 0, 5, 2**31, 2**63 - 1]))
             array.flat[place] = np.int64(value).astype(array.dtype)
     return array
+
+
+# --- every number of a file, and each at its worst -----------------------------------------------
+
+WORST = [0, -1, 1e30, 1e308, -1e308, 1e-320, np.nan, np.inf, -np.inf]
+WORST_WHOLE = [0, -1, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63)]
+
+
+def each_number(header):
+    """Places of the numbers in a header that predictions could use."""
+    for place in spots(header):
+        value = header
+        for name in place:
+            value = value[name]
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            yield place
+
+
+@pytest.mark.slow
+def test_every_number_of_a_file_at_its_worst(stored, changed):
+    header, arrays = store_model(stored.model)
+    asked = stored.rows[:4]
+    n_changed = 0
+    for *parents, last in each_number(header):
+        for value in (*WORST, *WORST_WHOLE):
+            other = copy.deepcopy(header)
+            owner = other
+            for parent in parents:
+                owner = owner[parent]
+            owner[last] = value
+            check(changed, save(arrays, metadata={KEY: json.dumps(other)}), asked)
+            n_changed += 1
+    for name, array in arrays.items():
+        for value in WORST if array.dtype.kind == "f" else WORST_WHOLE:
+            for places in (0, array.size // 2, slice(None)):
+                other = array.copy()
+                with np.errstate(all="ignore"):
+                    other.reshape(-1)[places] = np.array(value).astype(array.dtype)
+                forged = {**arrays, name: np.ascontiguousarray(other)}
+                check(changed, save(forged, metadata={KEY: json.dumps(header)}), asked)
+                n_changed += 1
+    assert n_changed > 400

@@ -6,7 +6,9 @@ import json
 import pickle
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
+from datetime import timedelta
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from muddle_runtime.forward import Bank, Library, Nets, PlainView, Ref
 from muddle_runtime.labels import NormalScores, raise_to_powers, undo_powers
 from muddle_runtime.tables import Scale
 
-pytestmark = pytest.mark.filterwarnings("ignore:X holds values", "ignore:.* needs at least")
+pytestmark = pytest.mark.filterwarnings("ignore:X holds", "ignore:.* needs at least")
 
 
 def compute(model, rows):
@@ -155,6 +157,88 @@ def test_predictions_stay_within_the_bounds_of_the_target(regressor):
     assert (found != labels).any()
 
 
+# Numbers, the date and the duration of the fixture, well within the training rows and far off.
+MOVES = {
+    "size": (0.1, [-8.0, 7.0, 1e12, -1e140]),
+    "age": (50.0, [-20.0, 110.0, 1e9]),
+    "sold": ("2022-01-01", ["1066-10-14", "2090-01-01"]),
+    "took": (timedelta(seconds=999), [timedelta(days=9), timedelta(days=-9)]),
+}
+PLAIN_ROW = {"kind": "flat", "city": "city 1", "garden": True}
+PLAIN_ROW |= {name: usual for name, (usual, _) in MOVES.items()}
+
+
+@pytest.mark.filterwarnings("default:X holds")
+@pytest.mark.parametrize("column", MOVES)
+@pytest.mark.parametrize("coverage", [0.5, 0.8, 0.95])
+def test_a_number_far_off_is_counted_and_its_interval_is_the_widest(counts, column, coverage):
+    model, (_, far) = counts.model, MOVES[column]
+    usual = [row | {"size": size} for row in [*counts.rows[:6], PLAIN_ROW] for size in (-2.3, 1.9)]
+    with warnings.catch_warnings(action="ignore"):
+        before = model.predict_interval(usual, coverage)
+    for value in far:
+        moved = [row | {column: value} for row in usual]
+        with pytest.warns(
+            UserWarning, match=rf"numbers far outside .* '{column}': 14 \(e.g. .* to"
+        ):
+            found = model.predict_interval([*moved, *usual], coverage)
+        np.testing.assert_allclose(found[14:], before, rtol=0, atol=1e-6)  # whatever is beside
+        assert (np.ptp(found[:14], axis=1) >= np.ptp(before, axis=1).max()).all()
+        for own, row in zip(found[[12, 13]], moved[12:], strict=True):
+            with pytest.warns(UserWarning, match=f"far outside .* column '{column}': 1 "):
+                alone = model.predict_interval(row, coverage)
+            np.testing.assert_allclose(alone[0], own, rtol=0, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("error")
+def test_far_begins_one_range_outside_the_training_rows(counts):
+    model = counts.model
+    least, most = model.table.block.ranges[:, 0].tolist()
+    for edge, step in ((least, least - most), (most, most - least)):
+        model.predict(PLAIN_ROW | {"size": edge + 0.999 * step})
+        with pytest.warns(
+            UserWarning, match=r"far outside .* 'size': 1 \(e\.g\. -?6.*fit had -2\.3"
+        ):
+            model.predict(PLAIN_ROW | {"size": edge + 1.001 * step})
+    model.predict(PLAIN_ROW | {"sold": "2022-12-31 23:59:59"})  # parts of dates come round again
+
+
+def test_a_model_of_an_earlier_format_knows_no_far_rows(regressor):
+    model = regressor.model
+    assert not model.table.any_far(
+        model.transform([row | {"size": 1e12} for row in regressor.rows])
+    )
+    assert np.isinf(model.target.support).all()
+
+
+def test_answers_stay_within_the_support_of_the_target(counts):
+    model, rows = counts.model, counts.rows
+    np.testing.assert_array_equal(model.target.support, [[0.0], [np.inf]])
+    matrix = model.transform(rows)
+    low = replace(model, offset=model.offset - 1.0)  # so that labels end at their least
+    np.testing.assert_array_equal(low.labels(matrix).min(axis=0), model.target.bounds[0])
+    assert low.target.scale.undo(low.target.bounds[0]) < 0
+    assert low.predict(rows).min() == 0
+    assert low.predict(rows, quantiles=[0.01, 0.9]).min() == 0
+    bounds = low.predict_interval(rows, 0.8)
+    assert (bounds[:, 0] == 0).any()
+    open_target = replace(low.target, support=np.array([[-np.inf], [np.inf]]))
+    usual = [0, 1, 2, 3, 4, 5, 9]
+    free = replace(low, target=open_target).predict_interval(rows, 0.8)[usual]
+    np.testing.assert_array_equal(bounds[usual], np.maximum(free, 0))
+
+
+def test_an_answer_that_is_no_number_is_an_error(counts, ensemble):
+    model = counts.model
+    with pytest.raises(ValueError, match="must be finite numbers, got nan for row 0"):
+        replace(model, offset=model.offset * np.nan).predict(counts.rows)
+    heads = [replace(one, head=one.head * np.nan) for one in ensemble.model.members]
+    broken = replace(ensemble.model, members=tuple(heads))
+    for name in ("predict", "predict_proba", "predict_nets", "predict_std"):
+        with pytest.raises(ValueError, match="must be finite numbers, got nan for row 0"):
+            getattr(broken, name)(ensemble.rows)
+
+
 def test_chosen_nets_predict_their_mean(ensemble):
     model, rows = ensemble.model, ensemble.rows
     each = model.predict_nets(rows)
@@ -227,9 +311,9 @@ def test_a_model_tells_its_bodies(mixed_regressor):
 
 def test_an_interval_computes_the_labels_once(mixed_regressor, monkeypatch):
     model, calls = mixed_regressor.model, []
-    labels = type(model).labels
+    labels = type(model)._own_labels
     monkeypatch.setattr(
-        type(model), "labels", lambda self, *given: calls.append(1) or labels(self, *given)
+        type(model), "_own_labels", lambda self, *given: calls.append(1) or labels(self, *given)
     )
     model.predict_interval(mixed_regressor.rows)
     assert len(calls) == 1

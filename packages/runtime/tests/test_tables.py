@@ -3,15 +3,18 @@
 import datetime
 import decimal
 import tracemalloc
+import uuid
 import warnings
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from muddle.tables import TablePreprocessor
-from muddle_runtime.columns import Values, read_column
+from muddle_runtime.columns import MANY_ROWS, Values, column_name, read_column
 from muddle_runtime.tables import DATE_PARTS, Levels, LevelSource, date_parts
 
 pl = pytest.importorskip("polars")
@@ -335,3 +338,124 @@ def test_parts_of_a_date():
         [np.nan] * len(DATE_PARTS),
     ]
     np.testing.assert_allclose(date_parts(dates), expected, rtol=1e-15)
+
+
+# --- names of columns ----------------------------------------------------------------------------
+
+NAMES = {
+    "integers": [2003, 2001, 2002],
+    "permuted positions": [2, 0, 1],
+    "floats": [0.5, 2.0, -1.0],
+    "dates": [datetime.date(2020, 1, day) for day in (1, 2, 3)],
+    "timestamps": list(pd.date_range("2020", periods=3)),
+    "tuples": [("a", 1), ("a", 2), ("b", np.int64(1))],
+    "booleans": [True, False, None],
+    "mixed": ["a", 1, 2.5],
+}
+
+
+def name_columns(frame, names):
+    multi = isinstance(names[0], tuple)
+    index = pd.MultiIndex.from_tuples(names) if multi else pd.Index(names, dtype=object)
+    return frame.set_axis(index, axis=1)
+
+
+@pytest.fixture(scope="module")
+def three():
+    return pd.DataFrame(np.random.default_rng(0).normal(size=(9, 3)) * [1, 10, 100])
+
+
+@pytest.mark.parametrize("names", NAMES.values(), ids=list(NAMES))
+def test_names_of_any_type_are_found_in_any_order(three, names):
+    frame = name_columns(three, names)
+    plan = fit_plan(frame)
+    assert plan.named
+    expected = plan.transform(frame, "me")
+    other = frame.iloc[:, [2, 0, 1]]
+    as_text = other.set_axis([column_name(name) for name in other], axis=1)
+    for rows in (other, as_text.assign(more=0.0), pa.Table.from_pandas(as_text)):
+        np.testing.assert_array_equal(apply(plan, rows)[0], expected)
+    np.testing.assert_array_equal(plan.transform(other.iloc[:1], "me"), expected[:1])
+    keyed = [dict(zip(reversed(names), row[::-1], strict=True)) for row in frame.to_numpy()]
+    np.testing.assert_array_equal(plan.transform(keyed, "me"), expected)
+    np.testing.assert_array_equal(plan.transform(keyed[0], "me"), expected[:1])
+    assert "X must have the columns of fit, but lacks" in apply(plan, frame.iloc[:, 1:])[0][1]
+    assert apply(plan, frame.to_numpy())[1] == [
+        "X does not have valid feature names, but me was fitted with feature names"
+    ]
+
+
+@pytest.mark.parametrize("name", ["integers", "floats", "dates", "timestamps", "tuples"])
+def test_names_are_written_as_pyarrow_writes_them(three, name):
+    frame = name_columns(three, NAMES[name])
+    assert pa.Table.from_pandas(frame).column_names == list(fit_plan(frame).names)
+
+
+def test_columns_that_pandas_counted_have_positions_and_are_found_by_them(three):
+    plan = fit_plan(three)
+    assert (plan.named, plan.names) == (False, ("x0", "x1", "x2"))
+    expected = plan.transform(three.to_numpy(), "me")
+    other = three[[2, 0, 1]]
+    by_text = [other.rename(columns=str), other.rename(columns="x{}".format)]
+    for rows in (three, other, *by_text, pa.Table.from_pandas(other), other.to_dict("records")):
+        np.testing.assert_array_equal(plan.transform(rows, "me"), expected)
+    for rows in (other, other.to_dict("records"), other.rename(columns=str)):
+        np.testing.assert_array_equal(plan.transform(rows[:1], "me"), expected[:1])
+    for rows in (other.rename(columns={0: 7}), other.rename(columns={0: 7})[:1]):
+        assert apply(plan, rows)[1] == [
+            "X has feature names, but me was fitted without feature names"
+        ]
+
+
+def test_a_model_of_some_counted_columns_takes_them_out_of_all(three):
+    plan = fit_plan(three[[2, 1]])
+    found, warned = apply(plan, three)
+    np.testing.assert_array_equal(found, plan.transform(three[[2, 1]], "me"))
+    assert warned == ["column '0' of X was not there in fit; ignoring it."]
+
+
+# --- a row alone and beside others ---------------------------------------------------------------
+
+DAY, MINUTES = datetime.date(2021, 5, 6), datetime.timedelta(minutes=3)
+COMPANY = {  # training values, and options
+    "numbers": ([1.0, 2.5, 0.0, 7.0] * 3, {}),
+    "numbers as levels": ([1.0, 2.0, 0.0] * 4, {"few_values": "levels"}),
+    "booleans": ([True, False, True] * 4, {}),
+    "texts": (["True", "1", "a", "0"] * 3, {}),
+    "dates": ([DAY, datetime.date(2020, 1, 1)] * 6, {}),
+    "dates as levels": ([DAY, datetime.date(2020, 1, 1)] * 6, {"categorical": ["c"]}),
+    "durations": ([MINUTES, 2 * MINUTES] * 6, {}),
+    "durations as levels": ([MINUTES, 2 * MINUTES] * 6, {"categorical": ["c"]}),
+}
+MIXED = st.sampled_from(
+    [
+        *(True, False, np.True_, 0, 1, 1.0, 0.0, 2.5, np.float32(0.1), 2**53 + 1),
+        *(decimal.Decimal(1), decimal.Decimal("NaN"), np.inf, -np.inf, 10**400, None, np.nan),
+        *("1", "0", "1.0", "True", "False", "a", "", " ", "nan", "2021-05-06", "\0", "\0\0"),
+        *(b"a", b"1", b"", b"\xff", b"\xfe", pd.NA, pd.NaT, 1j, ("a", 1)),
+        *(DAY, datetime.datetime(2021, 5, 6), datetime.datetime(2021, 5, 6, 2, tzinfo=EAST)),
+        *(pd.Timestamp("2021-05-06"), np.datetime64("2021-05-06"), pd.Period("2021-05", "M")),
+        *(MINUTES, pd.Timedelta(MINUTES), np.timedelta64(3, "m"), datetime.time(0, 3)),
+        *(pd.Interval(0, 1), uuid.UUID(int=7)),
+    ]
+)
+
+
+@pytest.mark.parametrize("name", COMPANY)
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(values=st.lists(MIXED, min_size=2, max_size=6), times=st.sampled_from([1, MANY_ROWS]))
+def test_a_value_is_read_alike_alone_and_beside_others(name, values, times):
+    train, options = COMPANY[name]
+    plan = fit_plan({"c": train, "n": range(12)}, **options)
+
+    def transform(cells):
+        objects = np.empty(len(cells), dtype=object)
+        objects[:] = cells
+        return apply(plan, pd.DataFrame({"c": pd.Series(objects, dtype=object), "n": 0.0}))[0]
+
+    alone = [transform([value]) for value in values]
+    together = transform(values * times)
+    if any(isinstance(found, tuple) for found in alone):  # an error
+        assert isinstance(together, tuple)
+    else:
+        np.testing.assert_array_equal(together, np.concatenate(alone * times))

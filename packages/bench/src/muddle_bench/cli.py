@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from muddle.cli.app import INTERRUPTED, OPTIONS
+from muddle.cli.info import is_model, report_model
 from muddle.cli.output import (
     DATA_HOME_HELP,
     AsJson,
     DataHome,
     Task,
+    echo,
     make_console,
     option,
     print_json,
@@ -28,7 +30,7 @@ from muddle.cli.output import (
     warn,
     warn_damaged,
 )
-from muddle.page.html import count
+from muddle.page.html import clean, count
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -175,7 +177,7 @@ def list_datasets(
     if as_json:
         print_json(rows)
     else:
-        print_table(["id", "task", "n", "d", "part", "present", "source"], rows)
+        print_table(["id", "task", "n", "d", "part", "present", "source"], rows, wrap=["source"])
 
 
 def to_rows(table: "pd.DataFrame") -> list[dict[str, Any]]:
@@ -199,7 +201,8 @@ def fetch_datasets(
     for outcome in fetch_each(find_entries(ids or None, home), home, progress=True):
         counts[outcome.state] += 1
         console.print(f"{outcome.state:8}", style=STATE_STYLES[outcome.state], end="")
-        console.print(f" {outcome.entry.id}: {outcome.error or outcome.path}", soft_wrap=True)
+        place = clean(outcome.error or outcome.path)
+        console.print(f" {outcome.entry.id}: {place}", soft_wrap=True)
     console.print(", ".join(f"{n} {state}" for state, n in counts.items() if n))
     if counts["by hand"] or counts["failed"]:
         raise typer.Exit(1)
@@ -224,8 +227,8 @@ def show_dataset(
     shown = {name: value for name, value in facts.items() if value not in (None, "", [], (), {})}
     print_pairs({LABELS.get(name, name.replace("_", " ")): to_lines(shown[name]) for name in shown})
     if columns:
-        typer.echo()
-        print_table(list(columns[0]), columns)
+        echo()
+        print_table(list(columns[0]), columns, wrap=list(columns[0])[1:])
 
 
 def to_lines(value: Any) -> str:
@@ -299,7 +302,8 @@ def list_methods(
         row["what it is"] = "; ".join(filter(None, [row["what_it_is"], state]))
     print_table(["method", "family", "tasks", "what it is"], rows, wrap=["what it is"])
     n_ready = sum(row["state"] == "ready" for row in rows)
-    typer.echo(f"\n{len(rows)} methods, {n_ready} of them ready")
+    echo()
+    echo(f"{len(rows)} methods, {n_ready} of them ready")
 
 
 # muddle benchmark
@@ -406,9 +410,9 @@ def run_cells(
         debug=debug,
     )
     if any(status != "ok" for status in summary.counts):
-        typer.echo(f"Reasons for cells without a score: muddle benchmark status {folder}")
+        echo(f"Reasons for cells without a score: muddle benchmark status {folder}")
     if summary.counts.get("ok") or summary.n_before:
-        typer.echo(f"Next: muddle benchmark rank {folder}, or muddle report {folder}")
+        echo(f"Next: muddle benchmark rank {folder}, or muddle report {folder}")
 
 
 def run_into(
@@ -434,12 +438,12 @@ def run_into(
         summary = run(Store(folder), reporter=make_reporter(quiet=quiet), **options)
     except KeyboardInterrupt:
         if quiet:  # otherwise the progress has reported it
-            typer.echo("Stopped. Finished cells are kept: the same command continues.", err=True)
+            echo("Stopped. Finished cells are kept: the same command continues.", err=True)
         raise typer.Exit(INTERRUPTED) from None
     if not summary.n_planned:
-        typer.echo(f"Nothing to do: {folder} has a record of each of the {summary.n_before} cells.")
+        echo(f"Nothing to do: {folder} has a record of each of the {summary.n_before} cells.")
     elif quiet:  # otherwise the progress has ended with the counts
-        typer.echo(f"{summary}, in {folder}")
+        echo(f"{summary}, in {folder}")
     return summary
 
 
@@ -468,14 +472,16 @@ def show_status(
         return
     warn_damaged(survey.damaged)
     if not rows:
-        typer.echo(f"There are no records in {folder}.")
+        echo(f"There are no records in {folder}.")
         return
     print_table(list(rows[0]), rows)
     totals = {state: sum(row[state] for row in rows) for state in STATES}
     listed = ", ".join(f"{n} {state}" for state, n in totals.items() if n)
-    typer.echo(f"\n{count(len(survey.states), 'record')}: {listed}")
+    echo()
+    echo(f"{count(len(survey.states), 'record')}: {listed}")
     if reasons:
-        typer.echo("\nReasons for cells without a score:")
+        echo()
+        echo("Reasons for cells without a score:")
         for row in reasons:
             if len(row["reason"]) > LONGEST_REASON:
                 row["reason"] = f"{row['reason'][: LONGEST_REASON - 1]}…"
@@ -538,7 +544,7 @@ def export_records(
         warn(f"records of {method} come from more than one configuration")
     for split in exported.unpaired:
         warn(f"{split}: not all methods were tested on the same rows")
-    typer.echo(f"{count(exported.n_records, 'record')} in {out}")
+    echo(f"{count(exported.n_records, 'record')} in {out}")
 
 
 def import_records(
@@ -565,7 +571,7 @@ def import_records(
     words = ("added", "replaced", "the same", "kept as they were")
     numbers = (imported.n_added, imported.n_replaced, imported.n_unchanged, imported.n_kept)
     listed = ", ".join(f"{n} {word}" for n, word in zip(numbers, words, strict=True) if n)
-    typer.echo(f"{listed or 'no records'}, in {folder}")
+    echo(f"{listed or 'no records'}, in {folder}")
 
 
 # muddle benchmark rank, muddle report
@@ -671,7 +677,7 @@ def print_board(board: "pd.DataFrame", scores: "Scores") -> None:
     pairs, metric = scores.frame.index, scores.metric
     better = "higher" if metric.higher_is_better else "lower"
     n_datasets = pairs.get_level_values("dataset").nunique()
-    typer.echo(
+    echo(
         f"{metric.task}, {metric.label} ({better} is better): {count(len(pairs), 'pair')} of data "
         f"set and split, {count(n_datasets, 'data set')}"
     )
@@ -681,8 +687,8 @@ def print_board(board: "pd.DataFrame", scores: "Scores") -> None:
     right = [column for column in columns if column not in words]
     print_table(columns, rows, right=right, wrap=["members chosen"])
     for note in explain_board(board, scores):
-        typer.echo(note)
-    typer.echo()
+        echo(note)
+    echo()
 
 
 def format_board(board: "pd.DataFrame") -> list[dict[str, str]]:
@@ -760,17 +766,16 @@ def list_names(names: list[str]) -> str:
 
 def write_board(boards: "dict[str, pd.DataFrame]", out: Path) -> None:
     from muddle_bench.ranking import to_latex
+    from muddle_bench.run.records import write_whole
 
     if len(boards) != 1:
         names = " or ".join(boards)
         raise ValueError(f"a file holds one table: choose it with --metric ({names}).")
     (board,) = boards.values()
-    out.parent.mkdir(parents=True, exist_ok=True)
-    if out.suffix == ".csv":
-        board.to_csv(out, index=False)
-    else:
-        out.write_text(to_latex(board), encoding="utf-8")
-    typer.echo(f"{count(len(board), 'row')} in {out}")
+    text = board.to_csv(index=False) if out.suffix == ".csv" else to_latex(board)
+    with write_whole(out) as file:
+        file.write(text.encode())
+    echo(f"{count(len(board), 'row')} in {out}")
 
 
 STUDIES_HELP = "Tables of `muddle study`, such as results/studies, for a section of their own."
@@ -787,16 +792,19 @@ def write_page(
 ) -> None:
     """Write one self-contained HTML page, and a CSV and LaTeX file of each of its tables.
 
-    The run may be unfinished: the page lists what is missing.
+    The run may be unfinished: the page lists what is missing. Of a model file, a page on the model.
 
     Example: `muddle report runs/smoke --output smoke.html`
     """
+    if is_model(source):
+        report_model(source, out, title)
+        return
     from muddle_bench.report import write_report
 
     page = write_report(
         read_source(source, recipe), out, title=title, commands=commands or (), studies=studies
     )
-    typer.echo(f"{page}, its tables in {page.with_name(page.stem + '_tables')}")
+    echo(f"{page}, its tables in {page.with_name(page.stem + '_tables')}")
 
 
 def read_source(source: Path, recipe: Recipe | None) -> "pd.DataFrame":
@@ -904,7 +912,7 @@ def make_study_command(kind: str, text: str) -> Callable[..., None]:
             debug=debug,
             precision=precision,
         )
-        typer.echo(f"Next: muddle study table {folder}")
+        echo(f"Next: muddle study table {folder}")
 
     command.__doc__ = text
     signature = inspect.signature(command)
@@ -958,7 +966,7 @@ def write_study_tables(
     for name, n_missing in written.n_missing.items():
         if n_missing:
             warn(f"{name}: {count(n_missing, 'row')} without a score")
-    typer.echo(f"{count(len(written.paths), 'table')} in {out}")
+    echo(f"{count(len(written.paths), 'table')} in {out}")
 
 
 def write_history(
@@ -976,7 +984,7 @@ def write_history(
     from muddle_bench.studies.running import write_training_record
 
     path = write_training_record(out, dataset, device=device, data_home=data_home)
-    typer.echo(f"{path}")
+    echo(f"{path}")
 
 
 def write_study_figures(
@@ -994,4 +1002,4 @@ def write_study_figures(
     paths = write_figures(folder, out)
     if not paths:
         raise ValueError(f"there are no tables of studies in {folder}: `muddle study table` first.")
-    typer.echo(f"{count(len(paths), 'file')} in {out}")
+    echo(f"{count(len(paths), 'file')} in {out}")

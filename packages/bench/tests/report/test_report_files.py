@@ -8,7 +8,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
+from muddle import MLRRegressor
+from muddle.cli.app import make_app
 from muddle_bench.ranking import compare_published, rank_methods
 from muddle_bench.report import write_report
 
@@ -112,3 +115,19 @@ def test_an_index_that_points_elsewhere_deletes_nothing(small, tmp_path):
     (tmp_path / "r_tables" / "index.csv").write_text("file,title,rows\n../precious.csv,x,1\n")
     write_report(small, tmp_path / "r.html")
     assert precious.read_text() == "kept"
+
+
+def test_report_of_a_model_file_is_a_page_on_the_model(numbers, tmp_path):
+    model = MLRRegressor(width=16, max_iter=5, random_state=0).fit(*numbers)
+    path = model.save(tmp_path / "m.muddle")
+    page = tmp_path / "page.html"
+    result = CliRunner().invoke(make_app(), ["report", str(path), "-o", str(page)])
+    assert result.stdout.startswith(f"Wrote {page}: the model alone.")
+    assert "MLRRegressor" in page.read_text(encoding="utf-8")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["m.muddle", "page.html"]
+
+
+def test_a_full_disk_names_a_file_of_the_report(small, tmp_path, file_limit):
+    with pytest.raises(OSError, match=r"too large: '.*r(\.html|_tables/.*)'"), file_limit(1000):
+        write_report(small, tmp_path / "r.html")
+    assert list(tmp_path.iterdir()) == []

@@ -4,6 +4,8 @@ import importlib
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from muddle_runtime.errors import MuddleWarning
+
 if TYPE_CHECKING:
     from muddle.estimators.base import load_model
     from muddle.estimators.mlr import (
@@ -27,6 +29,7 @@ __all__ = [
     "MLRRegressor",
     "MuddleClassifier",
     "MuddleRegressor",
+    "MuddleWarning",
     "TablePreprocessor",
     "__version__",
     "load_model",

@@ -1,7 +1,8 @@
-"""Errors a caller may want to catch. Wrong arguments raise Python's own ValueError or TypeError."""
+"""Errors and warnings of muddle's own. Wrong arguments raise Python's ValueError or TypeError."""
 
 from muddle_runtime.errors import ModelFileError as ModelFileError
 from muddle_runtime.errors import MuddleError as MuddleError
+from muddle_runtime.errors import MuddleWarning as MuddleWarning
 
 
 class DeviceError(MuddleError, RuntimeError):

@@ -61,6 +61,18 @@ def test_commands_of_the_benchmark_say_how_to_install_it(run):
     assert "datasets" not in run("--help").stdout
 
 
+def test_report_of_a_model_needs_no_other_package(shell, run):
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
+    page = shell.folder / "page.html"
+    result = run("report", str(shell.folder / "price.muddle"), "-o", str(page))
+    assert result.stdout.startswith(f"Wrote {page}: the model alone. `muddle fit --report` adds")
+    assert "<title>price of homes.csv</title>" in page.read_text(encoding="utf-8")
+    for source in ("homes.csv", "none.muddle"):
+        result = run("report", str(shell.folder / source), "--recipe", "clean")
+        assert "`muddle report` needs the package muddle-bench" in result.stderr
+
+
 def test_commands_of_other_packages_join(monkeypatch):
     class Plugin:
         def load(self):
@@ -102,6 +114,24 @@ def test_no_option_is_named_by_its_metavar():
         for name, option in options
         if (option.metavar or "").lower() == name and option.default is ...
     ]
+
+
+def list_paths(app, *above):
+    yield above
+    for command in app.registered_commands:
+        yield (*above, command.name or command.callback.__name__.replace("_", "-"))
+    for group in app.registered_groups:
+        yield from list_paths(group.typer_instance, *above, group.name)
+
+
+def test_help_shows_no_value_beside_a_flag():
+    app = app_module.make_app()
+    paths = list(list_paths(app))
+    assert ("fit",) in paths
+    for path in paths:
+        result = CliRunner().invoke(app, [*path, "--help"])
+        assert "--help" in result.stdout
+        assert "bool" not in result.stdout.lower(), path
 
 
 def test_help_waits_for_nothing():

@@ -1,11 +1,13 @@
 """muddle fit: reading, notes, output."""
 
 import contextlib
+import io
 import json
 
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 
 import muddle
 from muddle.cli import fitting
@@ -24,7 +26,7 @@ def fit(shell, data, target, *options, stdin=None):
 def read(shell, name, target="price", task=None, **columns):
     """The training table of a file, and the notes."""
     notes = Notes(quiet=True)
-    columns = fitting.Columns(target=target, **columns)
+    columns = fitting.Columns([target], **columns)
     path = str(shell.folder / name)
     return fitting.read_training(path, TextOptions(), columns, task, notes), notes.texts
 
@@ -41,7 +43,97 @@ def test_summary_has_scores_members_columns_file_and_the_next_command(shell):
     assert "identifier" in result.stderr
     assert (shell.folder / "model.muddle").stat().st_size > 1000
     assert "Wrote page.html" in result.stdout
-    assert "<html" in (shell.folder / "page.html").read_text(encoding="utf-8")
+    page = (shell.folder / "page.html").read_text(encoding="utf-8")
+    assert "<title>price of homes.csv</title>" in page
+    assert "to predict &#39;price&#39;" in page
+
+
+def test_several_targets_are_one_model_with_a_column_of_predictions_each(shell):
+    table = shell.read("homes.csv")
+    shell.write(table.assign(rent=(table["price"] / 50).round(2)), "t.csv")
+    options = ("--target", "rent", "-o", "m.muddle", "--report", "page.html")
+    result = fit(shell, "t.csv", "price", *options)
+    assert result.stdout.startswith("t.csv: 90 rows, 5 features, targets 'price', 'rent': reg")
+    scores = [
+        line.split() for line in result.stdout.splitlines() if line.startswith(("price ", "r"))
+    ]
+    assert [row[0] for row in scores] == ["price", "rent"]
+    assert all(float(row[1]) > 0.5 for row in scores)
+    page = (shell.folder / "page.html").read_text(encoding="utf-8")
+    assert "<title>price and rent of t.csv</title>" in page
+    assert shell.json("info", "m.muddle")["target"] == "price, rent"
+    result = shell.ok("predict", "m.muddle", "t.csv", "--interval", 0.9, "-o", "p.csv")
+    assert result.stderr == ""  # the targets are known, and no new columns
+    names = ["prediction_price", "prediction_rent"]
+    assert shell.read("p.csv").columns.tolist()[:2] == names
+    loaded = muddle.load_model(shell.folder / "m.muddle")
+    expected = loaded.predict(table.drop(columns="price"))
+    np.testing.assert_allclose(shell.read("p.csv")[names], expected, rtol=1e-6)
+    for command in ("evaluate", "explain"):
+        said = shell.fails(command, "m.muddle", "t.csv")
+        assert said.startswith("the model must predict one target, got one that predicts 2.")
+
+
+@pytest.mark.parametrize(
+    ("write", "unit"),
+    [
+        ("${:,.2f}".format, "$"),
+        ("-${:.2f}".format, "$"),
+        ("{:.2f} %".format, "%"),
+        (lambda v: f"{v:,.2f} €".translate(str.maketrans(",.", ".,")), "€"),
+    ],
+)
+def test_a_target_of_amounts_is_read_as_numbers_with_a_note(shell, write, unit):
+    table = shell.read("homes.csv").assign(price=lambda t: t["price"] * 10)
+    sign = -1 if write(1).startswith("-") else 1
+    shell.write(table.assign(price=table["price"].map(write)), "t.csv")
+    training, notes = read(shell, "t.csv")
+    assert training.task == "regression"
+    np.testing.assert_allclose(training.y, sign * table["price"], atol=0.0051)
+    assert any(f"'price' is read as numbers, without {unit}: " in note for note in notes)
+    assert read(shell, "t.csv", task="classification")[0].y[0] == write(table["price"][0])
+
+
+def test_a_few_amounts_that_repeat_are_classes(shell):
+    shell.write(pd.DataFrame({"x": np.arange(60), "y": ["$5", "$10", "$20"] * 20}), "t.csv")
+    training, _ = read(shell, "t.csv", "y")
+    assert training.task == "classification"
+    assert set(training.y) == {"$5", "$10", "$20"}
+
+
+def test_amounts_are_scored_as_numbers(shell):
+    table = shell.read("homes.csv")
+    expected = shell.json("evaluate", "price.muddle", "homes.csv")["scores"]
+    shell.write(table.assign(price=table["price"].map("${:,.2f}".format)), "t.csv")
+    assert shell.json("evaluate", "price.muddle", "t.csv")["scores"] == pytest.approx(expected)
+
+
+def test_weights_that_are_shown_add_to_100_with_others_and_the_mean_named():
+    weights = [0.0, 0.3, 0.2, 0.1, 0.1, 0.1, 0.05, 0.03]
+    board = pd.DataFrame({"configuration": list("abcdefgh"), "iteration": 1, "score": 0.5})
+    rows = fitting.list_members(board.assign(weight=weights))
+    assert [row["configuration"] for row in rows] == [*"bcdef", "2 others", "mean of the target"]
+    assert [row["weight"] for row in rows[-2:]] == pytest.approx([0.08, 0.12])
+    assert fitting.round_weights([1 / 3, 1 / 3, 1 / 3]) == [34, 33, 33]
+    assert fitting.round_weights([1.0]) == [100]
+    whole = fitting.list_members(board.assign(weight=np.array(weights) / sum(weights)))
+    assert [row["configuration"] for row in whole] == [*"bcdef", "2 others"]
+
+
+def test_bar_moves_before_the_training_and_shows_no_score(monkeypatch):
+    shown = io.StringIO()
+    console = Console(file=shown, force_terminal=True, width=80)
+    monkeypatch.setattr(fitting, "make_console", lambda stderr: console)
+    with fitting.show_bar() as show:
+        assert "preparing" in shown.getvalue()
+        with show(10, "first round") as reporter:
+            reporter.advance(5, np.nan, -np.inf)
+            reporter.progress.refresh()
+        reporter.progress.refresh()
+    text = shown.getvalue()
+    assert text.index("preparing") < text.index("first round") < text.index("finishing")
+    assert "50%" in text
+    assert "inf" not in text
 
 
 def test_json_is_the_whole_standard_output_and_an_old_model_is_replaced(shell, monkeypatch):
@@ -181,12 +273,11 @@ def test_findings_about_the_table_are_notes(shell):
     ("values", "said"),
     [
         ("{:.0f} €".format, "is text, though every field is a number with a unit, such as '0 €'."),
-        ("{:02.0f}.12.2024".format, "is text, though every field looks like a date"),
         (lambda i: "-" if i == 3 else str(i), "is text because of '-' in 1 row(s). If it means"),
         ("{:.0f}".format, None),
     ],
 )
-def test_texts_that_look_like_numbers_or_dates_are_noted(shell, values, said):
+def test_texts_that_look_like_numbers_are_noted(shell, values, said):
     shell.write(
         pd.DataFrame({"z": list(map(values, range(30))), "price": np.arange(30.0)}), "t.csv"
     )

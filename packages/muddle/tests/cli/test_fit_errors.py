@@ -1,11 +1,13 @@
 """muddle fit on bad input: one line that says what to do, exit code 1, no file."""
 
+import json
 import sys
 
 import numpy as np
 import pandas as pd
 import pytest
 
+import muddle
 from muddle.cli import fitting
 
 ROWS = [f"{i % 7},{i * i % 23},{i % 7 + 0.5}" for i in range(30)]
@@ -77,9 +79,32 @@ def test_a_target_of_names_is_an_error_unless_it_is_meant(shell):
     said = shell.fails("fit", "homes.csv", "--target", "key", "-o", "m.muddle")
     assert "got 90 texts in 90 rows of column 'key' of homes.csv, such as 'H0000'." in said
     assert said.endswith("pass --task classification.")
-    signed = shell.read("homes.csv")
-    signed["price"] = signed["price"].map("${:,.2f}".format)
-    assert "If it is a number, remove its unit." in refuse(shell, signed, target="price")
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (["$1.50", "$20.25", "€3"], "without units or all as in '$1.50', got '€3' as well."),
+        (["5.5 %", "7.25 %", "many"], "all as in '5.5 %', got 'many' as well. Write all alike"),
+        (["31.12.2024", "1.2.2023", "03.04.2022"], "got dates such as '31.12.2024' in column 'y'"),
+        (["2024-12-31", "2023-02-01", "2022-04-03"], "got dates such as '2024-12-31' in column"),
+    ],
+)
+@pytest.mark.parametrize("task", [[], ["--task", "regression"]])
+def test_targets_of_mixed_units_and_of_dates_are_refused_by_name(shell, values, said, task):
+    table = pd.DataFrame({"x": np.arange(30), "y": (values * 30)[:30]})
+    assert said in refuse(shell, table, *task)
+
+
+def test_several_targets_must_be_numbers_and_each_named_once(shell):
+    for options, said in (
+        (["--target", "y"], "--target must name each column once, got ['y', 'y']."),
+        (["--target", "x,z"], "one column, got 'x,z'. Repeat it: --target 'x' --target 'z'."),
+        (["--target", "z", "--task", "classification"], "a model of classes must have one target"),
+        (["--target", "w"], "the target 'w' must be numbers in regression, got 'a' in line 2"),
+    ):
+        table = pd.DataFrame({"x": range(30), "y": range(30), "z": range(30), "w": ["a", "b"] * 15})
+        assert said in refuse(shell, table, *options)
 
 
 def test_columns_of_lists_name_the_option(shell):
@@ -105,14 +130,21 @@ def test_missing_pyarrow_is_named(shell, monkeypatch):
         (["-o", "nowhere/m.muddle"], "must exist, got nowhere"),
         (["-o", "new.csv"], "new.csv, which is the name of a table. Name it new.muddle."),
         (["-o", "table"], "the output must not be a file that is read, got table."),
-        (["-o", "m.muddle", "--report", "table"], "must not be a file that is read, got table."),
-        (["-o", "a", "--report", "a"], "--report must differ from --output, got a for both."),
+        (["-o", "m.muddle", "--report", "t.html"], "must not be a file that is read, got t.html."),
+        (["-o", "a.html", "--report", "a.html"], "--report must differ from --output, got a.html"),
+        (["-o", "m.muddle", "--report", "page.csv"], "must name an HTML file, got page.csv."),
+        (["-o", "."], "the path must name a file, got the folder ."),
+        (["-o", "kept"], "must not be read-only, got kept."),
+        (["-o", "m.muddle", "--report", "kept.html"], "must not be read-only, got kept.html."),
+        (["-o", "m" * 250], f"{'m' * 250}: File name too long"),
     ],
 )
 def test_bad_outputs_are_errors_before_the_fit(shell, monkeypatch, options, said):
     monkeypatch.setattr(fitting, "run_fit", lambda *_: pytest.fail("fitted"))
-    shell.write(GOOD, "table")
-    assert said in shell.fails("fit", "table", "--target", "y", *options)
+    for name in ("kept", "kept.html"):
+        (shell.folder / name).touch(0o444)
+    data = shell.write(GOOD, "t.html" if "t.html" in options else "table")
+    assert said in shell.fails("fit", data, "--target", "y", *options)
 
 
 @pytest.mark.parametrize(
@@ -129,4 +161,50 @@ def test_an_interrupt_or_error_leaves_the_model_that_was_there(
     before = shell.files()
     result = shell("fit", "homes.csv", "--target", "price", "-o", "dear.muddle", "--quiet")
     assert (result.exit_code, result.stderr) == (code, said)
+    assert shell.files() == before
+
+
+FIT = ("fit", "homes.csv", "--target", "price", "--preset", "fast", "--device", "cpu")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (OSError(28, "No space left on device", "p.html"), 1, "No space left on device: 'p.html'"),
+        (RuntimeError(), 1, "p.html is not: RuntimeError()"),
+        (KeyboardInterrupt(), 130, "Stopped."),
+    ],
+)
+def test_a_report_that_fails_leaves_a_model_that_is_announced_with_its_scores(
+    shell, monkeypatch, error, code, said
+):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr(muddle.MuddleRegressor, "report", fail)
+    options = ("-o", "m.muddle", "--report", "p.html")
+    result = shell(*FIT, *options)
+    assert result.exit_code == code
+    assert result.stderr.splitlines()[-1].endswith(said)
+    assert "the model is saved" in result.stderr or code == 130
+    assert "R²" in result.stdout
+    assert "Wrote m.muddle" in result.stdout
+    assert "Wrote p.html" not in result.stdout
+    assert shell.json("info", "m.muddle")["training"]["scores"]["r2"] > 0
+    facts = json.loads(shell(*FIT, *options, "--json").stdout)
+    assert facts["report"] is None
+    assert facts["scores"]["r2"] > 0
+
+
+def test_findings_that_fail_leave_the_model(shell, monkeypatch):
+    monkeypatch.setattr(fitting, "note_findings", lambda *_: 1 / 0)
+    shell(*FIT, "-o", "m.muddle")
+    shell.ok("info", "m.muddle")
+
+
+def test_a_full_disk_names_the_file_and_leaves_no_part_of_it(shell, file_limit):
+    before = shell.files()
+    with file_limit(20_000):
+        result = shell(*FIT, "-o", "m.muddle", "--quiet")
+    assert (result.exit_code, result.stderr) == (1, "Error: m.muddle: File too large\n")
     assert shell.files() == before

@@ -172,6 +172,10 @@ def test_drift_is_noted_and_new_levels_once_with_the_number_of_later_chunks(shel
     assert second.startswith("Note: the same in 4 later chunks of rows")
     assert third.startswith("Note: Column 'area' has other values than in training")
     assert predict(shell, "-o", "p.csv").stderr == ""
+    # One chunk, in which the prediction and the interval give the same warning.
+    result = predict(shell, "--interval", 0.9, "-o", "p.csv", data="other.csv")
+    assert "castle" in result.stderr
+    assert "later chunk" not in result.stderr
 
 
 def test_texts_that_meant_a_gap_in_fit_mean_one_again(shell, same):
@@ -189,3 +193,17 @@ def test_kept_columns_are_written_as_in_the_file_and_blank_lines_counted(shell, 
     result = predict(shell, "--keep", "area", "--json", data="german.csv")
     assert "," in json.loads(result.stdout)[1]["area"]
     assert "2 blank lines left out." in result.stderr
+
+
+def test_formulas_are_neutralised_on_request_and_numbers_are_not(shell):
+    texts = ["=1+1", "+1", "-1,5", "-x", "@a", "H7", "-2.5e3", "=cmd|' /C calc'!A0", "a=b", ""]
+    shell.write(shell.read("new.csv")[: len(texts)].assign(**{"=n": texts}), "t.csv")
+    options = ("--keep", "=n", "--keep", "area", "--escape-formulas")
+    predict(shell, *options, "-o", "p.csv", data="t.csv")
+    found = pd.read_csv(shell.folder / "p.csv", dtype=str, keep_default_na=False)
+    assert found.columns.tolist() == ["'=n", "area", "prediction"]
+    escaped = {"=1+1", "-x", "@a", "=cmd|' /C calc'!A0"}
+    assert found["'=n"].tolist() == [f"'{t}" if t in escaped else t for t in texts]
+    assert not found[["area", "prediction"]].map(lambda text: text.startswith("'")).any(axis=None)
+    predict(shell, "--keep", "=n", "-o", "p.csv", data="t.csv")
+    assert shell.read("p.csv")["=n"][0] == "=1+1"

@@ -1,5 +1,9 @@
 """muddle predict on bad input: one line, exit code 1, and no file."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -95,3 +99,41 @@ def test_bad_files_and_options(shell, model, data, options, said):
 def test_kept_column_with_the_name_of_an_output(shell):
     other = change(shell, slice(None), prediction="7")
     assert "got 'prediction'" in refuse(shell, "--keep-all", data=other)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "csv.gz", "parquet", "feather"])
+def test_a_full_disk_names_the_table_and_leaves_no_part_of_it(shell, file_limit, suffix):
+    if suffix in ("parquet", "feather"):
+        pytest.importorskip("pyarrow")
+    noise = np.random.default_rng(0).random(900)
+    shell.write(pd.concat([shell.read("new.csv")] * 10).assign(noise=noise), "many.csv")
+    before = shell.files()
+    with file_limit(4096):
+        said = shell("predict", "price.muddle", "many.csv", "-q", "--keep-all", "-o", f"p.{suffix}")
+    assert (said.exit_code, said.stderr) == (1, f"Error: p.{suffix}: File too large\n")
+    assert shell.files() == before
+
+
+def test_a_picture_that_fails_leaves_the_importances(shell, file_limit):
+    pytest.importorskip("matplotlib")
+    with file_limit(4096):
+        result = shell("explain", "price.muddle", "--plot", "p.png")
+    assert (result.exit_code, result.stderr) == (1, "Error: p.png: File too large\n")
+    assert "area" in result.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize(
+    "command", [["info", "price.muddle"], ["predict", "price.muddle", "new.csv"]]
+)
+def test_a_full_standard_output_is_named(shell, command):
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "muddle", *command],
+            cwd=shell.folder,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert ended.returncode == 1
+    assert ended.stderr == "Error: the standard output: No space left on device\n"

@@ -1,13 +1,19 @@
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from itertools import permutations
 
 import pytest
 import torch
 
-from muddle.core.device import _left_in_group, available_memory, product_precision, resolve_device
+from muddle.core.device import (
+    _left_in_group,
+    available_memory,
+    product_precision,
+    resolve_device,
+    torch_threads,
+)
 from muddle.errors import DeviceError
-
-without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
 
 
 def test_auto_is_cuda_where_there_is_cuda():
@@ -15,10 +21,19 @@ def test_auto_is_cuda_where_there_is_cuda():
     assert resolve_device("cpu").type == "cpu"
 
 
-@without_cuda
-def test_cuda_asked_for_and_absent_says_what_to_do():
-    with pytest.raises(DeviceError, match=r"finds no CUDA device.*Use device='auto' or 'cpu'"):
-        resolve_device("cuda")
+@pytest.mark.parametrize(
+    ("is_built", "n_devices", "text"),
+    [
+        (False, 0, r"built for the CPU alone\. Install a CUDA build"),
+        (True, 0, r"built for CUDA, but finds no GPU.*nvidia-smi.*Use device='auto' or 'cpu'"),
+        (True, 2, r"'cuda:2' does not exist: .*finds 2 CUDA device\(s\), counted from 0"),
+    ],
+)
+def test_a_gpu_that_is_not_there_says_why(is_built, n_devices, text, monkeypatch):
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: is_built)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: n_devices)
+    with pytest.raises(DeviceError, match=text):
+        resolve_device("cuda:2" if n_devices else "cuda")
 
 
 def test_unknown_devices_are_refused():
@@ -63,6 +78,63 @@ def test_product_precision_is_put_back_also_after_an_error(setting):
             assert torch.get_float32_matmul_precision() == "high"
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def read_settings():
+    matmul = getattr(torch.backends.mkldnn, "matmul", None)
+    backends = [getattr(b, "fp32_precision", "") for b in (torch.backends.cuda.matmul, matmul)]
+    return torch.get_num_threads(), torch.get_float32_matmul_precision(), *backends
+
+
+@pytest.mark.parametrize("leaving", list(permutations(range(3))), ids=str)
+@pytest.mark.parametrize(
+    "make", [lambda: torch_threads(7), lambda: product_precision("high")], ids=["threads", "tf32"]
+)
+def test_settings_are_put_back_when_the_last_of_several_threads_leaves(make, leaving):
+    before, threads = read_settings(), [ThreadPoolExecutor(1) for _ in range(3)]
+    uses = [make() for _ in threads]
+    inside = []
+    for thread, use in zip(threads, uses, strict=True):
+        thread.submit(use.__enter__).result()
+        inside.append(thread.submit(read_settings).result())
+    assert set(inside) == {inside[0]} != {before}
+    for n_left, place in enumerate(leaving, start=1):
+        threads[place].submit(uses[place].__exit__, None, None, None).result()
+        with ThreadPoolExecutor(1) as another:  # one that those inside may have begun
+            found = another.submit(read_settings).result()
+        assert found == (before if n_left == 3 else inside[0])
+    assert {thread.submit(read_settings).result() for thread in threads} == {before}
+    assert read_settings() == before
+    for thread in threads:
+        thread.shutdown()
+
+
+def test_settings_can_be_nested():
+    before = torch.get_num_threads()
+    with torch_threads(7):
+        with torch_threads(6), torch_threads(7):
+            assert torch.get_num_threads() == 7
+            with torch_threads(5):
+                pass
+            assert torch.get_num_threads() == 7
+        assert torch.get_num_threads() == 7
+        with torch_threads(6):
+            with torch_threads(7):
+                pass
+            assert torch.get_num_threads() == 6
+    assert torch.get_num_threads() == before
+
+
+def test_low_precision_waits_for_threads_that_need_the_highest():
+    with ThreadPoolExecutor(1) as thread, product_precision("highest"):
+        needs = product_precision("highest")
+        with product_precision("high"):
+            assert torch.get_float32_matmul_precision() == "high"
+            thread.submit(needs.__enter__).result()
+            assert torch.get_float32_matmul_precision() == "highest"
+            thread.submit(needs.__exit__, None, None, None).result()
+            assert torch.get_float32_matmul_precision() == "high"
+        assert torch.get_float32_matmul_precision() == "highest"
 
 
 def test_precision_set_per_backend_is_set_aside_and_put_back():

@@ -21,6 +21,16 @@ def test_residuals_on_the_grid_equal_a_solve_per_penalty(n_rows, width, draw):
         torch.testing.assert_close(residual, direct, rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize(("n_rows", "width"), [(20, 6), (6, 20)])
+def test_the_share_of_the_grid_that_is_done_is_told(n_rows, width, draw):
+    seen = []
+    known = draw(3, n_rows, width), draw(3, n_rows, 5, seed=1), penalty_grid("grid12")
+    assert len(list(residuals_on_grid(*known, look=seen.append))) == 12
+    assert seen == sorted(set(seen))
+    assert len(seen) == 1 + 3 + 12  # the start, the Gram matrix of each net, the points
+    assert (seen[0], seen[-1]) == (0.0, 1.0)
+
+
 def test_the_steepest_rise_is_chosen_per_net():
     losses = torch.zeros(2, 12)
     losses[0, 4:] = 1.0  # rises from point 3 to point 4

@@ -44,12 +44,20 @@ def put(array, place, value):
 
 BROKEN = put(X, (3, 1), np.inf)
 TABLES = {
-    "inf": (BROKEN, Y, r"finite numbers.*got inf in row 3; look at column 'x1'"),
-    "many": (put(np.full((10, 30), np.inf), 0, 1.0), np.arange(10.0), "'x4' and 25 more"),
+    "inf": (BROKEN, Y, r"finite numbers.*got inf in row 3 of column 'x1'"),
+    "many": (
+        put(np.full((10, 30), np.inf), 0, 1.0),
+        np.arange(10.0),
+        "'x0', and in .*'x5' and 24 more",
+    ),
     "too large": (put(X, 0, 1e200), Y, r"up to 1e\+150 in size, got 1e\+200 in row 0"),
     "only gaps": (np.full((80, 2), np.nan), Y, "none can be used: 'x0' is empty; 'x1' is empty"),
     "only constants": (np.ones((80, 3)), Y, r"a column that varies, got 3 column.*constant"),
-    "text as target": (X, np.full(80, "x"), "could not convert string to float"),
+    "text as target": (
+        X,
+        np.full(80, "x"),
+        "y must hold numbers, got .x. in row 0.*use MLRClassifier",
+    ),
     "one row": (X[:1], Y[:1], r"1 sample.*minimum of 4 is required"),
     "constant target": (X, np.full(80, 2.0), "y must vary, got the same value 2 in every row"),
     "constant output": (X, np.column_stack([Y, np.ones(80)]), "in every row in output column '1'"),
@@ -68,6 +76,7 @@ LABELLED = {
     "one class": (MLRClassifier, np.full(80, "ash"), {}, "at least 2 classes, got 1 class: 'ash'"),
     "one class of weight": (MLRClassifier, LABELS, LIGHT, "at least 2 classes"),
     "one row per class": (MLRClassifier, ROWS, {}, "each of the 80 classes has a single row"),
+    "numbers": (MLRClassifier, Y, {}, "Unknown label type: continuous.*numbers use MLRRegressor"),
     "class_weight": (MLRClassifier, LABELS, {"class_weight": "balance"}, "class_weight"),
 }
 
@@ -89,7 +98,7 @@ def test_bad_weights_and_classes_are_refused(name):
 
 def test_bad_new_rows_are_refused():
     model = fit(X, Y)
-    with pytest.raises(ValueError, match="got inf in row 3; look at column 'x1'"):
+    with pytest.raises(ValueError, match="got inf in row 3 of column 'x1'"):
         model.predict(BROKEN)
     with pytest.raises(ValueError, match="X has 3 features, but MLRRegressor is expecting 4"):
         model.predict(X[:, :3])
@@ -97,6 +106,7 @@ def test_bad_new_rows_are_refused():
         model.predict(X, select="best")
 
 
+@pytest.mark.filterwarnings("ignore:X holds numbers far outside")
 def test_four_rows_are_enough():
     assert fit(X[:4], Y[:4]).predict(X).shape == (80,)
     with pytest.raises(ValueError, match="leaves 1 for training, at least 2"):
@@ -153,7 +163,7 @@ def test_old_names_of_loss_and_penalty_work_with_a_warning():
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
 def test_a_machine_without_cuda_predicts_but_does_not_train_on_it():
-    with pytest.raises(DeviceError, match="finds no CUDA device"):
+    with pytest.raises(DeviceError, match="'cuda' does not exist"):
         fit(X, Y, device="cuda")
     model = fit(X, Y).set_params(device="cuda")  # as a pickle from a machine with CUDA
     assert model.predict(np.vstack([X] * 30)).shape == (2400,)
@@ -169,7 +179,7 @@ def test_a_failed_fit_leaves_the_model_as_it_was(make, options):
         model.fit(np.full((80, 4), np.inf), Y)
     with pytest.raises(ValueError, match="y must vary"):
         model.fit(X[:, :2], np.ones(80))
-    with pytest.raises(TimeLimitError, match="time_limit=1e-09 s was over before one iteration"):
+    with pytest.raises(TimeLimitError, match=r"time_limit=1e-09 s is too short: .* for reading"):
         model.set_params(time_limit=1e-9).fit(X[:, :2], Y)
     assert (model.predict(X) == before).all()
     assert model.set_params(time_limit=100.0).fit(X, Y).n_iter_ == 3

@@ -2,6 +2,7 @@
 
 import inspect
 import pickle
+import warnings
 from dataclasses import fields
 
 import numpy as np
@@ -11,9 +12,13 @@ from sklearn.base import clone
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.ensemble import BaggingRegressor, StackingRegressor
 from sklearn.linear_model import Ridge
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, ParameterGrid, cross_val_score
+from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import muddle
+import muddle.errors
+import muddle_runtime
 from muddle import (
     BagMLRClassifier,
     BagMLRRegressor,
@@ -21,6 +26,8 @@ from muddle import (
     EnsMLRRegressor,
     MLRClassifier,
     MLRRegressor,
+    MuddleRegressor,
+    TablePreprocessor,
 )
 from muddle.training.config import DITHER, TrainConfig
 
@@ -102,6 +109,78 @@ def test_names_of_a_frame_are_kept_and_checked(numbers):
         model.predict(frame[["a", "c", "d"]])
     with pytest.warns(UserWarning, match="X does not have valid feature names, but MLRRegressor"):
         assert (model.predict(X) == model.predict(frame)).all()
+
+
+@pytest.mark.parametrize("make", [MLRRegressor, MuddleRegressor])
+def test_parameters_of_the_default_preprocessor_can_be_searched(make):
+    model = make(random_state=0)
+    grid = {"preprocessor__max_levels": [3, 8], "preprocessor__drop": [(), ["b"]]}
+    for params in ParameterGrid(grid):
+        asked = clone(model).set_params(**params)
+        assert {name: asked.get_params()[name] for name in params} == params
+        assert asked.preprocessor.scaling == model._default_preprocessor().scaling
+        assert clone(asked).preprocessor.max_levels == params["preprocessor__max_levels"]
+    assert model.preprocessor is None
+    assert repr(model) == f"{make.__name__}(random_state=0)"
+    given = TablePreprocessor(max_levels=5)
+    model.set_params(preprocessor=given, preprocessor__min_level_rows=3)
+    assert model.preprocessor is given
+    assert (given.max_levels, given.min_level_rows) == (5, 3)
+    model.set_params(preprocessor=None, preprocessor__max_levels=7)
+    assert (model.preprocessor.max_levels, given.max_levels) == (7, 5)
+    with pytest.raises(ValueError, match="Invalid parameter 'most_levels'"):
+        model.set_params(preprocessor__most_levels=3)
+
+
+def test_a_search_over_the_preprocessor_fits_what_it_says(numbers):
+    X, y = numbers
+    table = pd.DataFrame(X).assign(level=[f"l{i % 6}" for i in range(len(X))]).rename(columns=str)
+    search = GridSearchCV(MLRRegressor(**TINY), {"preprocessor__max_levels": [3, 8]}, cv=2)
+    search = make_pipeline(search).fit(table, y)[-1]
+    (best,) = search.best_params_.values()
+    assert search.best_estimator_.preprocessor_.max_levels == best
+    assert search.best_estimator_.model_.table.n_features == (10 if best == 8 else 5)
+
+
+def test_a_warning_of_ours_is_given_once_and_not_in_every_fold():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"a": rng.normal(size=60), "b": rng.choice(list("abcdefghijkl"), 60), "c": 1})
+    X.loc[::20, "b"] = [f"rare {i}" for i in range(3)]  # new in some fold, with other counts
+    model, y = MLRRegressor(**TINY), X["a"]
+    for search in (
+        lambda: cross_val_score(model, X, y, cv=4),
+        lambda: GridSearchCV(model, {"width": [4, 8]}, cv=3).fit(X, y).predict(X),
+    ):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.resetwarnings()  # Python's default
+            search()
+        ours = [one for one in caught if one.category is muddle.MuddleWarning]
+        assert {one.filename for one in ours} == {__file__}
+        kinds = [str(one.message).partition(":")[0] for one in ours]
+        assert sorted(kinds) == sorted(set(kinds))
+        assert "column 'c' is constant; ignoring it." in kinds
+        assert any(kind.startswith("X holds values") for kind in kinds)
+
+
+def test_who_asks_for_all_warnings_gets_them_all():
+    X = pd.DataFrame({"a": np.arange(20.0), "c": 1})
+    model = MLRRegressor(**TINY)
+
+    def fit_twice(action):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.resetwarnings()
+            warnings.filterwarnings(action, message="column 'c'", category=muddle.MuddleWarning)
+            for _ in range(2):
+                model.fit(X, X["a"])
+        return len(caught)
+
+    assert [fit_twice(action) for action in ("ignore", "always", "default", "always")] == [
+        0,
+        2,
+        1,
+        2,
+    ]
+    assert muddle.MuddleWarning is muddle_runtime.MuddleWarning is muddle.errors.MuddleWarning
 
 
 def test_grid_search_in_two_processes_equals_one(numbers):

@@ -18,6 +18,8 @@ from muddle import (
     EnsMLRRegressor,
     MLRClassifier,
     MLRRegressor,
+    MuddleRegressor,
+    load_model,
 )
 
 QUICK = {"width": 16, "max_iter": 8, "learning_rate": 3e-2, "random_state": 0}
@@ -204,11 +206,57 @@ def test_shapes_of_several_outputs(numbers):
     assert column.predict_nets(X).shape == (2, *column.predict(X).shape) == (2, 80, 1)
 
 
+def test_parameters_may_be_numbers_of_numpy(numbers, tmp_path):
+    X, y = numbers
+    few = {"width": 32, "max_iter": 5, "batch_size": 50, "n_nets": 2, "top_k": 1}
+    few |= {"n_permutations": 3, "patience": 4, "random_state": 0, "n_jobs": 1}
+    plain = BagMLRRegressor(depth=2, **few).fit(X, y)
+    small = {name: np.int8(number) for name, number in few.items()}
+    model = BagMLRRegressor(depth=np.int32(2), **small).fit(X, y)
+    model.set_params(select="top", top_k=np.int64(2))
+    again = load_model(model.save(tmp_path / "model.muddle"))
+    np.testing.assert_allclose(again.predict(X), plain.predict(X), rtol=1e-6)
+
+
+@pytest.mark.parametrize("factor", [1e-60, 1e-310, 1e305, 3.0])
+def test_a_common_factor_of_weights_changes_nothing(factor, classes):
+    X, y = classes
+    weights = np.random.default_rng(0).random(len(X)) + 0.1
+    by_class = {label: 1e-9 for label in set(y)}
+    model = EnsMLRClassifier(**QUICK, n_nets=1, class_weight=by_class)
+    expected = model.fit(X, y, weights).predict_proba(X)
+    found = model.fit(X, y, factor * weights).predict_proba(X)
+    np.testing.assert_allclose(found, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("make", [MLRRegressor, MuddleRegressor])
+def test_weights_that_vanish_beside_others_leave_the_fit_alone(make, numbers):
+    X, y = numbers
+    options = {"preset": "fast"} if make is MuddleRegressor else QUICK
+    weights = np.random.default_rng(0).random(len(X)) + 0.1
+    found = []
+    for tiny in (1e-25, 1e-60, 1e-300):
+        weights[::3] = tiny
+        found.append(make(**options | {"random_state": 0}).fit(X, y, weights).predict(X))
+    np.testing.assert_allclose(found[1], found[0], atol=1e-3)
+    np.testing.assert_array_equal(found[2], found[1])
+
+
 def test_the_time_limit_holds_and_every_depth_has_nets(numbers):
     X, y = numbers
-    model = EnsMLRRegressor(**QUICK | {"max_iter": 10**6}, n_nets=2, time_limit=1.0).fit(X, y)
+    endless = EnsMLRRegressor(**QUICK | {"max_iter": 10**6}, n_nets=2, time_limit=1.0)
+    with pytest.warns(
+        UserWarning, match=r"=1.0 s: 4 of 4 net\(s\) stopped after \d+( to \d+)? of 1000000"
+    ):
+        model = endless.fit(X, y)
     assert model.leaderboard_["depth"].tolist() == [1, 1, 2, 2]
-    assert model.leaderboard_["n_iterations"].between(1, 10**6 - 1).all()
+    assert model.leaderboard_["n_iterations"].between(0, 10**6 - 1).all()
+
+
+def test_nets_that_lost_patience_were_not_cut(numbers):
+    options = {"patience": 2, "max_iter": 500, "n_nets": 3, "time_limit": 1000.0}
+    model = BagMLRRegressor(**QUICK | options).fit(*numbers)  # a warning would be an error
+    assert model.leaderboard_["n_iterations"].max() < 500
 
 
 @pytest.mark.parametrize("make", [BagMLRRegressor, BagMLRClassifier])

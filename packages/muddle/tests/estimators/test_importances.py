@@ -85,6 +85,32 @@ def test_features_of_a_column_are_shuffled_together_and_judged_out_of_fold(
     np.testing.assert_allclose(deviation, 0.0, atol=1e-12)
 
 
+def test_of_many_columns_blocks_come_first_and_then_those_that_matter(cross_fit, monkeypatch):
+    rng = np.random.default_rng(0)
+    matrix = rng.normal(size=(100, 60))
+    labels = matrix[:, [17]] + 0.5 * matrix[:, [44]]
+    members = cross_fit(matrix, labels, config=CONFIG)[-1:]
+    columns = [np.array([feature]) for feature in range(60)]
+    alone, _ = measure((matrix, labels, members), members, columns=columns)
+    shuffled = []
+    predict = importances._predict
+
+    def count(held, *changed):
+        shuffled.append(len(changed[0]) if changed else 0)
+        return predict(held, *changed)
+
+    monkeypatch.setattr(importances, "_predict", count)
+    monkeypatch.setattr(importances, "MOST_SHUFFLED", 30)
+    monkeypatch.setattr(importances, "N_BLOCKS", 10)
+    found, deviation = measure((matrix, labels, members), members, columns=columns)
+    assert shuffled == [0] + [6] * 10 + [1] * 20  # the base, blocks, single columns
+    assert np.argsort(-found)[:2].tolist() == [17, 44]
+    np.testing.assert_allclose(found[[17, 44]], alone[[17, 44]], rtol=0.4)
+    assert (deviation == 0).all()
+    # Columns of other blocks share what the block makes worse.
+    assert sum(np.ptp(block) == 0 for block in found.reshape(10, 6)) == 6
+
+
 def test_a_seed_repeats_itself_and_fewer_rows_come_near(fitted, monkeypatch):
     *_, members = fitted
     first, again, other = (measure(fitted, members[-1:], seed=seed)[0] for seed in (0, 0, 1))

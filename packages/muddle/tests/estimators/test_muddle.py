@@ -20,7 +20,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import muddle
 from muddle import MuddleClassifier, MuddleRegressor
 from muddle.estimators import pool
-from muddle_runtime.forward import Forest, Kernel
+from muddle.estimators.crossfit import N_CHOSEN
+from muddle.estimators.problems import read_numbers
+from muddle_runtime.forward import Forest, Kernel, Nets
 
 FAST = {"preset": "fast", "random_state": 0, "device": "cpu"}
 BOTH = [MuddleRegressor, MuddleClassifier]
@@ -286,14 +288,40 @@ def test_the_leaderboard_holds_the_pool_and_weights_that_sum_to_one(fitted):
     board = fitted.make(**FAST | {"preset": "default"}).fit(fitted.X, fitted.y).leaderboard_
     assert board["weight"].sum() == pytest.approx(1)
     assert (board["weight"] >= 0).all()
-    assert board["score"].is_monotonic_decreasing
+    assert board["score"].dropna().is_monotonic_decreasing
     assert set(board["outcome"]) == {"trained"}
     task = "regression" if fitted.make is MuddleRegressor else "classification"
     n_labels = 1 if fitted.make is MuddleRegressor else 3
     planned = {c.name for c in pool.make_plan(task, "default", 80, n_labels=n_labels).candidates}
-    assert set(board["configuration"]) == planned
+    assert set(board["configuration"]) - {pool.MEAN} == planned
     assert board["n_recoveries"].sum() == 0
     assert (board["iteration"].isna() == (board["n_nets"] == 0)).all()  # of other bodies than nets
+
+
+def test_new_rows_may_be_records(fitted):
+    records = [dict(zip(("x0", "x1", "x2", "x3"), row, strict=True)) for row in fitted.X[:2]]
+    with pytest.warns(muddle.MuddleWarning, match="has feature names"):
+        found = predict(fitted.model, records)
+    assert (found == predict(fitted.model, fitted.X[:2])).all()
+    if not is_classifier(fitted.model):
+        with pytest.warns(muddle.MuddleWarning, match="has feature names"):
+            bounds = fitted.model.predict_interval(records[0])
+        assert (bounds == fitted.model.predict_interval(fitted.X[:1])).all()
+
+
+def test_the_mean_of_the_target_has_the_rest_of_the_weight_by_name(tmp_path):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 3)), rng.normal(size=60)  # nothing to learn
+    model = MuddleRegressor(**FAST).fit(X, y)
+    board = model.leaderboard_
+    assert board["weight"].sum() == pytest.approx(1, abs=1e-12)
+    last = board.iloc[-1]
+    assert last["configuration"] == "mean of the target"
+    assert last["weight"] > 0.1
+    assert board["score"].isna().sum() == 1
+    again = muddle.load_model(model.save(tmp_path / "model.muddle"))
+    assert again.leaderboard_.equals(board)
+    assert model.plot("learning") is not None
 
 
 @pytest.mark.parametrize("preset", ["fast", "default"])
@@ -331,6 +359,10 @@ def test_every_kind_of_plot_is_drawn_where_it_is_wanted(fitted):
         assert fitted.model.plot(kind, ax=axes[1]) is axes[1]
         assert axes[1].has_data()
         assert not axes[0].has_data()
+    column = fitted.model.model_.table.used[0]
+    assert fitted.model.plot("dependence", fitted.X, column).has_data()
+    with pytest.raises(ValueError, match="rows and the name of a column, got no column"):
+        fitted.model.plot("dependence", fitted.X)
     if fitted.make is MuddleRegressor:
         both = regress(fitted.X, np.column_stack([fitted.y, 1000 + fitted.y]))
         first, second = (both.plot(output=i, coverage=0.5).get_xlim() for i in (0, 1))
@@ -370,6 +402,28 @@ def test_five_hundred_features_on_sixty_rows():
     assert coverage_of(model, X[60:], y[60:]) > least_coverage(0.9, 60, 100)
 
 
+@pytest.mark.parametrize("make", BOTH)
+def test_nets_of_a_wide_table_do_not_grow_with_its_columns(make, tmp_path, monkeypatch):
+    def plan_nets(*args, **options):
+        return replace(pool.make_plan(*args, **options), bodies=())
+
+    monkeypatch.setattr("muddle.estimators.muddle.make_plan", plan_nets)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 1800))
+    y = X[:, 3] if make is MuddleRegressor else np.where(X[:, 3] > 0, "high", "low")
+    shapes = []
+    for n_columns in (600, 1800):
+        table = X[:, :n_columns]
+        model = make(random_state=0, device="cpu").fit(table, y)
+        again = muddle.load_model(model.save(tmp_path / "model.muddle"))
+        np.testing.assert_array_equal(again.predict(table), model.predict(table))
+        assert np.count_nonzero(model.feature_importances_) > 0
+        bodies = (member.representation for member in model.model_.members)
+        shapes.append({body.weights[0].shape for body in bodies if isinstance(body, Nets)})
+    widest = [max(n_seen for _, n_seen, _ in own) for own in shapes]
+    assert max(widest) <= pool.N_BINS * N_CHOSEN
+
+
 @pytest.mark.parametrize("counts", [(40, 1), (30, 20, 2, 1), (2,) * 12])
 def test_classes_of_one_or_two_rows(counts, wider):
     codes = np.repeat(np.arange(len(counts)), counts)
@@ -378,7 +432,7 @@ def test_classes_of_one_or_two_rows(counts, wider):
     probabilities = model.predict_proba(X)
     assert probabilities.shape == (len(codes), len(counts))
     assert probabilities[:, -1].mean() < 0.2
-    assert np.isfinite(model.leaderboard_["score"]).all()
+    assert np.isfinite(model.leaderboard_.query("configuration != @pool.MEAN")["score"]).all()
     assert model.score(X, codes) > 0.5
 
 
@@ -407,10 +461,12 @@ def test_an_id_that_leaks_the_target_is_used_and_does_no_harm_beyond_its_range(w
     table[:, 3] += 10_000  # ids of another table
     low, high, reach = y[::2].min(), y[::2].max(), 0.1 * np.ptp(y[::2]) + 1e-9
     for far in (table, 1000 * table):
-        predicted = model.predict(far)
+        with pytest.warns(UserWarning, match=r"far outside .* column 'x3': 150 \(e.g. .* to 14"):
+            predicted = model.predict(far)
         assert low - reach <= predicted.min() <= predicted.max() <= high + reach
 
 
+@pytest.mark.filterwarnings("ignore:X holds numbers far outside")
 @pytest.mark.parametrize("huge", [1e6, 1e30])
 def test_one_huge_outlier_in_a_column(huge, wider):
     X, y = smooth(150)
@@ -439,6 +495,41 @@ def test_units_of_the_target_do_not_matter(shift, scale):
     bounds = (moved.predict_interval(X) - shift) / scale
     # A split of a tree may hang on a rounding.
     np.testing.assert_allclose(bounds, plain.predict_interval(X), rtol=1e-2, atol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("targets", "support"),
+    [
+        (np.r_[np.zeros(5), 3:58], [0, np.inf]),  # counts
+        (np.arange(300.0, 360), [0, np.inf]),  # amounts, or kelvin
+        (np.r_[-1:59], [-np.inf, np.inf]),
+        (np.r_[np.zeros(30), np.ones(10), np.linspace(0.1, 0.9, 20)], [0, 1]),  # shares
+        (np.r_[-2, -2, -2, -2, 4:52, 52, 52, 52, 52, 52, 52, 52, 52], [-np.inf, 52]),
+        (np.r_[np.full(9, -7.0), np.linspace(0, 5, 991)], [-np.inf, np.inf]),  # 9 of 1,000 rows
+        (np.r_[np.full(10, -7.0), np.linspace(0, 5, 990)], [-7, np.inf]),
+    ],
+)
+def test_the_support_of_a_target_ends_where_many_rows_are_or_at_zero(targets, support):
+    both = np.column_stack([targets, np.linspace(-1, 1, len(targets))])
+    problem = read_numbers(both, both, None, "model")
+    np.testing.assert_array_equal(problem.support(), np.column_stack([support, [-np.inf, np.inf]]))
+
+
+def test_answers_for_counts_are_counts_and_cover_as_before():
+    X, y = smooth(200, noise=0.5)
+    counts = np.random.default_rng(2).poisson(np.exp(y))
+    model = regress(X[:100], counts[:100])
+    free = replace(model.model_, target=replace(model.model_.target, support=None))
+    bounds, before = (one.predict_interval(X[100:]) for one in (model, free))
+    assert before.min() < 0
+    np.testing.assert_array_equal(bounds, np.maximum(before, 0))
+    covered, as_before = (
+        ((low <= counts[100:]) & (counts[100:] <= high)).mean()
+        for low, high in (bounds.T, before.T)
+    )
+    assert covered >= as_before
+    assert min(model.predict(X).min(), np.nanmin(model.out_of_fold_)) >= 0
+    assert model.predict(X, quantiles=[0.01]).min() == 0
 
 
 def draw_uneven(n_rows, seed):

@@ -11,12 +11,21 @@ from muddle.errors import DivergenceError
 from muddle.estimators import bodies as bodies_module
 from muddle.estimators import pool as pool_module
 from muddle.estimators.calibrate import fit_normal_scores
-from muddle.estimators.crossfit import BodyCandidate, Candidate
+from muddle.estimators.crossfit import (
+    N_CHOSEN,
+    BodyCandidate,
+    Candidate,
+    choose_features,
+    draw_folds,
+    is_wide,
+)
 from muddle.estimators.pool import (
     N_BINS,
     N_CURVES,
+    NetSeeds,
     Plan,
     TrainingSet,
+    build_job,
     fit_pool,
     fit_view,
     make_plan,
@@ -388,3 +397,74 @@ def test_only_bodies_for_normal_scores_learn_transformed_labels(fit):
     assert plain.normal is None
     assert normal.normal is training.normal
     assert r2(normal.out_of_fold, labels) > r2(plain.out_of_fold, labels) + 0.1
+
+
+# --- wide tables ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_features", "wide"),
+    [
+        *[(20, 500, False), (20, 501, True), (100, 1000, False), (100, 1001, True)],
+        *[(1000, 2000, False), (1000, 2001, True), (3000, 2900, False), (3000, 3001, True)],
+    ],
+)
+def test_a_table_is_wide_by_its_rows_and_columns(n_rows, n_features, wide):
+    assert is_wide(n_rows, n_features) is wide
+
+
+def draw_wide(n_rows=30, n_features=700, n_labels=1):
+    """Labels are features 7, 8, ... and a little noise; the last half of the features are flags."""
+    rng = np.random.default_rng(0)
+    matrix = rng.normal(size=(n_rows, n_features))
+    matrix[:, n_features // 2 :] = rng.integers(0, 2, size=(n_rows, n_features - n_features // 2))
+    labels = matrix[:, 7 : 7 + n_labels] + 0.01 * rng.normal(size=(n_rows, n_labels))
+    return matrix, labels
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_features_chosen_are_those_that_correlate_most(weighted):
+    matrix, labels = draw_wide(n_labels=2)
+    matrix[:, 5] = 1.0  # a constant
+    weights = np.random.default_rng(1).uniform(0.5, 2.0, 30) if weighted else None
+    share = np.full(30, 1 / 30) if weights is None else weights / weights.sum()
+    scores = []
+    for feature in matrix.T:
+        products = [np.cov(feature, label, aweights=share, ddof=0) for label in labels.T]
+        scores.append(sum(p[0, 1] ** 2 / (p[0, 0] or np.inf) for p in products))
+    found = choose_features(matrix, labels, weights)
+    np.testing.assert_array_equal(found, np.sort(np.argsort(scores)[::-1][:N_CHOSEN]))
+    assert {7, 8} <= set(found.tolist())
+    assert 5 not in found
+    many = np.tile(matrix, (5, 1)), np.tile(labels, (5, 1))
+    assert len(choose_features(*many, None)) == 150  # as many as rows
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_nets_of_a_wide_table_choose_features_without_the_rows_that_they_hold_out(
+    name, tiny_config
+):
+    matrix, labels = draw_wide()
+    folds = draw_folds(labels[:, 0], 5, 0)
+    seeds = NetSeeds.draw(np.random.RandomState(0), 5)
+    candidate = Candidate("tiny", name, tiny_config)
+
+    def build(labels):
+        own = TrainingSet(matrix, 350, labels, labels[:, 0], None, np.arange(30))
+        return build_job(own, candidate, folds, seeds)
+
+    views, job = build(labels)
+    assert job.data.features.shape == (5, 30, views[0].n_seen)
+    assert all(view.chosen.shape == (N_CHOSEN,) and 7 in view.chosen for view in views)
+    assert {view.n_features for view in views} == {700}
+    assert set(views[1].sources) <= set(views[1].chosen)
+    inner = view_features(views[1].inner, matrix[:, views[1].chosen])
+    np.testing.assert_array_equal(job.data.features[1].numpy(), inner)
+    changed = labels.copy()
+    changed[folds.held_out[1]] *= -3.0
+    same = [
+        np.array_equal(one.chosen, other.chosen)
+        for one, other in zip(views, build(changed)[0], strict=True)
+    ]
+    assert same[1]
+    assert not all(same)

@@ -1,7 +1,9 @@
 """One net: scores on real data, shapes, weights, reproducibility, what a fit tells."""
 
+import math
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +14,7 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
 
 from muddle import MLRClassifier, MLRRegressor
+from muddle.estimators import base
 
 QUICK = {"width": 32, "max_iter": 20, "learning_rate": 1e-2, "random_state": 0}
 
@@ -78,6 +81,29 @@ def test_fit_prints_and_writes_nothing_unless_verbose(numbers, tmp_path, capfd, 
     assert "MLRRegressor(depth=2): 100%" in shown
     assert "loss=" in shown
     assert "validation=" in shown
+
+
+@pytest.mark.parametrize(
+    ("loss", "score", "shown"),
+    [(0.5, -math.inf, "loss=0.500"), (math.nan, math.nan, ""), (0.5, 0.8, "loss=0.500, val")],
+)
+def test_numbers_that_are_not_there_yet_are_not_shown(loss, score, shown, capfd):
+    with base.Progress(10, "fit") as bar:
+        bar.advance(3, loss, score)
+    text = capfd.readouterr().err
+    assert shown in text
+    assert ("loss" in text, "validation" in text) == (bool(shown), shown.endswith("val"))
+    assert "inf" not in text
+    assert "nan" not in text
+
+
+def test_the_bar_moves_before_the_first_iteration(monkeypatch):
+    assert base.TICK < 1
+    monkeypatch.setattr(base, "TICK", 0.001)
+    refreshed = threading.Event()
+    with base.Progress(10, "fit") as bar:
+        monkeypatch.setattr(bar._bar, "refresh", lambda: refreshed.set())
+        assert refreshed.wait(60)
 
 
 @pytest.mark.parametrize("make", [MLRRegressor, MLRClassifier])

@@ -81,6 +81,18 @@ def test_intervals_of_unseen_levels_cover_what_they_promise(panel):
     assert np.mean((less <= y) & (y <= more)) < 0.7
 
 
+def test_numbers_far_off_widen_the_intervals_of_unseen_levels_too(panel):
+    model, table, _, known = panel
+    if isinstance(model, MuddleClassifier):
+        pytest.skip("classes have no intervals")
+    rows = table[~known]
+    with ignore_news():
+        usual = np.ptp(model.predict_interval(rows), axis=1)
+    with pytest.warns(UserWarning, match="column 'country': 80 new .*; and numbers far .* 'year'"):
+        far = np.ptp(model.predict_interval(rows.assign(year=1e9)), axis=1)
+    assert (far >= usual.max()).all()
+
+
 def test_rows_of_known_levels_are_answered_as_without_it_alone_and_in_company(panel):
     model, table, _, known = panel
     find = model.predict if isinstance(model, MuddleRegressor) else model.predict_proba

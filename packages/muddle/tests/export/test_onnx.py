@@ -24,7 +24,7 @@ SMALL = {"width": 8, "max_iter": 4, "random_state": 0, "device": "cpu"}
 FLAGSHIP = {"random_state": 0, "device": "cpu"}
 FAST = {"preset": "fast", **FLAGSHIP}
 
-pytestmark = pytest.mark.filterwarnings("ignore:X holds values:UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:X holds:UserWarning")
 
 
 @pytest.mark.parametrize(
@@ -106,6 +106,22 @@ def test_members_with_intervals(weighted, table, target, new_rows, fitted_model,
     assert_same(model, new_rows)
     for coverage in (0.5, 0.9):
         assert_same_bounds(model, run(model, new_rows, interval=coverage), new_rows, coverage)
+
+
+def test_intervals_of_rows_far_off_and_of_amounts(array, fitted_model, run):
+    """One output ends at 0, the other at both ends; rows move away in one column each."""
+    X, y = array
+    targets = np.column_stack([np.maximum(0, y), np.clip(y, -1, 1)])
+    model = fitted_model(muddle.MuddleRegressor(**FAST).fit(X, targets))
+    np.testing.assert_array_equal(model.target.support, [[0, -1], [np.inf, 1]])
+    rows = np.vstack([X, X])
+    for column in range(4):
+        rows[column : len(X) : 4, column] = (-1) ** column * 1e12
+    found = run(model, rows, interval=0.8)
+    assert_same_bounds(model, found, rows, 0.8)
+    widths = found["upper"] - found["lower"]
+    assert (widths[: len(X)] >= widths[len(X) :]).all()
+    assert found["lower"].min(axis=0).tolist() == [0, -1]
 
 
 def test_intervals_of_several_targets(array, fitted_model, run, open_graph, read_schema):

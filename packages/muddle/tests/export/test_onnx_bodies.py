@@ -15,7 +15,7 @@ from muddle.export import onnx_tables
 from muddle.export.onnx import _calibrate, _write_outputs, build_model
 from muddle.export.onnx_tables import Features
 from muddle_runtime.fitted import Member, SpreadModel
-from muddle_runtime.forward import Forest, Kernel, Linear, Nets
+from muddle_runtime.forward import ChosenView, Forest, Kernel, Linear, Nets
 from muddle_runtime.intervals import Conformal, Spread
 from muddle_runtime.labels import Calibration, NormalScores, raise_to_powers
 from muddle_runtime.tables import Scale
@@ -91,9 +91,15 @@ def make_members(bodies, matrix, labels):
 
 
 def draw_nets(view, matrix, n_labels):
-    """Three nets of random weights, with two views of one kind."""
+    """Three nets of random weights, with two views of one kind; chosen: of other features."""
     rng = np.random.default_rng(5)
-    first, second = (fit_view(view, matrix, 4, None, seed) for seed in range(2))
+    name, *chosen = reversed(view.split())
+    first, second = (fit_view(name, matrix, 4, None, seed) for seed in range(2))
+    if chosen:
+        first, second = (
+            ChosenView(own, fit_view(name, matrix[:, own], 3, None, seed), matrix.shape[1])
+            for seed, own in enumerate((np.array([0, 1, 3]), np.array([0, 2, 3])))
+        )
     width = 7
 
     def draw(*shape):
@@ -186,7 +192,7 @@ def test_each_body_alone(body, n_outputs, regressor, new_rows, run):
     assert_close(model, found, model.predict(new_rows), EXACT[body])
 
 
-@pytest.mark.parametrize("view", ["plain", "bins", "waves"])
+@pytest.mark.parametrize("view", ["plain", "bins", "waves", "chosen plain", "chosen waves"])
 @pytest.mark.parametrize("n_outputs", [1, 2])
 def test_bodies_beside_nets(n_outputs, view, regressor, table, new_rows, assert_same):
     model = regressor(BODIES, n_outputs)
@@ -297,6 +303,8 @@ def test_the_spread_sees_the_prediction_within_its_bounds(fit, array, run):
     X, y = array
     model = make_regressor(fit(X, y, scaling="standard"), X, y, ["linear"])
     model = add_spread(model, X, y)
+    block = replace(model.table.block, ranges=np.repeat([[-np.inf], [np.inf]], 4, axis=1))
+    model = replace(model, table=replace(model.table, block=block))  # so that no row is far off
     (bound,) = model.target.bounds[1]
     tree = Forest(
         feature=np.array([4, 0, 0], dtype=np.int32),

@@ -13,9 +13,10 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score, log_loss, r2_score, roc_auc_score
 
 import muddle
-from muddle.errors import MissingPackageError
+from muddle.errors import MissingPackageError, ModelFileError
 from muddle.estimators.calibrate import fit_conformal
 from muddle.page import fit
+from muddle_runtime.summary import check_summary
 
 SECTIONS = ["summary", "warnings", "data", "preprocessing", "leaderboard", "learning"]
 
@@ -39,14 +40,19 @@ def check_valid(page):
 
 
 @pytest.mark.parametrize(
-    ("fixture", "outcome"),
-    [("homes_page", ["predictions", "intervals"]), ("trees_page", ["classes"])],
+    ("fixture", "fitted", "outcome"),
+    [
+        ("homes_page", "regressor", ["predictions", "intervals"]),
+        ("trees_page", "classifier", ["classes"]),
+    ],
 )
-def test_the_page_is_valid_and_has_every_section(fixture, outcome, request):
+def test_the_page_is_valid_and_has_every_section(fixture, fitted, outcome, request):
     page = request.getfixturevalue(fixture)
     check_valid(page)
-    assert list(page.sections) == [*SECTIONS, *outcome, "importances", "use"]
-    assert page.tags.count("svg") == 5
+    assert list(page.sections) == [*SECTIONS, *outcome, "importances", "dependence", "use"]
+    importances = request.getfixturevalue(fitted).feature_importances_
+    n_important = np.count_nonzero(importances > 0.01 * importances.max())
+    assert page.tags.count("svg") == 5 + n_important  # each has a figure of partial dependence
 
 
 def test_the_summary_has_the_out_of_fold_scores(
@@ -85,7 +91,9 @@ def test_columns_and_members_are_listed(homes_page, regressor):
 def test_coverage_is_measured_with_widths_from_other_rows(n_rows, coverages):
     target = np.random.default_rng(0).normal(size=n_rows)
     zeros, ones = np.zeros(n_rows), np.ones(n_rows)
-    one = fit.Numbers("", target, zeros, ones, None, fit_conformal(target, zeros, ones, None))
+    conformal, support = fit_conformal(target, zeros, ones, None), np.array([-1.0, np.inf])
+    one = fit.Numbers("", target, zeros, ones, None, conformal, support)
+    assert min(one.bounds(coverages[-1])[0]) == -1
     for coverage in coverages:
         # Of 12 rows, nine others set the width: too few for a finite interval.
         expected = coverage if n_rows > 12 else np.nan
@@ -104,6 +112,7 @@ def test_other_estimators_say_which_parts_they_lack(name, task, homes, trees, ti
     check_valid(page)
     assert "has no out-of-fold predictions" in page.sections[outcome]
     assert "does not measure importances" in page.sections["importances"]
+    assert "there are no importances" in page.sections["dependence"]
     assert "validation rows" in page.sections["summary"]
     assert page.tags.count("svg") == 2
 
@@ -118,6 +127,7 @@ def test_the_page_of_a_model_file_says_which_parts_are_missing(
     outcome = "predictions" if fixture == "regressor" else "classes"
     assert "A model file holds no out-of-fold predictions" in page.sections[outcome]
     assert "were not checked" in page.sections["warnings"]
+    assert "Partial dependence needs rows" in page.sections["dependence"]
     assert f"{len(model.out_of_fold_)} rows" in page.sections["summary"]
     assert len(page.column("table-board", "Weight")) == len(model.leaderboard_)
 
@@ -129,10 +139,65 @@ def test_several_targets_each_have_their_scores(numbers, write_page):
     model.fit(X, both, sample_weight=np.arange(60) % 3)  # a third of the rows has weight 0
     page = write_page(model, X, both)
     check_valid(page)
+    assert "first by x" in page.sections["dependence"]
+    assert "second by x" in page.sections["dependence"]
+    assert "Scores count rows by their weights" in page.sections["predictions"]
     assert page.column("table-targets", "Target") == ["first", "second"]
     assert page.column("table-coverage", "Target") == ["first"] * 4 + ["second"] * 4
     assert "40 rows" in page.sections["data"]
     assert "has 60 rows. The fit ignores rows of weight 0" in page.sections["data"]
+
+
+def test_the_page_names_table_and_target(homes_page, homes, tiny, write_page):
+    assert "<h1>MuddleRegressor: price</h1>" in homes_page.html
+    assert "Table: 90 rows and 5 columns. Target: 'price'." in homes_page.text
+    with warnings.catch_warnings(action="ignore"):
+        model = muddle.MLRRegressor(**tiny).fit(*homes)
+    named = replace(model.model_.training, origin={"file": "homes <1>.csv"})
+    model.model_ = replace(model.model_, training=named)
+    page = write_page(model)  # the fit knows its target without y
+    assert "Table: homes <1>.csv, 90 rows and 5 columns. Target: 'price'." in page.text
+    assert "<h1>My homes</h1>" in write_page(model, title="My homes").html
+
+
+@pytest.mark.parametrize("make_y", [np.asarray, pd.Series, pd.DataFrame])
+def test_a_target_without_a_name_has_none(make_y, homes, tiny, write_page):
+    with warnings.catch_warnings(action="ignore"):
+        model = muddle.MLRRegressor(**tiny).fit(homes[0], make_y(homes[1].to_numpy()).squeeze())
+    assert "names" not in model.table_summary_["target"]
+    page = write_page(model)
+    assert "<h1>MLRRegressor: report of a fit</h1>" in page.html
+    assert "Target:" not in page.text
+
+
+@pytest.mark.parametrize("names", ["tree", [1], ["a", "b"]])
+def test_wrong_names_of_the_target_in_a_file_are_errors(names, net):
+    summary = net.table_summary_
+    assert summary["target"]["names"] == ["tree"]
+    with pytest.raises(ModelFileError, match="names"):
+        check_summary({**summary, "target": {**summary["target"], "names": names}})
+
+
+@pytest.mark.parametrize(
+    ("weights", "said"),
+    [
+        ("balanced", "as if all were equally frequent"),
+        ({"ash": 2, "birch": 1, "cedar": 1}, "class_weight={'ash': 2, 'birch': 1, 'cedar': 1}"),
+    ],
+)
+def test_class_weights_are_described(weights, said, trees, write_page):
+    X, y = (part[:60:2] for part in trees)
+    model = muddle.MuddleClassifier(preset="fast", class_weight=weights, random_state=0)
+    rare = (y == "ash").cumsum() > 7  # fewer rows of one class
+    model.fit(X[~rare | (y != "ash")], y[~rare | (y != "ash")])
+    summary = write_page(model).sections["summary"]
+    assert said in summary
+    assert "out of fold, weighted" in summary
+    assert "fit without class_weight" in summary
+
+
+def test_without_class_weights_nothing_is_said_of_them(trees_page):
+    assert "weight" not in trees_page.sections["summary"]
 
 
 def test_names_of_every_kind_are_shown_and_never_run(tiny, write_page):
@@ -153,6 +218,17 @@ def test_names_of_every_kind_are_shown_and_never_run(tiny, write_page):
     assert len(columns) == 100
     assert "304 columns into 304 features" in page.sections["preprocessing"]
     assert "lists the first 100 columns" in page.sections["preprocessing"]
+
+
+def test_findings_of_the_fit_are_shown_without_its_rows_and_as_text_only(trees, tiny, write_page):
+    table, kinds = trees
+    model = muddle.MLRClassifier(**tiny).fit(table.assign(answer=pd.factorize(kinds)[0]), kinds)
+    assert "Column 'answer' almost determines the target" in write_page(model).sections["warnings"]
+    (finding,) = model.table_summary_["findings"]
+    finding["text"] = "<script>alert(1)</script>\x1b[31m"
+    page = write_page(model)
+    assert "<script>alert(1)</script>\N{REPLACEMENT CHARACTER}[31m" in page.sections["warnings"]
+    assert "\x1b" not in page.html
 
 
 def test_many_classes_have_a_list_of_mistakes():

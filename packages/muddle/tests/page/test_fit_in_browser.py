@@ -23,7 +23,7 @@ def test_the_page_in_a_window_and_on_a_phone(browse, homes_page):
         assert seen["requests"] == []
         content, window = seen["width"]
         assert content <= window == width
-        assert seen["figures"] == 5
+        assert seen["figures"] == homes_page.tags.count("svg") > 5
         values = [float(text.replace("−", "-")) for text in seen["importances"]]
         assert values == sorted(values, reverse=True)
         assert len(values) == 5

@@ -79,6 +79,7 @@ def test_weights_count_like_repetition(numbers, scaling):
     )
 
 
+@pytest.mark.filterwarnings("ignore:X holds numbers far outside")
 def test_smooth_clip_follows_the_quartiles_and_bounds_outliers(numbers):
     preprocessor = TablePreprocessor(scaling="robust+clip")
     low, median, high = np.quantile(

@@ -1,5 +1,7 @@
+import datetime
 import pickle
 import re
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -102,6 +104,96 @@ def test_every_kind_of_table_trains_alike(mixed, target, convert):
     gappy = mixed.assign(colour=mixed["colour"].mask(mixed["rooms"] == 2, None))
     expected = TablePreprocessor().fit_transform(gappy, target)
     assert (TablePreprocessor().fit_transform(convert(gappy), target) == expected).all()
+
+
+SAME = {
+    "integers beyond floats": pd.Series([2**53 + 1 + 7 * i for i in range(30)]),
+    "integers with a gap": pd.Series([2**60 + i for i in range(29)] + [None], dtype="Int64"),
+    "unsigned": pd.Series([2**63 + 2**20 * i for i in range(30)], dtype="uint64"),
+    "decimals": pd.Series([Decimal(i) / 7 for i in range(30)]),
+    "bytes": pd.Series([b"a", b"b", b"\xff"] * 10),
+    "times": pd.Series([datetime.time(i % 24, 30) for i in range(30)]),
+    "durations": pd.Series(pd.to_timedelta(range(30), unit="h")),
+    "NULs": pd.Series(["\0", "\0\0", "a\0"] * 10),
+    "categories": pd.Series(pd.Categorical(["x", "y", None] * 10)),
+}
+FORMS = {
+    "arrow": pa.Table.from_pandas,
+    "arrow in pandas": lambda f: pa.Table.from_pandas(f).to_pandas(types_mapper=pd.ArrowDtype),
+    "polars": pl.from_pandas,
+    "records": lambda frame: frame.to_dict("records"),
+    "arrays of arrow": lambda f: dict(zip(f, pa.Table.from_pandas(f).columns, strict=True)),
+    "series of polars": lambda f: dict(zip(f, pl.from_pandas(f).get_columns(), strict=True)),
+    "series of pandas": dict,
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+@pytest.mark.parametrize("form", FORMS)
+def test_odd_columns_are_the_same_in_every_form_of_table(name, form):
+    frame = pd.DataFrame({"c": SAME[name], "n": np.arange(30) % 7, "m": ["x", "y"] * 15})
+    expected = TablePreprocessor().fit(frame, frame["n"])
+    table = FORMS[form](frame)
+    found = TablePreprocessor().fit(table, frame["n"])
+    assert found.get_feature_names_out().tolist() == expected.get_feature_names_out().tolist()
+    np.testing.assert_array_equal(found.transform(table), expected.transform(frame))
+    np.testing.assert_array_equal(expected.transform(table), expected.transform(frame))
+
+
+REFUSED = {
+    "intervals": pd.Series(pd.arrays.IntervalArray.from_breaks(range(31))),
+    "categories of intervals": pd.Series(pd.cut(np.arange(30), 3)),
+    "periods": pd.Series(pd.period_range("2020", periods=30, freq="M")),
+    "lists": pd.Series([[1], [2, 3]] * 15),
+    "structs": pd.Series([{"a": 1}, {"a": 2}] * 15),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("form", [form for form in FORMS if "polars" in form or "arrow" in form])
+def test_columns_that_another_library_cannot_hold_are_refused_by_name(name, form):
+    frame = pd.DataFrame({"c": REFUSED[name], "n": np.arange(30) % 7})
+    with pytest.raises(ValueError, match=r"column 'c' must hold numbers, .*drop=\['c'\]\) or turn"):
+        TablePreprocessor().fit(FORMS[form](frame))
+
+
+def test_categories_of_a_dict_stay_categories():
+    frame = pd.DataFrame({"c": pd.Categorical([3, 4, 5] * 10), "n": range(30)})
+    tables = (frame, dict(frame), {"c": pa.array([3, 4, 5] * 10).dictionary_encode()})
+    for table in tables:
+        described = TablePreprocessor().fit(table).describe().loc["c"]
+        assert (described["holds"], described["treatment"]) == ("category", "3 levels as 0/1")
+
+
+def test_sparse_columns_of_pandas_are_read():
+    frame = pd.DataFrame({"a": [0, 0, 3.5] * 10, "b": [0, 1, 0, 2, 2] * 6, "c": range(30)})
+    sparse = frame.astype(pd.SparseDtype(float, 0.0))
+    expected = TablePreprocessor().fit(frame.astype(float))
+    np.testing.assert_array_equal(expected.transform(sparse), expected.transform(frame))
+    np.testing.assert_allclose(TablePreprocessor().fit_transform(sparse), expected.transform(frame))
+
+
+def test_a_column_that_varies_less_than_its_rounding_says_so():
+    table = pd.DataFrame({"big": 1e15 + np.arange(30) % 2, "n": range(30), "same": 1.0})
+    expected = (
+        "column 'big' is constant up to rounding (values near 1e+15 differ by 1 at most, too "
+        "little for numbers of that size; subtract 1e+15 first); column 'same' is constant; "
+        "ignoring them."
+    )
+    with pytest.warns(UserWarning, match=f"^{re.escape(expected)}$"):
+        TablePreprocessor().fit(table)
+    better = table.assign(big=table["big"] - 1e15, same=range(30))
+    assert "big" in TablePreprocessor().fit(better).get_feature_names_out()
+
+
+def test_columns_are_chosen_by_names_of_any_type(mixed):
+    table = mixed[["age", "rooms", "colour"]]
+    for names, chosen in ([2001, 2002, 2003], 2001), ([("a", 1), ("a", 2), ("b", 1)], ("a", 1)):
+        index = pd.MultiIndex.from_tuples(names) if chosen == ("a", 1) else names
+        preprocessor = TablePreprocessor(drop=[chosen]).fit(table.set_axis(index, axis=1))
+        assert preprocessor.describe()["treatment"].iloc[0] == "left out, as asked"
+    counted = TablePreprocessor(drop=[np.int64(0)], categorical=["x1"]).fit(table.to_numpy())
+    assert counted.get_feature_names_out()[0] == "x1=1"
 
 
 def test_describe_tells_what_happened_to_each_column(mixed, target):
@@ -238,6 +330,21 @@ def test_the_papers_rules(mixed, target):
         TablePreprocessor.published("papr")
 
 
+@pytest.mark.parametrize(
+    ("n_days", "said"),
+    [
+        (3, r"column 'day' is taken as text: its values look like dates, such as '01\.12\.2024'"),
+        (40, r"column 'day' is text: .* dates, such as '01\.12\.2024'; write .*; ignoring it\."),
+    ],
+)
+def test_dates_that_are_not_iso_are_named(n_days, said):
+    days = [f"{1 + row % n_days % 28:02}.{12 - row % n_days // 28:02}.2024" for row in range(40)]
+    table = pd.DataFrame({"day": days, "x": range(40)})
+    with pytest.warns(UserWarning, match=said):
+        TablePreprocessor().fit(table)
+    TablePreprocessor(categorical=["day"]).fit(table, range(40))  # as asked, so no warning
+
+
 def test_numbers_hidden_in_text_get_a_hint():
     power = [str(100 + i) for i in range(98)] + ["?", "?"]
     table = pd.DataFrame({"power": power, "mass": range(100)})
@@ -250,6 +357,7 @@ def test_numbers_hidden_in_text_get_a_hint():
         TablePreprocessor().fit(ranges, np.arange(100.0))
 
 
+@pytest.mark.filterwarnings("ignore:X holds numbers far outside")
 def test_rows_of_weight_zero_are_not_learnt_from(mixed, target):
     weights = np.r_[np.ones(50), np.zeros(10)]
     table = mixed.copy()

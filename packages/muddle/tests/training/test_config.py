@@ -2,6 +2,7 @@ import math
 import warnings
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,6 +55,12 @@ def test_old_names_are_replaced_with_a_warning_that_says_the_new_one(field, old,
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert getattr(replace(config, depth=1), field) == new
+
+
+def test_numbers_of_numpy_become_those_of_python():
+    config = TrainConfig(width=np.int8(64), patience=np.uint16(3), dither=np.float32(0.5))
+    assert [type(n) for n in (config.width, config.patience, config.dither)] == [int, int, float]
+    assert config == TrainConfig(width=64, patience=3, dither=0.5)
 
 
 def test_learning_rate_and_iterations_follow_depth():

@@ -309,7 +309,8 @@ def test_workers_give_the_nets_of_one_process(n_jobs, make_job, small, train, tr
 def test_threads_and_memory_are_divided_among_workers_and_given_back(monkeypatch):
     seen = []
 
-    def note(_jobs, _device, _deadline, _reporter, memory_share):
+    def note(_jobs, _device, _deadline, _reporter, memory_share, with_heads):
+        assert with_heads
         seen.append((torch.get_num_threads(), memory_share))
         torch.set_num_threads(3)
         return []
@@ -336,7 +337,7 @@ def test_the_time_limit_holds_in_workers(make_job, small, train, train_parallel)
     assert all((result.n_iterations < 10**5).all() for result in results)
     late = Deadline(5.0)
     late.start -= 100.0
-    with pytest.raises(TimeLimitError, match=r"time_limit=5\.0 s was over"):
+    with pytest.raises(TimeLimitError, match=r"time_limit=5\.0 s is too short: 1e\+02 s for rea"):
         train_parallel(jobs, deadline=late)
 
 

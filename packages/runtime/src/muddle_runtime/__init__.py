@@ -3,14 +3,21 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from muddle_runtime.errors import ModelFileError, MuddleError
+from muddle_runtime.errors import ModelFileError, MuddleError, MuddleWarning
 
 if TYPE_CHECKING:
     from muddle_runtime.file import read_model as load_model
     from muddle_runtime.fitted import FittedModel
 
 __version__ = "0.1.0"
-__all__ = ["FittedModel", "ModelFileError", "MuddleError", "__version__", "load_model"]
+__all__ = [
+    "FittedModel",
+    "ModelFileError",
+    "MuddleError",
+    "MuddleWarning",
+    "__version__",
+    "load_model",
+]
 
 
 def __getattr__(name: str) -> Any:

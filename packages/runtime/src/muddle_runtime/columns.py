@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 Codes = NDArray[np.intp]
 Dates = NDArray[np.datetime64]
-Kind = Literal["number", "duration", "date", "boolean", "text", "empty"]
+Kind = Literal["number", "duration", "date", "boolean", "text", "mixed", "empty"]
 
 # From this many rows on, pandas finds distinct values sooner than a dict, where it is imported.
 MANY_ROWS = 1000
@@ -38,8 +38,17 @@ ISO_DATE = re.compile(
     re.ASCII,
 )
 REAL: tuple[type[Any], ...] = (numbers.Real, Decimal)
+BOOLEAN = (bool, np.bool_)
+DURATION = (datetime.timedelta, np.timedelta64, datetime.time)  # a time of day: since midnight
+DATE = (datetime.date, np.datetime64)
+TEXT = (str, bytes)
+NO_LEVEL = (numbers.Complex, tuple, frozenset)  # hashable, and yet no value of a table
 NO_DATE = np.datetime64("NaT", "us")
+# Types of another library that hold periods as integers and intervals as pairs of numbers.
+PANDAS_FORMS = re.compile(r"pandas\.(period|interval)")
+DECLARED = ("category", "categorical", "enum", "dictionary")  # types of columns of levels
 BOOLEANS = {"0": "False", "1": "True"}  # levels of numbers, where `fit` saw booleans
+TRUTH = {"False": 0.0, "True": 1.0}  # and the reverse
 
 
 # --- tables --------------------------------------------------------------------------------------
@@ -65,6 +74,7 @@ class Table:
     n_rows: int
     take: Take  # the values of the column at a position
     numbers: FloatArray | None = None  # (N, F), where every column is a number
+    counted: bool = False  # a frame with the names 0, 1, ...: positions, as pandas counts them
 
     def values(self, name: str) -> Values:
         return self.take(self.names.index(name))
@@ -115,18 +125,47 @@ def number_columns(n_columns: int) -> tuple[str, ...]:
     return tuple(f"x{i}" for i in range(n_columns))
 
 
+def column_name(key: Any) -> str:
+    """The text of a name of any type, as pyarrow writes it: that of a tuple has texts inside."""
+    return str(tuple(map(column_name, key)) if isinstance(key, tuple) else key)
+
+
+def are_counted(keys: Sequence[Any]) -> bool:
+    """Whether names are 0, 1, ... in this order, which pandas gives to columns without names."""
+    if any(isinstance(key, str) for key in keys):
+        return False
+    return all(column_name(key) == str(place) for place, key in enumerate(keys))
+
+
 def _name(keys: Sequence[Any], n_rows: int, take: Take) -> Table:
-    """A table of columns. Names must be different; without any text among them they are positions,
-    as in scikit-learn."""
-    names = tuple(str(key) for key in keys)
+    """A table of columns; their names must be different as text."""
+    names = tuple(map(column_name, keys))
     repeated = [name for name, n in Counter(names).items() if n > 1]
     if repeated:
         raise ValueError(
             f"X must have one column per name, got {names.count(repeated[0])} columns named "
             f"{repeated[0]!r}: they cannot be told apart in new rows. Rename or drop them."
         )
-    named = any(isinstance(key, str) for key in keys)
-    return Table(names if named else number_columns(len(names)), named, n_rows, take)
+    if are_counted(keys):
+        return Table(number_columns(len(names)), False, n_rows, take, counted=True)
+    return Table(names, True, n_rows, take)
+
+
+def find_by_name(table: Table, names: Sequence[str], named: bool) -> Table | None:
+    """The table with names that can be looked up in those of `fit`, or None if only positions can.
+
+    A name that is a number is a position too, if the other table has positions: 2 is x2.
+    """
+    if table.named and named:
+        return table
+    if table.counted and named:
+        counted = tuple(str(place) for place in range(len(table.names)))
+        return replace(table, names=counted, named=True) if {*counted} & {*names} else None
+    if table.named:
+        positions = {str(place): name for place, name in enumerate(names)}
+        found = tuple(positions.get(name, name) for name in table.names)
+        return replace(table, names=found) if {*found} == {*names} else None
+    return None
 
 
 def _read_columns(columns: Mapping[Any, Any]) -> Table:
@@ -139,10 +178,10 @@ def _read_columns(columns: Mapping[Any, Any]) -> Table:
     other = next((i for i, length in enumerate(found) if length != found[0]), None)
     if other is not None:
         raise ValueError(
-            f"the columns of X must be equally long, got {found[0]} in {str(keys[0])!r} and "
-            f"{found[other]} in {str(keys[other])!r}."
+            f"the columns of X must be equally long, got {found[0]} in {column_name(keys[0])!r} "
+            f"and {found[other]} in {column_name(keys[other])!r}."
         )
-    return _name(keys, n_rows, lambda i: Values(_as_values(values[i])))
+    return _name(keys, n_rows, lambda i: _column_values(values[i], keys[i]))
 
 
 def _read_records(records: Sequence[Any]) -> Table:
@@ -191,9 +230,14 @@ def _read_frame(X: Any) -> Table:
 def _frame_values(nw: Any, series: Any, name: Any) -> Values:
     series = nw.from_native(series, series_only=True) if hasattr(series, "iloc") else series
     dtype, native = series.dtype, series.to_native()
-    if dtype.is_nested():
-        raise unusable_column(str(name), str(dtype))
-    if dtype.is_numeric():
+    nested = dtype.is_nested()
+    form = str(dtype if nested else getattr(native, "dtype", getattr(native, "type", "")))
+    if nested or PANDAS_FORMS.search(form):
+        raise unusable_column(column_name(name), form)
+    if dtype in (nw.Int64, nw.UInt64):  # pyarrow casts none that a float64 has to round
+        return Values(series.to_numpy().astype(np.float64))
+    # Decimals are read one by one: the cast of pyarrow rounds them otherwise than Python.
+    if dtype.is_numeric() and dtype != nw.Decimal:
         return Values(series.cast(nw.Float64).to_numpy())
     if dtype in (nw.Date, nw.Datetime, nw.Duration):
         return Values(series.to_numpy())  # time zones become UTC
@@ -210,7 +254,7 @@ def _read_array(X: Any, owner: str) -> Table:
     if hasattr(X, "toarray"):
         raise TypeError(
             "Sparse data was passed, but dense data is required. Use '.toarray()' to convert to a "
-            "dense numpy array."
+            f"dense numpy array, which takes {8 * math.prod(X.shape) / 1e6:,.1f} MB here."
         )
     array = _as_array(X)
     n_axes = array.ndim
@@ -240,6 +284,9 @@ def _read_array(X: Any, owner: str) -> Table:
 
 
 def _as_array(X: Any) -> NDArray[Any]:
+    if isinstance(X, np.ma.MaskedArray):  # np.asarray would show what is masked
+        gap = np.array(np.nan if X.dtype.kind in "iuf" else None)
+        return np.where(X.mask, gap, X.data) if np.ma.is_masked(X) else np.asarray(X.data)
     if isinstance(X, (list, tuple)):
         as_objects = np.asarray(X, dtype=object)
         if as_objects.ndim == 2:
@@ -252,13 +299,18 @@ def _is_column(value: Any) -> bool:
     return hasattr(value, "__len__") and not isinstance(value, (str, bytes, Mapping))
 
 
-def _as_values(column: Any) -> NDArray[Any]:
+def _column_values(column: Any, name: Any) -> Values:
+    """A column of a dict: an array, a series of a frame library, or any sequence."""
     if isinstance(column, np.ndarray) and column.ndim == 1 and column.dtype.kind not in "US":
-        return column
-    dtype = getattr(column, "dtype", None)
+        return Values(_as_array(column))
+    dtype = getattr(column, "dtype", getattr(column, "type", None))
     if isinstance(dtype, np.dtype) and dtype.kind in "biuf":
-        return np.asarray(column)
-    return _make_objects(list(column))
+        return Values(np.asarray(column))
+    form = str(dtype)
+    if PANDAS_FORMS.search(form):
+        raise unusable_column(column_name(name), form)
+    as_list = getattr(column, "to_pylist", getattr(column, "to_list", lambda: list(column)))
+    return Values(_make_objects(as_list()), form.lower().startswith(DECLARED))
 
 
 def _make_objects(values: Sequence[Any]) -> NDArray[np.object_]:
@@ -308,10 +360,26 @@ def _factorize(values: NDArray[Any]) -> tuple[Codes, list[Any]]:
     pandas = sys.modules.get("pandas")
     if pandas is not None and len(values) >= MANY_ROWS:
         codes, found = pandas.factorize(values)
-        return codes, found.tolist()
-    seen: dict[Any, int] = {}
-    each = [-1 if _is_gap(v) else seen.setdefault(v, len(seen)) for v in values.tolist()]
-    return np.array(each, dtype=np.intp), list(seen)
+        distinct = found.tolist()
+    else:
+        seen: dict[Any, int] = {}
+        each = [-1 if _is_gap(v) else seen.setdefault(v, len(seen)) for v in values.tolist()]
+        codes, distinct = np.array(each, dtype=np.intp), list(seen)
+    if values.dtype == object:
+        _part_booleans(values, codes, distinct)
+    return codes, distinct
+
+
+def _part_booleans(values: NDArray[Any], codes: Codes, distinct: list[Any]) -> None:
+    """Give False and True codes of their own: Python takes them for the same values as 0 and 1."""
+    place = {value: code for code, value in enumerate(distinct)}
+    for number in (0, 1):
+        rows = np.flatnonzero(codes == place.get(number, len(distinct)))
+        is_boolean = np.array([isinstance(value, BOOLEAN) for value in values[rows]], dtype=bool)
+        if is_boolean.any() and not is_boolean.all():
+            distinct[place[number]] = values[rows[~is_boolean][0]]
+            codes[rows[is_boolean]] = len(distinct)
+            distinct.append(bool(number))
 
 
 def _is_gap(value: Any) -> bool:
@@ -333,32 +401,48 @@ def _is_gap(value: Any) -> bool:
 def _read_distinct(
     name: str, codes: Codes, distinct: list[Any], missing_values: Collection[str]
 ) -> Column:
-    """A column from its distinct values, whatever Python types they have."""
-
-    def column(kind: Kind, found: Iterable[float]) -> Column:
-        return Column(name, kind, numbers=_spread_over(codes, found))
+    """A column from its distinct values, whatever Python types they have. The kind must not
+    depend on which rows come together: values read alike whether alone or beside others."""
 
     def hold(*types: type) -> bool:
         return all(isinstance(value, types) for value in distinct)
 
+    if not hold(str):  # gaps that are written as text do not make numbers text
+        gaps = [
+            isinstance(v, TEXT) and _means_missing(level_key(v), missing_values) for v in distinct
+        ]
+        places = np.where(gaps, -1, np.cumsum(np.logical_not(gaps)) - 1)
+        codes = np.append(places, -1)[codes]
+        distinct = [value for value, gap in zip(distinct, gaps, strict=True) if not gap]
     if not distinct:
         return Column(name, "empty", codes=codes)
-    if hold(bool, np.bool_):
+    if hold(*BOOLEAN):
         return Column(name, "boolean", codes=codes, keys=tuple(str(bool(v)) for v in distinct))
-    if hold(*REAL):
-        return column("number", map(_to_float, distinct))
-    if hold(datetime.timedelta):
-        return column("duration", (value.total_seconds() for value in distinct))
-    if hold(datetime.time):  # since midnight
-        parts = ((v.hour, v.minute, v.second, v.microsecond) for v in distinct)
-        return column("duration", (h * 3600 + m * 60 + s + us / 1e6 for h, m, s, us in parts))
-    # Without pandas there are no periods.
-    if hold(getattr(sys.modules.get("pandas"), "Period", type(None))):
-        distinct = [period.start_time for period in distinct]
-    if hold(datetime.date, np.datetime64):
+    if hold(*DURATION):
+        return Column(name, "duration", numbers=_spread_over(codes, map(_to_seconds, distinct)))
+    if hold(*DATE, _period_type()):
         dates = np.array([to_date(value) for value in distinct], dtype="M8[us]")
         return Column(name, "date", dates=np.append(dates, NO_DATE)[codes])
-    return _text_column(name, codes, distinct, missing_values)
+    if any(isinstance(value, DURATION) for value in distinct):
+        # The text of a duration is its seconds, which must not be taken for a number.
+        return replace(_text_column(name, codes, distinct, missing_values), kind="mixed")
+    if not hold(*REAL, *BOOLEAN):
+        return _text_column(name, codes, distinct, missing_values)
+    found = Column(name, "number", numbers=_spread_over(codes, map(_to_float, distinct)))
+    if not any(isinstance(value, BOOLEAN) for value in distinct):
+        return found
+    levels = _text_column(name, codes, distinct, missing_values)  # here, True is not 1
+    return replace(found, codes=levels.codes, keys=levels.keys)
+
+
+def _means_missing(key: str, missing_values: Collection[str]) -> bool:
+    return not key.strip() or key in missing_values
+
+
+def _period_type() -> type:
+    """Without pandas there are no periods."""
+    found: type = getattr(sys.modules.get("pandas"), "Period", type(None))
+    return found
 
 
 def _text_column(
@@ -367,8 +451,11 @@ def _text_column(
     """Join levels that are written alike; take out those that mean missing."""
     written: dict[str, int] = {}
     places = np.full(len(distinct) + 1, -1, dtype=np.intp)  # the last: missing stays missing
-    for place, key in enumerate(map(level_key, distinct)):
-        if key.strip() and key not in missing_values:
+    for place, value in enumerate(distinct):
+        if isinstance(value, NO_LEVEL) and not isinstance(value, REAL):
+            raise unusable_column(name, f"a {type(value).__name__}")
+        key = level_key(value)
+        if not _means_missing(key, missing_values):
             places[place] = written.setdefault(key, len(written))
     kind: Kind = "text" if written else "empty"
     return Column(name, kind, codes=places[codes], keys=tuple(written))
@@ -376,13 +463,28 @@ def _text_column(
 
 def level_key(value: Any) -> str:
     """The text of a level. 1, 1.0 and "1" are one level: a gap in a column of integers makes
-    pandas read it as floats."""
+    pandas read it as floats. Durations and dates have the text that a column of them has."""
+    if isinstance(value, str):
+        return str(value)
     if isinstance(value, bytes):
-        return value.decode("utf-8", errors="replace")
+        return value.decode("utf-8", errors="backslashreplace")
+    if isinstance(value, DURATION):
+        value = _to_seconds(value)
     if isinstance(value, REAL) and not isinstance(value, bool):
         number = _to_float(value)
-        return str(int(value)) if math.isfinite(number) and number == int(value) else repr(number)
+        return str(int(number)) if number.is_integer() else repr(number)
+    if isinstance(value, (*DATE, _period_type())):
+        return str(to_date(value).item())
     return str(value)
+
+
+def _to_seconds(value: Any) -> float:
+    if isinstance(value, datetime.time):
+        return value.hour * 3600 + value.minute * 60 + value.second + value.microsecond / 1e6
+    if isinstance(value, np.timedelta64):
+        return float(value / np.timedelta64(1, "s"))
+    seconds: float = value.total_seconds()
+    return seconds
 
 
 def guess_form(column: Column) -> Literal["number", "date", "levels"]:
@@ -409,7 +511,7 @@ def as_numbers(column: Column, fitted: Kind = "number") -> FloatArray:
         return column.numbers
     assert column.codes is not None
     if column.kind == "boolean":
-        return _spread_over(column.codes, (float(key == "True") for key in column.keys))
+        return _spread_over(column.codes, map(TRUTH.__getitem__, column.keys))
     return _spread_over(column.codes, _parse_keys(column, "number"))
 
 
@@ -430,13 +532,13 @@ def as_dates(column: Column) -> Dates:
 
 
 def as_levels(column: Column, boolean: bool = False) -> tuple[Codes, tuple[str, ...]]:
-    """Codes (-1 where missing) and the levels that they stand for, as text. With `boolean`, the
-    numbers 0 and 1 are False and True."""
-    if column.codes is not None:
-        return column.codes, column.keys
-    codes, distinct = _factorize(_values(column))
-    written = BOOLEANS if boolean else {}
-    return codes, tuple(written.get(key, key) for key in map(level_key, distinct))
+    """Codes (-1 where missing) and the levels that they stand for, as text. With `boolean`, 0 and
+    1 are False and True."""
+    codes, keys = column.codes, column.keys
+    if codes is None:
+        codes, distinct = _factorize(_values(column))
+        keys = tuple(map(level_key, distinct))
+    return codes, tuple(BOOLEANS.get(key, key) for key in keys) if boolean else keys
 
 
 def is_missing(column: Column) -> NDArray[np.bool_]:
@@ -462,7 +564,7 @@ def _require_gaps(column: Column, fitted: Kind) -> int:
         shown = repr(column.keys[column.codes[row]])
     else:
         shown = str(column.dates[row]) if column.dates is not None else f"{_values(column)[row]:g}"
-    found = "text" if column.kind == "text" else f"{column.kind}s"
+    found = {"text": "text", "mixed": "values of several kinds"}.get(column.kind, f"{column.kind}s")
     raise ValueError(
         f"column {column.name!r} held {fitted}s in fit and must do so again, got "
         f"{found}: {shown} in row {row}. Convert the column first."
@@ -474,7 +576,8 @@ def _parse_keys(column: Column, fitted: Kind) -> list[Any]:
     parsed: list[Any] = []
     for code, key in enumerate(column.keys):
         try:
-            parsed.append(float(key) if fitted == "number" else parse_date(key.strip()))
+            number = TRUTH.get(key, key)  # a boolean beside text
+            parsed.append(float(number) if fitted == "number" else parse_date(key.strip()))
         except ValueError:
             parsed.append(None)
         if parsed[-1] is None:
@@ -506,7 +609,8 @@ def parse_date(text: str) -> np.datetime64 | None:
 
 
 def to_date(value: Any) -> Any:
-    """A date of Python, numpy or pandas as datetime64[us] in UTC."""
+    """A date of Python, numpy or pandas, or the start of a period, as datetime64[us] in UTC."""
+    value = getattr(value, "start_time", value)
     if not isinstance(value, datetime.datetime):
         return np.datetime64(value, "us")
     # From parts: pandas has nanoseconds of its own. Not astimezone, which ends at years 1 and 9999.
@@ -525,7 +629,8 @@ def _to_float(value: Any) -> float:
 def unusable_column(name: str, found: str) -> ValueError:
     return ValueError(
         f"column {name!r} must hold numbers, text, booleans, dates or durations, got {found}. "
-        f"Leave it out with TablePreprocessor(drop=[{name!r}]) or turn it into such columns."
+        f"Leave it out with TablePreprocessor(drop=[{name!r}]) or turn it into such columns first, "
+        "e.g. into text."
     )
 
 
@@ -536,3 +641,16 @@ def _describe_unusable(name: str, values: NDArray[Any]) -> ValueError:
         except TypeError:
             return unusable_column(name, f"a {type(value).__name__}")
     return ValueError(f"column {name!r} holds values that cannot be compared with each other.")
+
+
+def read_named(table: Table, name: str, missing_values: Collection[str]) -> Column:
+    return read_column(name, table.values(name), missing_values)
+
+
+def to_floats(column: Column, kind: Kind) -> FloatArray:
+    """Values of a column of numbers, NaN where missing; dates as days since 1970."""
+    if kind != "date":
+        return as_numbers(column, kind)
+    dates = as_dates(column)
+    days: FloatArray = (dates - np.datetime64(0, "us")) / np.timedelta64(1, "D")
+    return days

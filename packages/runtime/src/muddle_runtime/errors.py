@@ -1,4 +1,4 @@
-"""Errors a caller may want to catch. Wrong arguments raise Python's own ValueError or TypeError."""
+"""Errors and warnings of muddle's own. Wrong arguments raise Python's ValueError or TypeError."""
 
 
 class MuddleError(Exception):
@@ -7,3 +7,7 @@ class MuddleError(Exception):
 
 class ModelFileError(MuddleError, ValueError):
     """A model file cannot be read: damaged, of another kind, or of a newer format."""
+
+
+class MuddleWarning(UserWarning):
+    """Every warning of muddle is of this category, except the FutureWarning of a renamed value."""

@@ -1,11 +1,12 @@
-"""The model file: one safetensors file whose metadata is a JSON header; format 2, docs/format.md.
+"""The model file: one safetensors file whose metadata is a JSON header; format 3, docs/format.md.
 
 Reading it runs nothing and imports nothing. For each part of a FittedModel there is a schema, a
 function that stores the part in a header and arrays, and one that restores it and checks on the
 way, so that prediction never meets what it cannot handle. Names in a file never change, whatever
 becomes of the classes.
 
-Files of format 1 have nets as members only, and the logistic link of their scores.
+Files of format 1 have nets as members only, and the logistic link of their scores. Before format 3
+neither the ranges of columns nor the support of targets are known.
 
 Shapes: P columns of numbers, F features, V features seen, K nets, H hidden units, C label columns.
 """
@@ -25,11 +26,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from muddle_runtime import fitted, schema, tables
+from muddle_runtime.columns import FloatArray
 from muddle_runtime.errors import ModelFileError
 from muddle_runtime.fitted import Fallback, FittedModel, Member, Selection, SpreadModel, Training
 from muddle_runtime.forward import (
     ACTIVATIONS,
     BinsView,
+    ChosenView,
     Forest,
     Kernel,
     Linear,
@@ -52,7 +55,7 @@ Arrays = dict[str, NDArray[Any]]
 Target = NumberTarget | ClassTarget
 Dtype = Literal["float32", "float16"]
 
-FORMAT = 2
+FORMAT = 3
 KEY = "muddle"  # the one entry of the safetensors metadata
 # safetensors reads no header beyond 100 million bytes; ours is quoted once more inside it.
 LONGEST_HEADER = 45_000_000
@@ -63,6 +66,7 @@ DTYPES = ("F16", "F32", "F64", "I32", "I64")
 LARGEST_WEIGHT, LARGEST_HEAD = 1e30, 1e100
 WEIGHTS = Range(least=-LARGEST_WEIGHT, most=LARGEST_WEIGHT)
 LABELS = Range(least=-LARGEST_HEAD, most=LARGEST_HEAD)
+MIXTURES = Range(least=-1e6, most=1e6)  # of cosines, which nets see in float32; they are below 1
 # A file writes some texts once that are needed many times over: an array gives every label the room
 # of the longest, and the name of a column is part of the name of each of its features.
 MOST_LETTERS = 2**25
@@ -213,8 +217,8 @@ MODEL: dict[str, Check] = {
     "format": positive,
     "estimator": choice(*ESTIMATORS),
     "task": choice("regression", "classification"),
-    "versions": schema.mapping_of(text),
-    "created": text,
+    "versions": schema.mapping_of(schema.line),
+    "created": schema.line,
     "parameters": schema.mapping_of(schema.plain),
     "columns": record({"names": list_of(text, least=1, distinct=True), "named": schema.flag}),
 }
@@ -248,7 +252,7 @@ def store_model(model: FittedModel) -> tuple[Header, Arrays]:
 
 def restore_model(header: Header, arrays: Arrays) -> FittedModel:
     """The model of a header and its arrays, or a ModelFileError that names the field."""
-    newer = FALLBACK in header and header.get("format") != 1
+    newer = FALLBACK in header and header.get("format") not in (1, 2)
     optional = {FALLBACK: schema.plain} if newer else {}
     record(MODEL | optional)(header, "the header")
     estimator: str = header["estimator"]
@@ -278,7 +282,7 @@ def restore_model(header: Header, arrays: Arrays) -> FittedModel:
 
 KINDS = ("number", "duration", "date")
 STEPS: dict[str, tuple[type[Any], dict[str, Range]]] = {
-    "scale": (Scale, {"mean": schema.FINITE, "deviation": Range(above=0.0, infinite=True)}),
+    "scale": (Scale, {"mean": schema.FINITE, "deviation": replace(schema.POSITIVE, infinite=True)}),
     "smooth_clip": (tables.SmoothClip, {"median": schema.FINITE, "spread": schema.POSITIVE}),
 }
 SOURCE: dict[str, Check] = {
@@ -293,7 +297,8 @@ SOURCE: dict[str, Check] = {
     ),
 }
 DECISION: dict[str, Check] = {
-    **dict.fromkeys(("name", "kind", "ignored", "hint"), text),
+    **dict.fromkeys(("name", "hint"), text),
+    **dict.fromkeys(("kind", "ignored"), schema.line),
     "n_missing": count,
     "number": schema.nullable(choice(*KINDS)),
     "use": schema.nullable(choice("one-hot", "means")),
@@ -320,7 +325,7 @@ TABLE = record(
 
 def _store_table(plan: TablePlan, parameters: Header, arrays: Arrays) -> Header:
     block = plan.block
-    arrays["preprocessor.fill"] = block.fill
+    arrays["preprocessor.fill"], arrays["preprocessor.range"] = block.fill, block.ranges
     arrays["preprocessor.kept"] = block.kept.astype(np.int64)
     arrays["preprocessor.flagged"] = block.flagged.astype(np.int64)
     arrays["preprocessor.offsets"] = plan.offsets
@@ -382,13 +387,14 @@ def _restore_table(header: Header, shelf: Shelf) -> TablePlan:
     n_numbers = sum(len(source.names) for source in numbers)
     n_numbers += sum(len(source.suffixes) for source in means)
     fill = shelf.take("preprocessor.fill", (n_numbers,))
+    ranges = _take_ends("preprocessor.range", n_numbers, header, shelf)
     kept = shelf.take_places("preprocessor.kept", n_numbers)
     flagged = shelf.take_places("preprocessor.flagged", n_numbers)
     steps = []
     for i, step in enumerate(stored["steps"]):
-        kind, ranges = STEPS[step["kind"]]
+        kind, fields = STEPS[step["kind"]]
         where = f"preprocessor.steps.{i}"
-        found = (shelf.take(f"{where}.{field}", (len(kept),), ranges[field]) for field in ranges)
+        found = (shelf.take(f"{where}.{name}", (len(kept),), fields[name]) for name in fields)
         steps.append(kind(*found))
     features = tuple((column, name) for column, name in stored["features"])
     if len(features) != len(kept) + len(flagged):
@@ -408,10 +414,20 @@ def _restore_table(header: Header, shelf: Shelf) -> TablePlan:
         numbers=numbers,
         means=means,
         one_hot=one_hot,
-        block=tables.NumberBlock(fill, kept, flagged, tuple(steps), features),
+        block=tables.NumberBlock(fill, kept, flagged, tuple(steps), features, ranges),
         decisions=tuple(decisions),
         offsets=shelf.take("preprocessor.offsets", (n_flags,), schema.SHARES),
     )
+
+
+def _take_ends(name: str, n_columns: int, header: Header, shelf: Shelf) -> FloatArray:
+    """Least and most per column, which may be infinite, and are in files before format 3. (2, C)"""
+    if header["format"] < 3:
+        return np.repeat([[-np.inf], [np.inf]], n_columns, axis=1)
+    ends = shelf.take(name, (2, n_columns), Range(infinite=True))
+    if (ends[0] > ends[1]).any():
+        fail(name, "from low to high", "the reverse")
+    return ends
 
 
 def _restore_sources(
@@ -478,6 +494,8 @@ def _store_target(target: Target, arrays: Arrays) -> Header:
         arrays["target.deviation"] = target.scale.deviation
         if target.bounds is not None:
             arrays["target.range"] = target.bounds
+        if target.support is not None:
+            arrays["target.support"] = target.support
         return {"one_output": target.one_output}
     classes = target.classes
     return {
@@ -510,12 +528,14 @@ def _restore_target(header: Header, shelf: Shelf) -> tuple[Target, int]:
     record({"one_output": schema.flag})(stored, "target")
     mean = shelf.take("target.mean", (1 if stored["one_output"] else None,))
     deviation = shelf.take("target.deviation", mean.shape, schema.POSITIVE)
-    bounds = None
+    bounds = support = None
     if is_flagship(header):
         bounds = shelf.take("target.range", (2, len(mean)), LABELS)
         if (bounds[0] > bounds[1]).any():
             fail("target.range", "from low to high", "the reverse")
-    return NumberTarget(Scale(mean, deviation), stored["one_output"], bounds), len(mean)
+        support = _take_ends("target.support", len(mean), header, shelf)
+    scale = Scale(mean, deviation)
+    return NumberTarget(scale, stored["one_output"], bounds, support), len(mean)
 
 
 def _restore_classes(labels: list[Any], dtype: str) -> NDArray[Any]:
@@ -537,6 +557,9 @@ def _restore_classes(labels: list[Any], dtype: str) -> NDArray[Any]:
 PLAIN = record({"kind": text, "n_features": positive})
 BINS = record({"kind": text, "n_features": positive, "n_numbers": positive})
 VIEWS = {"plain": PLAIN, "bins": BINS, "waves": PLAIN}
+CHOSEN = record(
+    {"kind": text, "n_features": positive, "inner": schema.open_record({"kind": choice(*VIEWS)})}
+)
 NETS_PART: dict[str, Check] = {
     "activation": choice(*ACTIVATIONS),
     "depth": positive,
@@ -554,11 +577,8 @@ def _store_members(members: Iterable[Member], arrays: Arrays) -> Header:
 
     def place_view(view: View) -> int:
         """The position of a view among those stored; equal ones are stored once."""
-        header: Header = {"kind": view.kind, "n_features": view.n_features}
-        if isinstance(view, BinsView):
-            header["n_numbers"] = view.n_numbers
-        own = {name: getattr(view, name) for name in view.array_names}
-        key = (*header.values(), *(array.tobytes() for array in own.values()))
+        header, own = _store_view(view)
+        key = (str(header), *(array.tobytes() for array in own.values()))
         if key not in known:
             known[key] = len(views)
             arrays.update({f"views.{len(views)}.{name}": array for name, array in own.items()})
@@ -596,11 +616,24 @@ def _store_members(members: Iterable[Member], arrays: Arrays) -> Header:
     return {"views": views, "parts": parts}
 
 
+def _store_view(view: View) -> tuple[Header, Arrays]:
+    header: Header = {"kind": view.kind, "n_features": view.n_features}
+    arrays: Arrays = {name: getattr(view, name) for name in view.array_names}
+    if isinstance(view, BinsView):
+        header["n_numbers"] = view.n_numbers
+    if isinstance(view, ChosenView):
+        header["inner"], inner = _store_view(view.inner)
+        arrays |= inner
+    return header, arrays
+
+
 def _restore_members(
     header: Header, n_features: int, n_labels: int, shelf: Shelf
 ) -> tuple[Member, ...]:
     flagship, stored, parts = is_flagship(header), header["views"], header["parts"]
     kinds = choice(*VIEWS) if flagship else choice("plain")
+    if flagship and header["format"] > 1:
+        kinds = choice(*VIEWS, "chosen")
     list_of(schema.open_record({"kind": kinds}))(stored, "views")
     if sum(view["kind"] == "plain" for view in stored) > 1:
         fail("views", "distinct, so plain once at most", "plain again")
@@ -713,9 +746,25 @@ def _restore_nets(part: Header, where: str, views: list[View], rounded: bool, sh
 
 
 def _restore_view(stored: Header, where: str, n_features: int, shelf: Shelf) -> View:
-    VIEWS[stored["kind"]](stored, where)
+    if stored["kind"] != "chosen":
+        return _restore_whole_view(stored, where, n_features, shelf)
+    CHOSEN(stored, where)
+    _check_features(stored, where, n_features)
+    chosen = shelf.take_places(f"{where}.chosen", n_features)
+    inner = _restore_whole_view(stored["inner"], where, len(chosen), shelf)
+    return ChosenView(chosen, inner, n_features)
+
+
+def _check_features(stored: Header, where: str, n_features: int) -> None:
     if stored["n_features"] != n_features:
-        fail(f"{where}.n_features", f"the {n_features} of the preprocessor", stored["n_features"])
+        fail(f"{where}.n_features", f"the {n_features} that it is given", stored["n_features"])
+
+
+def _restore_whole_view(
+    stored: Header, where: str, n_features: int, shelf: Shelf
+) -> PlainView | BinsView | WavesView:
+    VIEWS[stored["kind"]](stored, where)
+    _check_features(stored, where, n_features)
     if stored["kind"] == "plain":
         return PlainView(n_features)
     if stored["kind"] == "bins":
@@ -729,11 +778,11 @@ def _restore_view(stored: Header, where: str, n_features: int, shelf: Shelf) -> 
             fail(f"{where}.least", f"at most {where}.most", "more")
         kept = shelf.take_places(f"{where}.kept", starts.size)
         return BinsView(starts, widths, least, most, kept, n_numbers, n_features)
-    frequencies = shelf.take(f"{where}.frequencies", (None, None))
+    frequencies = shelf.take(f"{where}.frequencies", (None, None), WEIGHTS)
     if len(frequencies) > n_features:
         fail(f"{where}.frequencies", f"of at most {n_features} numbers", len(frequencies))
-    phases = shelf.take(f"{where}.phases", frequencies.shape)
-    mixtures = shelf.take(f"{where}.mixtures", (*frequencies.shape, None), WEIGHTS)
+    phases = shelf.take(f"{where}.phases", frequencies.shape, WEIGHTS)
+    mixtures = shelf.take(f"{where}.mixtures", (*frequencies.shape, None), MIXTURES)
     return WavesView(frequencies, phases, mixtures, n_features)
 
 
@@ -956,11 +1005,11 @@ def _restore_fallback(
 # Notes of the command line; a program may note less, or other things beside.
 ORIGIN: dict[str, Check] = {
     **dict.fromkeys(("target", "weight", "file"), schema.nullable(text)),
-    "dropped": list_of(text),
+    **dict.fromkeys(("targets", "dropped"), list_of(text)),
     "rows": schema.nullable(count),
     "scores": schema.mapping_of(schema.plain),
 }
-ENSEMBLE_VALUES: dict[str, Check] = {"validation_metric": text, "n_iter": count}
+ENSEMBLE_VALUES: dict[str, Check] = {"validation_metric": schema.line, "n_iter": count}
 SINGLE_VALUES = ENSEMBLE_VALUES | dict.fromkeys(("best_iteration", "n_recoveries"), count)
 SINGLE_VALUES["penalty"] = schema.nullable(schema.number())
 # Columns of the frames beside their index, and the types that a column may have.
@@ -1050,7 +1099,7 @@ def _restore_frame(
         {
             "index": schema.require(f"{index}", lambda value: value == index),
             "dtypes": record({one: COLUMN_DTYPES.get(one, NUMBER_DTYPES) for one in wanted}),
-            "texts": record({one: list_of(text) for one in wanted if one in TEXT_COLUMNS}),
+            "texts": record({one: list_of(schema.line) for one in wanted if one in TEXT_COLUMNS}),
         }
     )(stored, where)
     columns: dict[str, NDArray[Any] | list[str]] = {

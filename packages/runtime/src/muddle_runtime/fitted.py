@@ -26,6 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muddle_runtime.columns import FloatArray
+from muddle_runtime.drift import DriftCounter
+from muddle_runtime.findings import Finding
 from muddle_runtime.forward import NUMPY, Bank, Forest, Kind, Library, Nets, Ref, Representation
 from muddle_runtime.intervals import Conformal, Spread, rows_needed
 from muddle_runtime.labels import (
@@ -107,6 +109,12 @@ class SpreadModel:
         sizes = (raw + self.mean).T
         pairs = zip(self.spreads, sizes, strict=True)
         return np.column_stack([spread.apply(size) for spread, size in pairs])
+
+    @property
+    def widest(self) -> FloatArray:
+        """Sizes for rows far from those of the fit: as large as the deviation of the target, which
+        is the error where nothing is known, and as any that was seen. (C,)"""
+        return np.array([max(1.0, *one.apply(np.array([one.ceiling]))) for one in self.spreads])
 
 
 @dataclass(frozen=True, eq=False)
@@ -327,7 +335,7 @@ class FittedModel:
             likeliest = self.probabilities(matrix, select, top_k).argmax(axis=1)
             return np.asarray(self.target.classes[likeliest])
         if quantiles is None:
-            return self.target.restore(self.labels(matrix, select, top_k))
+            return _check_answers(self.target.restore(self.labels(matrix, select, top_k)))
         levels: list[float] = np.ravel(np.asarray(quantiles, dtype=np.float64)).tolist()
         for level in levels:
             check_fraction("each of quantiles", level)
@@ -350,7 +358,7 @@ class FittedModel:
         matrix = self.transform(X)
         if self.calibration is None:
             assert isinstance(self.target, ClassTarget)
-            scores = self.target.to_scores(self.labels(matrix))
+            scores = _check_answers(self.target.to_scores(self.labels(matrix)))
             return scores[:, 0] if scores.shape[1] == 1 else scores
         log_p: FloatArray = np.log(self.probabilities(matrix))
         return log_p[:, 1] - log_p[:, 0] if log_p.shape[1] == 2 else log_p
@@ -358,7 +366,7 @@ class FittedModel:
     @_AvailableIf(lambda model: model.spread is not None)
     def predict_interval(self, X: Any, coverage: float = 0.9) -> FloatArray:
         """Lower and upper bounds that hold the target with this probability, (n, 2) or
-        (n, outputs, 2)."""
+        (n, outputs, 2); wider for rows with a number far outside those of the fit."""
         check_fraction("coverage", coverage)
         matrix, request = self.transform(X), f"coverage={coverage}"
         return self._bounds(matrix, Conformal.interval, coverage, rows_needed(coverage), request)
@@ -378,6 +386,24 @@ class FittedModel:
         assert self.selection is not None
         nets = self.selection.choose(select, top_k)
         return np.asarray(self._predict_each(self.transform(X), nets).std(axis=0))
+
+    # --- the training rows, and others beside them ------------------------------------------------
+
+    @property
+    def findings_(self) -> list[Finding]:
+        """What is unusual about the training rows, warnings first; none in files that were written
+        before models kept them."""
+        found = (self.training.table or {}).get("findings", [])
+        return [Finding(**{**one, "columns": tuple(one["columns"])}) for one in found]
+
+    def drift(self, X: Any) -> list[dict[str, Any]]:
+        """How the rows of X differ from the training rows, the largest difference first; [] if
+        chance explains all. Each is a dict: column, kind ("drift", or "drift in gaps"), severity
+        ("warning" or "note"), difference (a share of the rows) and text.
+        """
+        if self.training.table is None:
+            raise AttributeError("the model file has no summary of the table.")
+        return DriftCounter(self.training.table).add(X).records()
 
     # --- from rows to labels ---------------------------------------------------------------------
 
@@ -410,7 +436,7 @@ class FittedModel:
     ) -> FloatArray:
         """(N, F) -> (N, classes)"""
         if self.calibration is not None:
-            return self._by_rows(matrix, FittedModel._calibrated)
+            return _check_answers(self._by_rows(matrix, FittedModel._calibrated))
         assert self.selection is not None
         each = self._predict_each(matrix, self.selection.choose(select, top_k))
         return np.asarray(each.mean(axis=0))
@@ -446,34 +472,46 @@ class FittedModel:
         # Heads of a bank are divided by the number of nets, so that their sum is the mean.
         outputs = self._bank(tuple(nets)).outputs(matrix) * len(nets)
         if isinstance(self.target, NumberTarget):
-            return self.target.restore(outputs)
+            return _check_answers(self.target.restore(outputs), axis=1)
         assert self.temperatures is not None
         temperatures = self.temperatures[list(nets)][:, None, None]
-        return to_probabilities(self.target.to_scores(outputs), temperatures)
+        probabilities = to_probabilities(self.target.to_scores(outputs), temperatures)
+        return _check_answers(probabilities, axis=1)
 
     def _bounds(
         self, matrix: FloatArray, find: Callable[..., Any], asked: Any, needed: int, request: str
     ) -> FloatArray:
         """Intervals or quantiles, in the units of y; needed: rows for finite ones."""
-        assert self.spread is not None
-        assert isinstance(self.target, NumberTarget)
-        conformal = self.spread.conformal
-        n_rows = len(conformal[0].scores)
+        models = [self] if self.fallback is None else [self, self.fallback.model]
+        spreads = [one.spread for one in models if one.spread is not None]
+        n_rows = min(len(spread.conformal[0].scores) for spread in spreads)
         if n_rows < needed:
             warn(
                 f"{request} needs at least {needed} training rows for finite bounds, got {n_rows}: "
                 "the bounds are infinite. Ask for less, or fit on more rows."
             )
-        return self._by_rows(matrix, lambda model, rows: model._own_bounds(rows, find, asked))
+        found = self._by_rows(matrix, lambda model, rows: model._own_bounds(rows, find, asked))
+        if self.table.any_far(matrix):
+            far = self.table.find_far(matrix).any(axis=1)
+            found[far] = self._by_rows(
+                matrix[far], lambda model, rows: model._own_bounds(rows, find, asked, far=True)
+            )
+        return _check_answers(found, infinite=n_rows < needed)
 
-    def _own_bounds(self, matrix: FloatArray, find: Callable[..., Any], asked: Any) -> FloatArray:
+    def _own_bounds(
+        self, matrix: FloatArray, find: Callable[..., Any], asked: Any, far: bool = False
+    ) -> FloatArray:
+        """far: the rows are far outside those of the fit."""
         assert self.spread is not None
         assert isinstance(self.target, NumberTarget)
         labels = self._own_labels(matrix)
         sizes = self.spreads(matrix, labels)
+        if far:
+            sizes[:] = self.spread.widest
         columns = zip(self.spread.conformal, labels.T, sizes.T, strict=True)
         bounds = [find(own, predicted, size, asked) for own, predicted, size in columns]
-        return self.target.restore_bounds(np.stack(bounds, axis=1))
+        keep_width = far and find is Conformal.interval
+        return self.target.restore_bounds(np.stack(bounds, axis=1), keep_width)
 
     def _check_options(self, quantiles: Any, select: Any, top_k: Any) -> None:
         if quantiles is not None and self.spread is None:
@@ -521,6 +559,19 @@ class FittedModel:
     def _spread_bank(self) -> Bank:
         assert self.spread is not None
         return Bank(_refs(self.spread, 1 / len(self.spread.head)), self.library)
+
+
+def _check_answers(values: FloatArray, *, axis: int = 0, infinite: bool = False) -> FloatArray:
+    """The answers to rows, which lie on this axis; an error if one of them is no number."""
+    bad = np.isnan(values) if infinite else ~np.isfinite(values)
+    if bad.any():
+        row = np.argwhere(bad)[0, axis]
+        raise ValueError(
+            f"predictions must be finite numbers, got {values[bad][0]} for row {row}: its numbers, "
+            "or the weights of the model, are too large to be computed with. Look at the row; if "
+            "usual rows fail as well, fit again, or save or copy the model file again."
+        )
+    return values
 
 
 def _refs(member: Member | SpreadModel, factor: float) -> list[Ref]:

@@ -173,7 +173,26 @@ class WavesView:
         return np.concatenate([np.arange(self.n_features), curves])
 
 
-View = PlainView | BinsView | WavesView
+@dataclass(frozen=True, eq=False)
+class ChosenView:
+    """Some of the features, as another view sees them."""
+
+    chosen: NDArray[np.int64]  # positions among the features, ascending
+    inner: PlainView | BinsView | WavesView  # of the chosen features
+    n_features: int
+    kind: ClassVar[Literal["chosen"]] = "chosen"
+    array_names: ClassVar[tuple[str, ...]] = ("chosen",)
+
+    @property
+    def n_seen(self) -> int:
+        return self.inner.n_seen
+
+    @property
+    def sources(self) -> NDArray[np.int64]:
+        return self.chosen[self.inner.sources]
+
+
+View = PlainView | BinsView | WavesView | ChosenView
 
 
 def view_features(view: View, matrix: FloatArray) -> NDArray[np.float32]:
@@ -192,11 +211,18 @@ class _ViewStack:
             library.put(np.stack([getattr(view, name) for view in views]))
             for name in self._first.array_names
         ]
+        # Views of other features have nothing to compute together.
+        self._inner = [
+            _ViewStack([view.inner], library) for view in views if isinstance(view, ChosenView)
+        ]
 
     def apply(self, matrix: Array) -> Array:
         """(N, F) -> (S, N, V)"""
         if isinstance(self._first, PlainView):
             return matrix[None]
+        if isinstance(self._first, ChosenView):
+            pairs = zip(self._inner, self._arrays[0], strict=True)
+            return self._xp.concatenate([own.apply(matrix[:, chosen]) for own, chosen in pairs])
         n_numbers = len(self._arrays[0][0])
         if isinstance(self._first, BinsView):
             return self._fill_bins(matrix[:, :n_numbers], matrix[:, n_numbers:])

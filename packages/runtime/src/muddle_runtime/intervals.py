@@ -31,7 +31,7 @@ class Spread:
 
     def apply(self, raw: FloatArray) -> FloatArray:
         """raw (N,), any numbers, NaN among them -> spread (N,), above 0"""
-        # Nets that overflow output NaN; the row's prediction is NaN then, and so are its bounds.
+        # Nets that overflow output NaN; so is the row's prediction then, and that is an error.
         known = np.where(np.isnan(raw), self.ceiling, raw)
         bounded = np.clip(known, self.floor, self.ceiling) / self.mean
         return np.asarray(self.mean * bounded**self.exponent)

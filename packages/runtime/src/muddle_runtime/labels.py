@@ -25,6 +25,7 @@ class NumberTarget:
     scale: Scale
     one_output: bool  # y had one axis
     bounds: FloatArray | None = None  # (2, C) labels that predictions stay within
+    support: FloatArray | None = None  # (2, C) in the units of y: targets lie within; may be open
 
     def clip(self, labels: FloatArray) -> FloatArray:
         return labels if self.bounds is None else np.clip(labels, *self.bounds)
@@ -32,12 +33,25 @@ class NumberTarget:
     def restore(self, labels: FloatArray) -> FloatArray:
         """Labels (..., C) in the units of y, with as many axes as y had."""
         predicted = self.scale.undo(labels)
+        if self.support is not None:
+            predicted = np.clip(predicted, *self.support)
         return predicted[..., 0] if self.one_output else predicted
 
-    def restore_bounds(self, bounds: FloatArray) -> FloatArray:
-        """(N, C, Q) -> (N, Q) or (N, C, Q) in the units of y"""
-        scaled: FloatArray = bounds * self.scale.deviation[:, None] + self.scale.mean[:, None]
-        return scaled[:, 0] if self.one_output else scaled
+    def restore_bounds(self, bounds: FloatArray, keep_width: bool = False) -> FloatArray:
+        """(N, C, Q) -> (N, Q) or (N, C, Q) in the units of y, within the support.
+
+        keep_width: of intervals, Q = 2, what the support cuts off at one end is added at the other.
+        """
+        found: FloatArray = bounds * self.scale.deviation[:, None] + self.scale.mean[:, None]
+        if self.support is not None:
+            least, most = self.support[:, :, None]
+            within = np.clip(found, least, most)
+            if keep_width:
+                with np.errstate(invalid="ignore"):  # infinite bounds stay
+                    cut = np.where(within == found, 0.0, within - found)
+                within = np.clip(within + cut[:, :, ::-1], least, most)
+            found = within
+        return found[:, 0] if self.one_output else found
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ Check = Callable[[Any, str], None]
 # Beyond this, JSON readers in other languages round whole numbers.
 LARGEST_WHOLE = 2**53
 LARGEST = sys.float_info.max
-LONGEST_SHOWN = 60
+LONGEST_SHOWN, LONGEST_LINE = 60, 1000
 DEEPEST = 20
 
 
@@ -46,6 +46,13 @@ def text(value: Any, where: str) -> None:
         value.encode()
     except UnicodeEncodeError:
         refuse(where, "text that UTF-8 can hold", value)
+
+
+def line(value: Any, where: str) -> None:
+    """Text that muddle itself writes, with nothing of the table in it."""
+    text(value, where)
+    if len(value) > LONGEST_LINE or not value.isprintable():
+        refuse(where, f"up to {LONGEST_LINE} letters without control characters", value)
 
 
 def require(must: str, holds: Callable[[Any], bool]) -> Check:
@@ -170,7 +177,7 @@ class Range:
 
     least: float = -math.inf
     most: float = math.inf
-    above: float = -math.inf
+    above: float | None = None
     infinite: bool = False
     nan: bool = False
 
@@ -187,12 +194,13 @@ class Range:
         if low < self.least or high > self.most:
             wrong = low if low < self.least else high
             fail(name, f"within {self.least:g} and {self.most:g}", f"{wrong:g}")
-        if low <= self.above:
+        if self.above is not None and low <= self.above:
             fail(name, f"above {self.above:g}", f"{low:g}")
 
 
 FINITE = Range()
-POSITIVE = Range(above=0.0)
+# Quotients by anything smaller are infinite.
+POSITIVE = Range(above=1e-300)
 SHARES = Range(least=0.0, most=1.0)
 ANY = Range(infinite=True, nan=True)
 

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from muddle_runtime import columns
 from muddle_runtime.columns import Codes, Column, Dates, FloatArray, Kind, Table, read_table
+from muddle_runtime.errors import MuddleWarning
 from muddle_runtime.parameters import suggest
 
 LARGEST = 1e150  # of numbers in a table: larger ones cannot be squared
@@ -33,6 +34,8 @@ CLIP = 3.0
 EXACT = 2**53  # whole numbers below this are exact as floats
 MISSING, OTHER = "missing", "other"
 UNSEEN = -1
+MOST_GIVEN = 1000  # warnings that are remembered
+_GIVEN: set[tuple[str, str, int]] = set()  # text, file and line of warnings that were given
 DATE_PARTS = ("elapsed", "year", "month", "day_of_week", "day_of_year", "time_of_day")
 
 
@@ -89,6 +92,7 @@ class NumberBlock:
     flagged: NDArray[np.intp]  # columns that had gaps, and get a feature that marks them
     steps: tuple[Step, ...]
     features: tuple[tuple[int, str], ...]  # column and name of each feature
+    ranges: FloatArray  # (2, P) least and most of the training rows; infinite: any number is usual
 
     def write(self, numbers: FloatArray, out: FloatArray) -> None:
         """numbers (N, P) -> out (N, features)"""
@@ -126,12 +130,27 @@ def check_range(numbers: FloatArray, names: Sequence[str]) -> None:
         return
     first = bad.argmax()
     row = (np.abs(numbers[:, first]) > LARGEST).argmax()
-    suspects = list(dict.fromkeys(np.array(names)[bad].tolist()))
+    others = list(dict.fromkeys(name for name, is_bad in zip(names, bad, strict=True) if is_bad))[
+        1:
+    ]
     raise ValueError(
         f"X must hold finite numbers, up to {LARGEST:g} in size, got {numbers[row, first]:g} in "
-        f"row {row}; look at {list_columns(suspects)}. Mark such values as missing (NaN), or "
-        "rescale the column."
+        f"row {row} of column {names[first]!r}{f', and in {list_columns(others)}' * bool(others)}. "
+        "Mark such values as missing (NaN), or rescale the column."
     )
+
+
+def _join_first(parts: Sequence[str], most: int = 20) -> str:
+    """One part per column."""
+    more = [f"{len(parts) - most} more columns"] if len(parts) > most else []
+    return ", ".join([*parts[:most], *more])
+
+
+def _show_number(value: float, kind: Kind | None) -> str:
+    """A number of a column; dates are days since 1970."""
+    if kind == "date" and abs(value) < 1e6:
+        return str(np.datetime64(int(value), "D"))
+    return f"{value:g}"
 
 
 def list_columns(names: Sequence[str], most: int = 5) -> str:
@@ -354,12 +373,61 @@ class TablePlan:
             if n_gaps:
                 novelties.append(f"column {number.name!r}: {n_gaps} missing")
             first += len(number.names)
+        matrix = self.write(numbers, codes)
+        unusual = []
         if novelties:
-            warn(
-                "X holds values that the columns did not have in fit, taken as 'other' or the "
-                f"mean: {', '.join(novelties)}."
+            unusual.append(
+                "values that the columns did not have in fit, taken as 'other' or the mean: "
+                f"{_join_first(novelties)}"
             )
-        return self.write(numbers, codes)
+        if far := self._describe_far(numbers, matrix):
+            unusual.append(
+                f"numbers far outside those of fit, where predictions guess: {_join_first(far)}"
+            )
+        if unusual:
+            warn(f"X holds {'; and '.join(unusual)}.")
+        return matrix
+
+    @cached_property
+    def limits(self) -> FloatArray:
+        """Scaled numbers beyond these are far outside the training rows: further away than these
+        reach from least to most. (2, numbers)"""
+        least, most = self.block.ranges
+        with np.errstate(over="ignore", invalid="ignore"):
+            ends = np.stack([2 * least - most, 2 * most - least])
+            scaled = self.block.scale(ends)
+        ends = take_columns(ends, self.block.kept)
+        return np.where(np.isfinite(ends), scaled, ends)
+
+    def any_far(self, matrix: FloatArray) -> bool:
+        """Whether a row is far outside; takes no more memory than a row."""
+        low, high = self.limits
+        numbers = matrix[:, : self.n_numbers]
+        least, most = numbers.min(axis=0, initial=np.inf), numbers.max(axis=0, initial=-np.inf)
+        return bool((least < low).any() or (most > high).any())
+
+    def find_far(self, matrix: FloatArray) -> NDArray[np.bool_]:
+        """Numbers far outside the training rows. (N, F) -> (N, numbers)"""
+        low, high = self.limits
+        numbers = matrix[:, : self.n_numbers]
+        return np.asarray((numbers < low) | (numbers > high))
+
+    def _describe_far(self, numbers: FloatArray, matrix: FloatArray) -> list[str]:
+        """Per column with numbers that are far, how many there are, and the first."""
+        if not self.any_far(matrix):
+            return []
+        far, block = self.find_far(matrix), self.block
+        kinds = {source.name: source.kind for source in self.numbers}
+        described = []
+        for feature in np.flatnonzero(far.any(axis=0)).tolist():
+            name, column = self.features[feature][0], block.kept[feature]
+            found = [numbers[far[:, feature].argmax(), column], *block.ranges[:, column]]
+            example, least, most = (_show_number(one, kinds.get(name)) for one in found)
+            n_far = np.count_nonzero(far[:, feature])
+            described.append(
+                f"column {name!r}: {n_far} (e.g. {example}; fit had {least} to {most})"
+            )
+        return described
 
     def describe_unseen(self, name: str) -> tuple[NDArray[np.intp], FloatArray]:
         """Positions of the features of a column of levels, and their values for a level that `fit`
@@ -388,7 +456,9 @@ class TablePlan:
 
     def match(self, table: Table, owner: str) -> Table:
         """The columns of `fit` in new rows: by name, or by position if one side has no names."""
-        if table.named and self.named:
+        found = columns.find_by_name(table, self.names, self.named)
+        if found is not None:
+            table = found
             present, known = set(table.names), set(self.names)
             missing = [name for name in self.used if name not in present]
             if missing:
@@ -443,13 +513,43 @@ def gather_numbers(
 
 
 def warn(text: str) -> None:
-    """A warning that points at the first line outside muddle and scikit-learn."""
+    """A warning that points at the first line outside muddle, scikit-learn and joblib.
+
+    By default Python gives a text once per line, but forgets this whenever filters change, as they
+    do in every fold of scikit-learn; so it is remembered here too. Folds differ in counts and
+    examples, which follow a colon: from them, only the first of such texts is given.
+    """
     frame: FrameType | None = sys._getframe(1)
-    level = 2
-    inside = ("muddle_runtime", "muddle.", "sklearn.")
-    while frame is not None and f"{frame.f_globals.get('__name__', '')}.".startswith(inside):
+    level, key = 2, text
+    inside = ("muddle_runtime.", "muddle.", "sklearn.", "joblib.")
+    while frame is not None:
+        module = f"{frame.f_globals.get('__name__', '')}."
+        if not module.startswith(inside):
+            break
+        if module.startswith("sklearn.model_selection."):
+            key = text.partition(":")[0]
         frame, level = frame.f_back, level + 1
-    warnings.warn(text, UserWarning, stacklevel=level)
+    if frame is not None and _find_action(text, module[:-1], frame.f_lineno) == "default":
+        given = key, frame.f_code.co_filename, frame.f_lineno
+        if given in _GIVEN:
+            return
+        if len(_GIVEN) >= MOST_GIVEN:
+            _GIVEN.clear()
+        _GIVEN.add(given)
+    warnings.warn(text, MuddleWarning, stacklevel=level)
+
+
+def _find_action(text: str, module: str, line: int) -> str:
+    """What the filters of Python say about a warning of ours at this line."""
+    for action, message, category, where, at in warnings.filters:
+        if (
+            issubclass(MuddleWarning, category)
+            and (message is None or message.match(text))
+            and (where is None or where.match(module))
+            and at in (0, line)
+        ):
+            return action
+    return "default"
 
 
 # --- the short way -------------------------------------------------------------------------------
@@ -578,10 +678,10 @@ class _ShortWay:
         if type(X).__name__ == "DataFrame" and hasattr(X, "iloc") and len(X) == 1:
             names = X.columns.tolist()
             row: list[Any] = X.to_numpy(dtype=object)[0].tolist()
-            if any(isinstance(name, str) for name in names):
+            if self._named:
                 record = dict(zip(names, row, strict=True))
                 return self._order(record) if len(record) == len(names) else None
-            return row if not self._named and len(row) == len(self._names) else None
+            return row if len(row) == len(self._names) and columns.are_counted(names) else None
         return None
 
     def _order(self, record: dict[Any, Any]) -> Sequence[Any] | None:
@@ -604,15 +704,19 @@ class _ShortWay:
         if not _all_usable(numbers):
             return None
         matrix = self._write(numbers)
+        if matrix is None:
+            return None
         first = matrix.shape[1] - len(self._plan.offsets) + self._n_flags
         for found in levels:
             matrix[0, first : first + len(found)] = found
             first += len(found)
         return matrix
 
-    def _write(self, numbers: FloatArray) -> FloatArray:
+    def _write(self, numbers: FloatArray) -> FloatArray | None:
         """numbers (N, P) without gaps -> (N, F), levels left open"""
         scaled = self._plan.block.scale(numbers)
+        if self._plan.any_far(scaled):
+            return None
         n_open = len(self._plan.offsets)
         if n_open == 0:
             return scaled

@@ -23,6 +23,7 @@ from muddle_bench.report.boards import STATUSES
 from muddle_bench.report.rank_figures import Symbol, assign_symbols
 from muddle_runtime.fitted import Task
 from muddle_runtime.parameters import check_choice
+from muddle_runtime.whole_file import naming
 
 HERE = Path(__file__).parent
 SCRIPTS = (html.HERE / "tables.js", HERE / "script.js")
@@ -299,7 +300,8 @@ def save(page: str, out: Path, files: dict[str, str], folder: Path) -> None:
     partial = Path(tempfile.mkdtemp(prefix=f".{out.stem}.", suffix=".partial", dir=out.parent))
     try:
         for name, text in {**files, out.name: page}.items():
-            (partial / name).write_text(text, encoding="utf-8", newline="\n")
+            with naming(out if name == out.name else folder / name):
+                (partial / name).write_text(text, encoding="utf-8", newline="\n")
         stale = list_files(folder) - files.keys()
         folder.mkdir(exist_ok=True)
         for name in files:

@@ -16,6 +16,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 
+from muddle.page.html import clean
 from muddle_bench.run.cells import Job
 from muddle_bench.run.records import Cell, Record
 from muddle_bench.run.sweep import Plan, Reporter, Summary
@@ -180,7 +181,7 @@ class LineProgress(Progress):
         self._last = time.monotonic()
 
     def print(self, line: str) -> None:
-        print(line, file=self._stream, flush=True)
+        print(clean(line), file=self._stream, flush=True)
 
     def finished(self, record: Record) -> None:
         super().finished(record)
@@ -206,7 +207,7 @@ class LiveProgress(Progress):
         )
 
     def print(self, line: str) -> None:
-        self._console.print(line)
+        self._console.print(clean(line))
 
     def started(self, plan: Plan) -> None:
         super().started(plan)

@@ -9,13 +9,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from muddle import __version__
-from muddle.cli.info import describe_model, load_model, print_info
-from muddle.cli.output import AsJson, Notes, Task, finite, option, print_importances, print_json
+from muddle.cli.info import describe_model, is_model, load_model, print_info, report_model
+from muddle.cli.output import (
+    AsJson,
+    Notes,
+    Task,
+    echo,
+    finite,
+    option,
+    print_importances,
+    print_json,
+)
 from muddle.errors import MissingPackageError, MuddleError
-from muddle.page.html import count
+from muddle.page.html import count, list_names
+from muddle_runtime.whole_file import FULL
 
 if TYPE_CHECKING:
     from muddle.tables.read import TextOptions
@@ -27,22 +37,50 @@ PLUGINS = "muddle.commands"
 BENCH_COMMANDS = ("datasets", "methods", "benchmark", "study", "report")
 
 
-class OneLineErrors(TyperGroup):
+class PlainFlags:
+    """Help in which a flag has no value; typer would show `<bool>` beside it."""
+
+    def get_params(self, ctx: Any) -> Any:
+        params = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            if getattr(param, "is_flag", False) and param.metavar is None:
+                param.metavar = ""
+        return params
+
+
+class PlainCommand(PlainFlags, TyperCommand):
+    pass
+
+
+class PlainGroup(PlainFlags, TyperGroup):
+    pass
+
+
+class OneLineErrors(PlainGroup):
     """Prints errors that a user can act on as one line; with --debug they are raised."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            typer.echo("Stopped.", err=True)
+            echo("Stopped.", err=True)
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:  # as in `muddle datasets | head`; typer ends quietly
             raise
         except (MuddleError, ValueError, OSError) as error:
             if ctx.params.get("debug"):
                 raise
-            typer.echo(f"Error: {' '.join(str(error).splitlines())}", err=True)
+            echo(f"Error: {_write_error(error)}", err=True)
             raise typer.Exit(1) from error
+
+
+def _write_error(error: Exception) -> str:
+    """An error of the system names its file first."""
+    if isinstance(error, OSError) and error.strerror:
+        # `write_whole` names the files that fill a disk.
+        place = error.filename or ("the standard output" if error.errno in FULL else None)
+        return error.strerror if place is None else f"{place}: {error.strerror}"
+    return " ".join(str(error).splitlines())
 
 
 def make_app() -> typer.Typer:
@@ -51,7 +89,17 @@ def make_app() -> typer.Typer:
     for command in (fit, predict, evaluate, explain, info):
         app.command()(command)
     add_plugins(app)
+    use_plain_flags(app)
     return app
+
+
+def use_plain_flags(app: typer.Typer) -> None:
+    for command in app.registered_commands:
+        command.cls = PlainCommand
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        group.cls = PlainGroup
+        use_plain_flags(group.typer_instance)
 
 
 def add_plugins(app: typer.Typer) -> None:
@@ -63,7 +111,20 @@ def add_plugins(app: typer.Typer) -> None:
     for name in BENCH_COMMANDS:
         if name not in known:
             settings = {"ignore_unknown_options": True, "allow_extra_args": True}
-            app.command(name, hidden=True, context_settings=settings)(ask_for_bench)
+            command = report if name == "report" else ask_for_bench
+            hidden = command is ask_for_bench
+            app.command(name, hidden=hidden, context_settings=settings)(command)
+
+
+def report(
+    ctx: typer.Context,
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file.")],
+    output: Annotated[Path, option("--output -o FILE", "The page.")] = Path("report.html"),
+) -> None:
+    """Write one HTML page about a model."""
+    if not is_model(model):
+        ask_for_bench(ctx)
+    report_model(model, output)
 
 
 def ask_for_bench(ctx: typer.Context) -> None:
@@ -74,7 +135,7 @@ def ask_for_bench(ctx: typer.Context) -> None:
 
 def print_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"muddle {__version__}")
+        echo(f"muddle {__version__}")
         raise typer.Exit()
 
 
@@ -171,7 +232,10 @@ def refuse_overwriting(output: str | Path, *inputs: str | Path) -> None:
 
 def fit(
     data: Data,
-    target: Annotated[str, option("--target COLUMN", "Column to predict.")],
+    target: Annotated[
+        list[str],
+        option("--target COLUMN", "Column to predict. Repeatable, for numbers."),
+    ],
     output: Annotated[
         Path, option("--output -o FILE", "Model file to write; replaced if it exists.")
     ],
@@ -240,15 +304,21 @@ def fit(
     training = fitting.read_training(data, options, columns, task, notes)
     if not (quiet or as_json):
         n_rows, n_columns = training.X.shape
-        about = f"{n_rows:,} rows, {count(n_columns, 'feature')}, target {target!r}"
-        typer.echo(f"{training.title}: {about}: {training.task}")
+        targets = f"target{'' if len(target) == 1 else 's'} {list_names(target, len(target))}"
+        about = f"{n_rows:,} rows, {count(n_columns, 'feature')}, {targets}"
+        echo(f"{training.title}: {about}: {training.task}")
     settings = {"preset": preset, "time_limit": time_limit, "device": device, "random_state": seed}
     settings["keep_rows"] = not without_rows
-    result = fitting.fit_model(training, columns, settings, output, report, notes)
-    if as_json:
-        print_json(finite(result))
-    else:
-        fitting.print_fit(result)
+    estimator, result = fitting.fit_model(training, columns, settings, output, notes)
+    try:
+        if report is not None:
+            fitting.write_report(estimator, training, columns, report, notes)
+            result["report"] = str(report)
+    finally:  # the model is saved, and said to be, whatever happened to the report
+        if as_json:
+            print_json(finite(result))
+        else:
+            fitting.print_fit(result)
 
 
 def predict(
@@ -279,6 +349,13 @@ def predict(
     ] = None,
     keep_all: Annotated[
         bool, option("--keep-all", "Copy all columns of DATA to the front of the output.")
+    ] = False,
+    escape_formulas: Annotated[
+        bool,
+        option(
+            "--escape-formulas",
+            "Put an apostrophe before texts that a spreadsheet would run as a formula.",
+        ),
     ] = False,
     chunk_rows: Annotated[
         int, option("--chunk-rows N", "Rows to hold in memory at a time.", min=1)
@@ -315,13 +392,14 @@ def predict(
         keep=None if keep_all else keep or [],
         chunk_rows=chunk_rows,
         as_json=as_json,
+        escape_formulas=escape_formulas,
     )
     if output == "-":
         return
     if as_json:
         print_json({"output": output, "rows": n_rows, "notes": notes.texts})
     elif not quiet:
-        typer.echo(f"Wrote {output}: {n_rows:,} rows")
+        echo(f"Wrote {output}: {n_rows:,} rows")
 
 
 def evaluate(
@@ -396,15 +474,18 @@ def explain(
             )
         if found is None:
             found = predicting.read_importances(fitted, model)
-    if plot is not None:
-        predicting.draw_importances(plot, found["importances"], top)
-    if as_json:
-        drawn = None if plot is None else str(plot)
-        print_json({"model": str(model), **found, "plot": drawn, "notes": notes.texts})
-        return
-    print_importances(found["importances"], f"{found['from']}: {found['measure']}", top)
-    if plot is not None:
-        typer.echo(f"Wrote {plot}")
+    drawn = None
+    try:
+        if plot is not None:
+            predicting.draw_importances(plot, found["importances"], top)
+            drawn = str(plot)
+    finally:  # shuffling took its time
+        if as_json:
+            print_json({"model": str(model), **found, "plot": drawn, "notes": notes.texts})
+        else:
+            print_importances(found["importances"], f"{found['from']}: {found['measure']}", top)
+    if drawn and not as_json:
+        echo(f"Wrote {drawn}")
 
 
 def info(model: Model, as_json: AsJson = False) -> None:

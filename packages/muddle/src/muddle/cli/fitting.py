@@ -1,7 +1,6 @@
 """`muddle fit`: the training table from a file, the fit with its progress, the summary."""
 
 import importlib.util
-import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import typer
 from numpy.typing import NDArray
 
 from muddle.cli.output import (
+    SCORE_NAMES,
     Notes,
     Task,
+    echo,
     finite,
+    format_score,
     format_size,
     make_console,
     print_importances,
@@ -26,14 +27,15 @@ from muddle.cli.output import (
     print_scores,
     print_table,
 )
-from muddle.errors import DataFormatError, MissingPackageError
-from muddle.page.html import count, format_duration
+from muddle.errors import DataFormatError, MissingPackageError, MuddleError
+from muddle.page.html import count, format_duration, join_words
 from muddle.tables import read
 from muddle_runtime.whole_file import check_place
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
+    from muddle.estimators.base import Maker
     from muddle.training.jobs import Reporter
 
 Floats = NDArray[np.float64]
@@ -46,18 +48,16 @@ MOST_CLASSES = 0.5
 INTERVAL = 0.9
 N_MEMBERS = 5
 MEMBER_COLUMNS = ["configuration", "iteration", "score", "weight"]
+NO_WEIGHT = 1e-6  # a rounding of the sum of all weights
 N_IMPORTANCES = 10
 LINE_EVERY = 10.0  # seconds between two lines of progress
-# Days that are not written as 2024-01-31: nobody can know which number is the month.
-DAY = re.compile(r"\d{1,2}([./-])\d{1,2}\1\d{2,4}\b.*|\d{1,2}[. -]+[A-Za-z]{3,9}[. -]+\d{2,4}\b.*")
-WITH_UNIT = re.compile(r"[$€£¥]\s?([+-]?[\d.,]+)|([+-]?[\d.,]+)\s?[%$€£¥]")
 
 
 @dataclass(frozen=True)
 class Columns:
     """The roles of the columns of a file; those without a role are features."""
 
-    target: str
+    targets: Sequence[str]
     weight: str | None = None
     drop: Sequence[str] = ()
     categorical: Sequence[str] = ()
@@ -70,14 +70,14 @@ class Columns:
     @property
     def aside(self) -> set[str | None]:
         """Columns that are not features."""
-        return {self.target, self.weight, *self.drop}
+        return {*self.targets, self.weight, *self.drop}
 
 
 @dataclass(frozen=True)
 class Training:
     title: str  # of the file
     X: pd.DataFrame
-    y: NDArray[Any]
+    y: NDArray[Any]  # (N,), or (N, T) of several targets
     weights: Floats | None
     task: Task
     reason: str  # for the guess of the task; empty if the task was given
@@ -93,6 +93,8 @@ def check_outputs(output: Path, report: Path | None) -> None:
     check_place(output)
     if report is None:
         return
+    if report.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"--report must name an HTML file, got {report}.")
     check_place(report)
     if report.resolve() == output.resolve():
         raise ValueError(f"--report must differ from --output, got {report} for both.")
@@ -114,12 +116,20 @@ def read_training(
         _check_roles(table, columns)
         chunk = read.read_whole(table)
     _note_format(table, options, notes)
-    chunk, target = _read_target(table, chunk, columns, notes)
+    chunk = _keep_labelled(table, chunk, columns, notes)
+    targets = [_read_target(table, chunk, name, columns, task, notes) for name in columns.targets]
     reason = ""
-    if task is None:
-        task, reason = read.guess_task(target)
-        _check_classes(table, target, task)
-    labels = _read_labels(table, target, chunk, task)
+    if len(targets) > 1:
+        if task == "classification":
+            raise ValueError(
+                f"a model of classes must have one target, got {len(targets)}. Fit one model for "
+                "each --target."
+            )
+        task = "regression"
+    elif task is None:
+        task, reason = read.guess_task(targets[0])
+        _check_classes(table, targets[0], task)
+    labels = [_read_labels(table, target, chunk, task) for target in targets]
     weight = columns.weight
     weights = None if weight is None else _read_weights(table.title, chunk, weight)
     names = [name for name in chunk.frame.columns if name not in columns.aside]
@@ -130,7 +140,8 @@ def read_training(
     else:
         frame = read.type_columns(frame, columns.gaps, as_text=columns.categorical, keep_codes=True)
     _note_texts(frame.drop(columns=list(columns.categorical)), notes)
-    return Training(table.title, frame, labels, weights, task, reason)
+    y = labels[0] if len(labels) == 1 else np.column_stack(labels)
+    return Training(table.title, frame, y, weights, task, reason)
 
 
 def _check_roles(table: read.OpenTable, columns: Columns) -> None:
@@ -142,12 +153,19 @@ def _check_roles(table: read.OpenTable, columns: Columns) -> None:
                 "another with --separator."
             )
         raise DataFormatError(f"{table.title} must have several columns, got one. {hint}")
-    read.check_column(columns.target, table.names, table.title, "--target")
+    for name in columns.targets:
+        parts = name.split(",")
+        if name not in table.names and len(parts) > 1 and set(parts) <= set(table.names):
+            repeated = " ".join(f"--target {part!r}" for part in parts)
+            raise ValueError(f"--target must name one column, got {name!r}. Repeat it: {repeated}.")
+        read.check_column(name, table.names, table.title, "--target")
+    if len(set(columns.targets)) < len(columns.targets):
+        raise ValueError(f"--target must name each column once, got {list(columns.targets)}.")
     weights = [] if columns.weight is None else [columns.weight]
     roles = {"--drop": columns.drop, "--categorical": columns.categorical, "--weight": weights}
     for option, name in ((option, name) for option, names in roles.items() for name in names):
         read.check_column(name, table.names, table.title, option)
-        if name == columns.target:
+        if name in columns.targets:
             raise ValueError(f"{option} must name another column than --target, got {name!r}.")
         if option == "--categorical" and name in columns.aside:
             raise ValueError(
@@ -188,31 +206,54 @@ def note_decimal(table: read.OpenTable, notes: Notes) -> None:
     )
 
 
-def _read_target(
+def _keep_labelled(
     table: read.OpenTable, chunk: read.Chunk, columns: Columns, notes: Notes
-) -> tuple[read.Chunk, "pd.Series[Any]"]:
-    """The rows that have a target, and the typed targets."""
-    target = chunk.frame[columns.target]
-    gaps = find_gaps(target, columns.gaps, table.title, notes)
-    if gaps.any():
-        rows = np.flatnonzero(~gaps).tolist()
-        lines = None if chunk.lines is None else [chunk.lines[row] for row in rows]
-        chunk = read.Chunk(chunk.frame.iloc[rows].reset_index(drop=True), 0, lines)
-        target = chunk.frame[columns.target]
-    if chunk.lines is not None:
-        target = read.type_column(target, columns.gaps, keep_codes=True)
+) -> read.Chunk:
+    """The rows that have every target."""
     from muddle.tables.target import MIN_ROWS
 
-    if len(target) < MIN_ROWS:
+    targets = [chunk.frame[name] for name in columns.targets]
+    gaps = np.any([find_gaps(t, columns.gaps, table.title, notes) for t in targets], axis=0)
+    rows = np.flatnonzero(~gaps).tolist()
+    if len(rows) < MIN_ROWS:
         raise DataFormatError(
-            f"{table.title} must have at least {MIN_ROWS} rows with a target, got {len(target)}."
+            f"{table.title} must have at least {MIN_ROWS} rows with a target, got {len(rows)}."
         )
+    lines = None if chunk.lines is None else [chunk.lines[row] for row in rows]
+    return read.Chunk(chunk.frame.iloc[rows].reset_index(drop=True), 0, lines)
+
+
+def _read_target(
+    table: read.OpenTable,
+    chunk: read.Chunk,
+    name: str,
+    columns: Columns,
+    task: Task | None,
+    notes: Notes,
+) -> "pd.Series[Any]":
+    """The typed values of a target."""
+    target = chunk.frame[name]
+    if chunk.lines is not None:
+        target = read.type_column(target, columns.gaps, keep_codes=True)
     if target.nunique() < 2:
         raise DataFormatError(
             f"the target must have at least two values, got {target.tolist()[0]!r} in every row of "
-            f"column {columns.target!r}: there is nothing to learn."
+            f"column {name!r}: there is nothing to learn."
         )
-    return chunk, target
+    if task == "classification" or not read.is_text(target):
+        return target
+    read.refuse_dates(target)
+    found = read.strip_unit(target, table.decimal)
+    if found is None:
+        return target
+    unit, numbers = found
+    if task is None and len(columns.targets) == 1 and read.guess_task(numbers)[0] != "regression":
+        return target  # a few amounts that repeat are classes, as they are written
+    notes.add(
+        f"the target {name!r} is read as numbers, without {unit}: {target.iloc[0]!r} is "
+        f"{numbers.iloc[0]:.12g}. If these are classes, pass --task classification."
+    )
+    return numbers
 
 
 def find_gaps(
@@ -234,8 +275,6 @@ def _check_classes(table: read.OpenTable, target: "pd.Series[Any]", task: Task) 
         return
     example = str(target.iloc[0])
     hint = read.hint_decimal(example)
-    if WITH_UNIT.fullmatch(example):
-        hint = " If it is a number, remove its unit."
     raise DataFormatError(
         f"the target must be numbers or classes that repeat, got {n_values} texts in {n_rows} rows "
         f"of column {target.name!r} of {table.title}, such as {example!r}.{hint} If these are "
@@ -292,7 +331,7 @@ def _check_single_values(table: pd.DataFrame) -> None:
 
 
 def _note_texts(table: pd.DataFrame, notes: Notes) -> None:
-    """Add notes on text columns that people take for numbers or dates."""
+    """Add notes on text columns that people take for numbers; the fit warns about dates."""
     for sentence, _ in read.find_near_numbers(table):
         notes.add(f"{sentence}. If it means a missing value, pass it with --missing.")
     for name in table.columns:
@@ -301,15 +340,10 @@ def _note_texts(table: pd.DataFrame, notes: Notes) -> None:
         texts = list(dict.fromkeys(v for v in table[name].dropna() if isinstance(v, str)))
         if not texts:
             continue
-        if all(map(WITH_UNIT.fullmatch, texts)):
+        if all(map(read.AMOUNT.fullmatch, texts)):
             notes.add(
                 f"column {name!r} is text, though every field is a number with a unit, such as "
                 f"{texts[0]!r}. Remove the unit to have it read as numbers."
-            )
-        elif all(map(DAY.fullmatch, texts)):
-            notes.add(
-                f"column {name!r} is text, though every field looks like a date, such as "
-                f"{texts[0]!r}. Write dates as 2024-01-31 to have them read as dates."
             )
 
 
@@ -317,16 +351,9 @@ def _note_texts(table: pd.DataFrame, notes: Notes) -> None:
 
 
 def fit_model(
-    training: Training,
-    columns: Columns,
-    settings: Mapping[str, Any],
-    output: Path,
-    report: Path | None,
-    notes: Notes,
-) -> dict[str, Any]:
-    """Fit and save a model, and return the facts about it as plain data."""
-    from muddle import MuddleClassifier, MuddleRegressor, TablePreprocessor
-
+    training: Training, columns: Columns, settings: Mapping[str, Any], output: Path, notes: Notes
+) -> tuple[Any, dict[str, Any]]:
+    """Fit and save a model; return it, and the facts about it as plain data."""
     n_rows = len(training.X)
     if training.reason:
         other = "regression" if training.task == "classification" else "classification"
@@ -334,49 +361,56 @@ def fit_model(
         notes.add(f"task guessed: {reason}. If this is wrong, pass --task {other}.")
     if settings["time_limit"] is None and n_rows > MANY_ROWS and settings["preset"] != "fast":
         notes.add(f"a fit to {n_rows:,} rows may take long: --time-limit SECONDS limits it.")
-    # The model file keeps the texts that mean a missing value, for new rows.
-    preprocessor = TablePreprocessor(
-        scaling="robust+clip", missing_values=columns.gaps, categorical=columns.categorical
-    )
-    kind = MuddleRegressor if training.task == "regression" else MuddleClassifier
-    estimator = kind(preprocessor=preprocessor, **settings)
-    began = time.perf_counter()
-    run_fit(estimator, training, notes)
-    seconds = time.perf_counter() - began
-    note_findings(estimator, training, notes)
+    estimator = run_fit(training, columns, settings, notes)
     facts = describe_fit(estimator, training, columns)
     origin = finite({**facts["origin"], "scores": facts["scores"]})
     model = estimator.model_
     estimator.model_ = replace(model, training=replace(model.training, origin=origin))
-    estimator.save(output)
-    if report is not None:
+    estimator.save(output)  # before anything that may fail and is not needed for it
+    note_findings(estimator, notes)
+    about = {"model": str(output), "report": None, "size": output.stat().st_size}
+    return estimator, {**about, "seconds": estimator.fit_seconds_, **facts, "notes": notes.texts}
+
+
+def write_report(
+    estimator: Any, training: Training, columns: Columns, report: Path, notes: Notes
+) -> None:
+    """Write the page; its errors tell that the model is saved, whatever they are."""
+    names = list(columns.targets)
+    y = pd.DataFrame(training.y.reshape(len(training.y), -1), columns=names)
+    title = f"{join_words(names)} of {Path(training.title).name}"
+    try:
         with notes.take_warnings():
-            estimator.report(report, training.X, training.y)
-    return {
-        "model": str(output),
-        "report": None if report is None else str(report),
-        "size": output.stat().st_size,
-        "seconds": seconds,
-        **facts,
-        "notes": notes.texts,
-    }
+            estimator.report(report, training.X, y[names[0]] if len(names) == 1 else y, title=title)
+    except Exception as error:
+        raise MuddleError(
+            f"the model is saved, but its report {report} is not: {str(error) or repr(error)}"
+        ) from error
 
 
-def run_fit(estimator: Any, training: Training, notes: Notes) -> None:
-    """Fit and, unless it must be quiet, show the progress on the standard error."""
-    from muddle.estimators.base import watched_by
+def run_fit(training: Training, columns: Columns, settings: Mapping[str, Any], notes: Notes) -> Any:
+    """A fitted estimator; unless it must be quiet, with progress on the standard error."""
+    with show_bar() if sys.stderr.isatty() and not notes.quiet else nullcontext(show_lines) as show:
+        from muddle import MuddleClassifier, MuddleRegressor, TablePreprocessor  # takes seconds
+        from muddle.estimators.base import watched_by
 
-    show = show_bar if sys.stderr.isatty() else show_lines
-    with notes.take_warnings(), nullcontext() if notes.quiet else watched_by(show):
-        estimator.fit(training.X, training.y, sample_weight=training.weights)
+        # The model file keeps the texts that mean a missing value, for new rows.
+        preprocessor = TablePreprocessor(
+            scaling="robust+clip", missing_values=columns.gaps, categorical=columns.categorical
+        )
+        kind = MuddleRegressor if training.task == "regression" else MuddleClassifier
+        estimator = kind(preprocessor=preprocessor, **settings)
+        with notes.take_warnings(), nullcontext() if notes.quiet else watched_by(show):
+            return estimator.fit(training.X, training.y, sample_weight=training.weights)
 
 
 @contextmanager
-def show_bar(n_net_iterations: int, label: str) -> Iterator["Reporter"]:
-    """Progress as a bar, for a terminal."""
+def show_bar() -> Iterator["Maker"]:
+    """Progress as a bar, for a terminal; it moves before the training begins and after it ends."""
     from rich import progress as rich
 
     columns = (
+        rich.SpinnerColumn(),
         rich.TextColumn("{task.description}"),
         rich.BarColumn(bar_width=30),
         rich.TaskProgressColumn(),
@@ -385,7 +419,15 @@ def show_bar(n_net_iterations: int, label: str) -> Iterator["Reporter"]:
         rich.TimeRemainingColumn(),
     )
     with rich.Progress(*columns, console=make_console(stderr=True), transient=True) as progress:
-        yield _Bar(progress, progress.add_task(label, total=n_net_iterations))
+        task = progress.add_task("preparing", total=None)
+
+        @contextmanager
+        def start(n_net_iterations: int, label: str) -> Iterator["Reporter"]:
+            progress.update(task, description=label, total=n_net_iterations, completed=0)
+            yield _Bar(progress, task)
+            progress.update(task, description="finishing", total=None)
+
+        yield start
 
 
 @dataclass
@@ -424,14 +466,11 @@ class _Lines:
         self.say(f"{self.label}: {100 * self.done / self.total:.0f} %, about {left:.0f} s left")
 
     def say(self, text: str) -> None:
-        typer.echo(text, err=True)
+        echo(text, err=True)
 
 
-def note_findings(estimator: Any, training: Training, notes: Notes) -> None:
-    from muddle.page.findings import find_in_table
-
-    rows, preprocessor = (training.X, training.y), estimator.preprocessor_
-    for finding in find_in_table(*rows, task=training.task, preprocessor=preprocessor):
+def note_findings(estimator: Any, notes: Notes) -> None:
+    for finding in estimator.findings_:
         # The fit itself has warned about the others.
         if finding.kind not in ("ignored columns", "numbers as text"):
             notes.add(finding.text)
@@ -441,20 +480,19 @@ def note_findings(estimator: Any, training: Training, notes: Notes) -> None:
 
 
 def describe_fit(estimator: Any, training: Training, columns: Columns) -> dict[str, Any]:
-    board = estimator.leaderboard_[MEMBER_COLUMNS]
-    members = board[board["weight"] > 0].sort_values("weight", ascending=False, kind="stable")
+    targets = list(columns.targets)
     facts: dict[str, Any] = {
         "task": training.task,
         "origin": {
             "file": Path(training.title).name,
-            "target": columns.target,
+            "target": targets[0] if len(targets) == 1 else None,
+            "targets": targets,
             "weight": columns.weight,
             "dropped": list(columns.drop),
             "rows": len(training.X),
         },
-        **score_out_of_fold(estimator),
-        # Bodies that are no nets have no iteration.
-        "members": members.head(N_MEMBERS).astype(object).replace({pd.NA: None}).to_dict("records"),
+        **score_out_of_fold(estimator, targets),
+        "members": list_members(estimator.leaderboard_),
         "importances": rank_importances(
             estimator.model_.table.names,
             estimator.feature_importances_,
@@ -466,8 +504,39 @@ def describe_fit(estimator: Any, training: Training, columns: Columns) -> dict[s
     return facts
 
 
-def score_out_of_fold(estimator: Any) -> dict[str, Any]:
-    """Out-of-fold scores of the training rows and, in regression, of the intervals."""
+def list_members(board: pd.DataFrame) -> list[dict[str, Any]]:
+    """Members with the largest weights, the others as one, and the mean; weights add to 1."""
+    # The board has the mean too, without a score.
+    members = board.loc[(board["weight"] > 0) & board["score"].notna(), MEMBER_COLUMNS]
+    members = members.sort_values("weight", ascending=False, kind="stable")
+    shown, others = members.head(N_MEMBERS), members["weight"][N_MEMBERS:]
+    # Bodies that are no nets have no iteration.
+    rows: list[dict[str, Any]] = shown.astype(object).replace({pd.NA: None}).to_dict("records")
+    rest = {
+        count(len(others), "other"): float(others.sum()),
+        "mean of the target": 1.0 - float(members["weight"].sum()),
+    }
+    blank = {"iteration": None, "score": None}
+    return rows + [
+        {"configuration": name, **blank, "weight": weight}
+        for name, weight in rest.items()
+        if weight > NO_WEIGHT
+    ]
+
+
+def round_weights(weights: Sequence[float]) -> list[int]:
+    """Weights in per cent, rounded so that they add to 100."""
+    percent = 100 * np.asarray(weights)
+    rounded = np.floor(percent).astype(int)
+    up = np.argsort(rounded - percent, kind="stable")[: 100 - rounded.sum()]
+    rounded[up] += 1
+    return [int(number) for number in rounded]
+
+
+def score_out_of_fold(estimator: Any, targets: list[str]) -> dict[str, Any]:
+    """Out-of-fold scores of the training rows and, in regression, of the intervals.
+
+    Of several targets, the mean R² and a row of scores for each."""
     from muddle.page.fit import gather_facts
 
     facts = gather_facts(estimator, None, None)
@@ -480,15 +549,17 @@ def score_out_of_fold(estimator: Any) -> dict[str, Any]:
             "calibration_error": facts.classes.calibration_error,
         }
         return {"scores": scores}
-    (numbers,) = facts.numbers
-    lower, upper = numbers.bounds(INTERVAL)
-    interval = {
-        "level": INTERVAL,
-        "coverage": numbers.judge_coverage(INTERVAL),
-        "mean_width": float(np.mean(upper - lower)),
-    }
-    scores = {"r2": numbers.r2, "rmse": numbers.rmse, "mae": numbers.mae}
-    return {"scores": scores, "interval": interval}
+    each = []
+    for numbers in facts.numbers:
+        lower, upper = numbers.bounds(INTERVAL)
+        scores = {"r2": numbers.r2, "rmse": numbers.rmse, "mae": numbers.mae}
+        coverage = numbers.judge_coverage(INTERVAL)
+        interval = {"level": INTERVAL, "coverage": coverage}
+        each.append((scores, {**interval, "mean_width": float(np.mean(upper - lower))}))
+    if len(each) == 1:
+        return {"scores": each[0][0], "interval": each[0][1]}
+    rows = [{"target": name, **s, **i} for name, (s, i) in zip(targets, each, strict=True)]
+    return {"scores": {"r2": float(np.mean([row["r2"] for row in rows]))}, "targets": rows}
 
 
 def rank_importances(
@@ -508,22 +579,43 @@ def rank_importances(
 
 
 def print_fit(result: dict[str, Any]) -> None:
-    typer.echo()
-    print_scores(result["scores"], "Out-of-fold scores")
+    echo()
+    if "targets" in result:
+        echo("Out-of-fold scores, and coverage of intervals of 90 %")
+        print_targets(result["targets"])
+    else:
+        print_scores(result["scores"], "Out-of-fold scores")
     if "interval" in result:
         print_interval(result["interval"])
-    typer.echo("\nMembers with the largest weights")
+    echo()
+    echo("Members with the largest weights")
+    rounded = round_weights([row["weight"] for row in result["members"]])
     members = [
-        {**row, "score": f"{row['score']:.3f}", "weight": f"{100 * row['weight']:.0f} %"}
-        for row in result["members"]
+        {**row, "score": "" if (score := row["score"]) is None else f"{score:.3f}"}
+        | {"weight": f"{weight} %"}
+        for row, weight in zip(result["members"], rounded, strict=True)
     ]
     print_table(MEMBER_COLUMNS, members, right=["score", "weight"])
     if result["importances"]:
-        title = "\nImportances (increase of the error when the column is shuffled)"
+        echo()
+        title = "Importances (increase of the error when the column is shuffled)"
         print_importances(result["importances"], title, N_IMPORTANCES)
     took, size = format_duration(result["seconds"]), format_size(result["size"])
-    typer.echo(f"\nWrote {result['model']} ({size}) after {took}")
+    echo()
+    echo(f"Wrote {result['model']} ({size}) after {took}")
     if result["report"]:
-        typer.echo(f"Wrote {result['report']}")
+        echo(f"Wrote {result['report']}")
     option = "--interval 0.9" if result["task"] == "regression" else "--proba"
-    typer.echo(f"Next: muddle predict {result['model']} NEW.csv {option} -o predictions.csv")
+    echo(f"Next: muddle predict {result['model']} NEW.csv {option} -o predictions.csv")
+
+
+def print_targets(targets: list[dict[str, Any]]) -> None:
+    rows = [
+        {
+            "target": row["target"],
+            **{SCORE_NAMES[name]: format_score(row[name]) for name in ("r2", "rmse", "mae")},
+            "coverage": f"{100 * row['coverage']:.1f} %",
+        }
+        for row in targets
+    ]
+    print_table(list(rows[0]), rows, right=list(rows[0])[1:])

@@ -6,10 +6,9 @@ Imports neither torch nor pandas.
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from muddle.cli.output import (
     SCORE_NAMES,
+    echo,
     format_score,
     format_size,
     is_number,
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from muddle_runtime.fitted import FittedModel
 
 MOST_SHOWN = 30  # columns and classes
+HEADER_AT = 8  # bytes before the header of a model file
 SETTINGS = ("preset", "time_limit", "keep_rows", "depth", "width", "n_nets")
 
 
@@ -45,6 +45,26 @@ def load_model(path: Path, *, device: str = "cpu") -> "FittedModel":
 
     chosen = resolve_device(device)
     return model if chosen.type == "cpu" else model.using(torch_library(chosen))
+
+
+def is_model(path: Path) -> bool:
+    """Whether a file begins like a model file: the length of its header, and the header."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(HEADER_AT + 1)[HEADER_AT:] == b"{"
+
+
+def report_model(path: Path, output: Path, title: str | None = None) -> None:
+    """Write a page about a model file, which has no out-of-fold predictions."""
+    from muddle import load_model
+
+    estimator = load_model(path)
+    origin = estimator.model_.training.origin or {}
+    if title is None and origin.get("file") and origin.get("target"):
+        title = f"{origin['target']} of {origin['file']}"
+    estimator.report(output.expanduser(), title=title)
+    echo(f"Wrote {output}: the model alone. `muddle fit --report` adds how well it predicts.")
 
 
 def describe_model(path: Path) -> dict[str, Any]:
@@ -70,7 +90,7 @@ def describe_model(path: Path) -> dict[str, Any]:
         "created": training.created,
         "estimator": model.estimator,
         "task": model.task,
-        "target": origin.get("target"),
+        "target": origin.get("target") or ", ".join(origin.get("targets", ())) or None,
         "classes": model.classes_.tolist() if model.task == "classification" else None,
         "nets": model.n_nets,
         "bodies": model.describe_bodies(),
@@ -115,8 +135,9 @@ def print_info(facts: dict[str, Any]) -> None:
         "versions": ", ".join(f"{name} {v}" for name, v in facts["versions"].items()),
     }
     print_pairs({label: str(value) for label, value in lines.items() if value})
-    typer.echo()
+    echo()
     columns = facts["columns"]
-    print_table(["column", "needed", "holds", "missing", "note"], columns[:MOST_SHOWN])
+    names = ["column", "needed", "holds", "missing", "note"]
+    print_table(names, columns[:MOST_SHOWN], wrap=["note"])
     if len(columns) > MOST_SHOWN:
-        typer.echo(f"and {len(columns) - MOST_SHOWN} more columns: --json lists them")
+        echo(f"and {len(columns) - MOST_SHOWN} more columns: --json lists them")

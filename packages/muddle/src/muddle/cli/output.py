@@ -1,7 +1,13 @@
-"""Printing for all commands: tables, scores, JSON, notes and warnings."""
+"""Printing for all commands: lines, tables, scores, JSON, notes and warnings.
+
+Names, levels and messages come from files that anybody may have written. Everything is printed by
+`echo`, `print_table`, `print_pairs` or `print_json`, which let no control character through to the
+terminal.
+"""
 
 import json
 import math
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -11,10 +17,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
-from muddle.page.html import count
+from muddle.page.html import clean, count
 
 SCORE_NAMES = {
     "r2": "R²",
@@ -25,7 +32,9 @@ SCORE_NAMES = {
     "log_loss": "log-loss",
     "calibration_error": "calibration error",
 }
-
+GAP = 2  # blanks between two columns of a table
+NARROWEST_NAME = 12  # characters of a shortened name
+NARROWEST_TEXT = 20  # characters per line of a text that is broken over lines
 
 # muddle_runtime.fitted has the same type, but imports numpy.
 Task = Literal["regression", "classification"]
@@ -35,8 +44,7 @@ def option(spelling: str, help: str, panel: str | None = None, **more: Any) -> A
     """An option of a command, spelled as in "--output -o FILE"; without a value it is a flag."""
     words = spelling.split()
     names = [word for word in words if word.startswith("-")]
-    # For a flag without a metavar typer would show `<bool>`.
-    more = {"metavar": "".join(words[len(names) :]), **more}
+    more = {"metavar": "".join(words[len(names) :]) or None, **more}
     return typer.Option(*names, help=help, rich_help_panel=panel, **more)
 
 
@@ -45,8 +53,20 @@ DataHome = Annotated[Path | None, typer.Option(help=DATA_HOME_HELP)]
 AsJson = Annotated[bool, option("--json", "Print JSON.")]
 
 
+def echo(text: str = "", *, err: bool = False) -> None:
+    """Print one line."""
+    typer.echo(clean(text), err=err)
+
+
 def print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    """JSON escapes the control characters of ASCII only."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    lines = text.split("\n")
+    typer.echo("\n".join(line if clean(line) == line else _escape(line) for line in lines))
+
+
+def _escape(text: str) -> str:
+    return "".join(c if clean(c) == c else json.dumps(c)[1:-1] for c in text)
 
 
 def finite(value: Any) -> Any:
@@ -63,38 +83,59 @@ def print_table(
     rows: Iterable[Mapping[str, Any]],
     *,
     right: Collection[str] = (),
-    wrap: Collection[str] | None = None,
+    wrap: Collection[str] = (),
 ) -> None:
     """Print rows; numbers and the columns in `right` are right-aligned.
 
-    On a narrow terminal only the columns in `wrap` are broken over lines; by default, all may be.
+    On a narrow terminal the columns in `wrap` are broken over lines, and names in the first column
+    are shortened in their middle.
     """
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    rows = list(rows)
-    for column in columns:
-        numeric = column in right or any(is_number(row[column]) for row in rows)
-        table.add_column(
-            column,
-            justify="right" if numeric else "left",
-            overflow="fold",
-            no_wrap=wrap is not None and column not in wrap,
-        )
-    for row in rows:
-        table.add_row(*(format_cell(row[column]) for column in columns))
-    make_console().print(table)
+    console, rows = make_console(), list(rows)
+    cells = {name: [clean(format_cell(row[name])) for row in rows] for name in columns}
+    names = cells[columns[0]]
+    cells[columns[0]] = [shorten_name(name, _first_width(cells, wrap, console)) for name in names]
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
+    for name in columns:
+        numeric = name in right or any(is_number(row[name]) for row in rows)
+        justify: Literal["left", "right"] = "right" if numeric else "left"
+        table.add_column(clean(name), justify=justify, overflow="fold", no_wrap=name not in wrap)
+    for texts in zip(*cells.values(), strict=True):
+        table.add_row(*texts)
+    console.print(table)
+
+
+def _first_width(cells: dict[str, list[str]], wrap: Collection[str], console: Console) -> int:
+    """The width that the other columns leave to the first."""
+    others = list(cells)[1:]
+    widths = {name: max(map(cell_len, [name, *texts])) for name, texts in cells.items()}
+    needed = [min(widths[c], NARROWEST_TEXT) if c in wrap else widths[c] for c in others]
+    return max(NARROWEST_NAME, console.width - sum(needed) - GAP * len(others))
+
+
+def shorten_name(name: str, most: int) -> str:
+    """A name of at most this width; the middle goes, as long names often differ at one end."""
+    if cell_len(name) <= most:
+        return name
+    head, tail = name[:most], name[-most:]
+    while cell_len(head) + cell_len(tail) >= most:
+        if len(head) > len(tail):
+            head = head[:-1]
+        else:
+            tail = tail[1:]
+    return f"{head}…{tail}"
 
 
 def print_pairs(pairs: Mapping[str, str], *, right: bool = False) -> None:
-    grid = Table.grid(padding=(0, 2))
+    grid = Table.grid(padding=(0, GAP))
     grid.add_column()
     grid.add_column(justify="right" if right else "left", overflow="fold")
     for name, value in pairs.items():
-        grid.add_row(name, value)
+        grid.add_row(clean(name), "\n".join(map(clean, value.split("\n"))))
     make_console().print(grid)
 
 
 def print_scores(scores: Mapping[str, Any], title: str) -> None:
-    typer.echo(title)
+    echo(title)
     named = {f"  {SCORE_NAMES.get(name, name)}": format_score(v) for name, v in scores.items()}
     print_pairs(named, right=True)
 
@@ -102,16 +143,16 @@ def print_scores(scores: Mapping[str, Any], title: str) -> None:
 def print_interval(interval: Mapping[str, Any]) -> None:
     level = f"{100 * interval['level']:g} %"
     if not math.isfinite(interval["coverage"]) or not math.isfinite(interval["mean_width"]):
-        typer.echo(f"  Too few rows for finite intervals of {level}")
+        echo(f"  Too few rows for finite intervals of {level}")
         return
-    typer.echo(
+    echo(
         f"  Intervals of {level} contain {100 * interval['coverage']:.1f} % of the rows; their "
         f"mean width is {format_score(interval['mean_width'])}"
     )
 
 
 def print_importances(rows: list[dict[str, Any]], title: str, most: int) -> None:
-    typer.echo(title)
+    echo(title)
     shown = [
         {
             "column": row["column"],
@@ -122,7 +163,7 @@ def print_importances(rows: list[dict[str, Any]], title: str, most: int) -> None
     ]
     print_table(["column", "importance", "±"], shown, right=["importance", "±"])
     if len(rows) > most:
-        typer.echo(f"and {len(rows) - most} more")
+        echo(f"and {len(rows) - most} more")
 
 
 def is_number(value: Any) -> bool:
@@ -154,7 +195,7 @@ def format_size(n_bytes: int) -> str:
 
 
 def warn(text: str) -> None:
-    typer.echo(f"Warning: {text}", err=True)
+    echo(f"Warning: {text}", err=True)
 
 
 def warn_damaged(damaged: Iterable[object]) -> None:
@@ -168,6 +209,18 @@ def make_console(stderr: bool = False) -> Console:
     if not console.is_terminal:
         console.width = 10_000
     return console
+
+
+class Screen:
+    """The standard output of a table: as it is in a file or pipe, cleaned on a terminal."""
+
+    def write(self, text: str) -> None:
+        if sys.stdout.isatty():
+            text = "\n".join(map(clean, text.split("\n")))
+        sys.stdout.write(text)
+
+    def flush(self) -> None:
+        sys.stdout.flush()
 
 
 @dataclass
@@ -184,24 +237,26 @@ class Notes:
             return
         self.texts.append(text)
         if not self.quiet:
-            typer.echo(f"Note: {text}", err=True)
+            echo(f"Note: {text}", err=True)
 
     @contextmanager
     def take_warnings(self, *, per_chunk: bool = False) -> Iterator[None]:
         """Turn warnings of the package into notes.
 
         per_chunk: warnings of the chunks of a file differ only in their numbers, so print the
-        first and count the others.
+        first and count the chunks that repeat it. Each chunk has a context of its own.
         """
+        seen = set()  # kinds; a chunk may give the same warning with each of its outputs
 
         def show(message: Warning | str, *_: Any, **__: Any) -> None:
             text = str(message)
             kind = text.partition(":")[0]
-            if per_chunk and kind in self._n_repeated:
+            if not per_chunk or kind not in self._n_repeated:
+                self._n_repeated[kind] = 0
+                self.add(text)
+            elif kind not in seen:
                 self._n_repeated[kind] += 1
-                return
-            self._n_repeated[kind] = 0
-            self.add(text)
+            seen.add(kind)
 
         with warnings.catch_warnings():
             warnings.simplefilter("always", UserWarning)

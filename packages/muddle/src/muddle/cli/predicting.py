@@ -9,16 +9,25 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import typer
 from numpy.typing import NDArray
 
 from muddle.cli.fitting import find_gaps, note_decimal, rank_importances, to_floats
-from muddle.cli.output import Notes, print_interval, print_scores, print_table
+from muddle.cli.output import (
+    GAP,
+    Notes,
+    Screen,
+    echo,
+    make_console,
+    print_interval,
+    print_scores,
+    print_table,
+)
 from muddle.errors import DataFormatError, MissingPackageError
 from muddle.page.html import count, list_names
 from muddle.tables import read
 from muddle.tables.write import open_output
 from muddle_runtime.fitted import FittedModel
+from muddle_runtime.labels import NumberTarget
 from muddle_runtime.parameters import suggest
 from muddle_runtime.tables import list_columns
 from muddle_runtime.whole_file import check_place, write_whole
@@ -60,7 +69,8 @@ def check_columns(
             f"{list_names(table.names, read.SHOWN_NAMES)}{separator}."
         )
     origin = model.training.origin or {}
-    aside = {origin.get("target"), origin.get("weight"), *origin.get("dropped", ())}
+    aside = {origin.get(role) for role in ("target", "weight")}
+    aside.update(*(origin.get(role, ()) for role in ("targets", "dropped")))
     unknown = [name for name in names if name not in {*known, *aside}]
     if unknown:
         verb = "were" if len(unknown) > 1 else "was"
@@ -166,12 +176,13 @@ def predict_file(
     keep: list[str] | None,
     chunk_rows: int,
     as_json: bool,
+    escape_formulas: bool,
 ) -> int:
     """Read, predict and write chunk by chunk; return the number of rows.
 
     keep: columns to copy to the front of the output; None: all.
     """
-    from muddle.page.drift import DriftCounter
+    from muddle_runtime.drift import DriftCounter
 
     summary = model.training.table
     drift = None if summary is None else DriftCounter(summary)
@@ -181,7 +192,8 @@ def predict_file(
             read.check_column(name, table.names, table.title, "--keep")
         prepared = each_prepared(table, model, notes)
         first = next(prepared)  # errors in the first rows come before anything is written
-        with open_output(output, as_json=as_json) as write:
+        form = {"as_json": as_json, "escape_formulas": escape_formulas}
+        with open_output(output, Screen(), **form) as write:
             for chunk, rows in chain([first], prepared):
                 with notes.take_warnings(per_chunk=True), _locate_rows(table, chunk):
                     predicted = predict_rows(model, rows, outputs)
@@ -189,8 +201,8 @@ def predict_file(
                         drift.add(rows)
                 write(_join(table, chunk.keep(names), predicted))
     notes.count_repeated()
-    for finding in [] if drift is None else drift.findings():
-        notes.add(finding.text)
+    for record in [] if drift is None else drift.records():
+        notes.add(record["text"])
     return table.n_rows
 
 
@@ -203,24 +215,27 @@ def predict_rows(model: FittedModel, rows: pd.DataFrame, outputs: Outputs) -> pd
             names = [f"probability_{name}" for name in model.classes_.tolist()]
             columns |= dict(zip(names, probabilities.T, strict=True))
         return pd.DataFrame(columns)
-    columns |= _name_targets("prediction", model.predict(rows))
+    targets = (model.training.origin or {}).get("targets", ())
+    columns |= _name_targets("prediction", model.predict(rows), targets)
     if outputs.interval is not None:
         bounds = np.asarray(model.predict_interval(rows, coverage=outputs.interval))
-        columns |= _name_targets("lower", bounds[..., 0])
-        columns |= _name_targets("upper", bounds[..., 1])
+        columns |= _name_targets("lower", bounds[..., 0], targets)
+        columns |= _name_targets("upper", bounds[..., 1], targets)
     if outputs.quantiles:
         values = np.asarray(model.predict(rows, quantiles=list(outputs.quantiles)))
         for place, level in enumerate(outputs.quantiles):
-            columns |= _name_targets(f"quantile_{level:g}", values[..., place])
+            columns |= _name_targets(f"quantile_{level:g}", values[..., place], targets)
     return pd.DataFrame(columns)
 
 
-def _name_targets(name: str, values: Any) -> dict[str, Floats]:
-    """One column, or one per target of a model with several."""
+def _name_targets(name: str, values: Any, targets: Sequence[str]) -> dict[str, Floats]:
+    """One column, or one per target of a model with several; their names are perhaps unknown."""
     values = np.asarray(values)
     if values.ndim == 1:
         return {name: values}
-    return {f"{name}_{target}": values[:, target] for target in range(values.shape[1])}
+    n_targets = values.shape[1]
+    named = targets if len(set(targets)) == n_targets else range(n_targets)
+    return {f"{name}_{target}": values[:, place] for place, target in enumerate(named)}
 
 
 @contextmanager
@@ -256,6 +271,11 @@ def read_labelled(
 
     Without a column of targets, all rows and None.
     """
+    if isinstance(model.target, NumberTarget) and (n := len(model.target.scale.mean)) > 1:
+        raise DataFormatError(
+            f"the model must predict one target, got one that predicts {n}. Use its `score` in "
+            "Python."
+        )
     with read.open_table(data, options, read.WHOLE) as table:
         if target is not None:
             read.check_column(target, table.names, table.title, "--target")
@@ -269,7 +289,7 @@ def read_labelled(
     gaps = find_gaps(labels, _list_gaps(model), table.title, notes)
     rows, labels = rows[~gaps].reset_index(drop=True), labels[~gaps]
     if model.task == "regression":
-        return table.title, rows, _read_numbers(table.title, labels)
+        return table.title, rows, _read_numbers(table, labels)
     classes = model.classes_
     codes = match_labels(labels.tolist(), classes)
     unknown = codes < 0
@@ -288,12 +308,13 @@ def _trained_target(model: FittedModel) -> str | None:
     return (model.training.origin or {}).get("target")
 
 
-def _read_numbers(title: str, labels: "pd.Series[Any]") -> Floats:
-    values = to_floats(labels)
+def _read_numbers(table: read.OpenTable, labels: "pd.Series[Any]") -> Floats:
+    amounts = read.strip_unit(labels, table.decimal) if read.is_text(labels) else None
+    values = to_floats(labels if amounts is None else amounts[1])
     wrong = np.flatnonzero(~np.isfinite(values))
     if len(wrong):
         raise DataFormatError(
-            f"the target {labels.name!r} of {title} must be numbers, got "
+            f"the target {labels.name!r} of {table.title} must be numbers, got "
             f"{labels.tolist()[wrong[0]]!r}."
         )
     return values
@@ -346,7 +367,7 @@ def score_rows(
     """Scores and, besides them, facts about the intervals or the confusion matrix."""
     if model.task == "classification":
         return _score_classes(model, np.asarray(model.predict_proba(rows)), y)
-    errors = _predict_one(model, rows) - y
+    errors = np.asarray(model.predict(rows)) - y
     total = float(np.sum((y - y.mean()) ** 2))
     scores = {
         "r2": 1.0 - float(np.sum(errors**2)) / total if total > 0 else None,
@@ -362,16 +383,6 @@ def score_rows(
         "mean_width": float(np.mean(upper - lower)),
     }
     return {"scores": scores, "interval": facts}
-
-
-def _predict_one(model: FittedModel, rows: pd.DataFrame) -> Floats:
-    predicted = np.asarray(model.predict(rows))
-    if predicted.ndim == 2:
-        raise DataFormatError(
-            f"the model must predict one target, got one that predicts {predicted.shape[1]}. Use "
-            "its `score` in Python."
-        )
-    return predicted
 
 
 def _score_classes(
@@ -403,14 +414,19 @@ def print_evaluation(result: dict[str, Any]) -> None:
         return
     names = [str(name) for name in result["confusion"]["classes"]]
     if len(names) > MOST_CLASSES:
-        typer.echo(f"Confusion matrix of {len(names)} classes: use --json")
+        echo(f"Confusion matrix of {len(names)} classes: use --json")
         return
-    typer.echo("\nConfusion matrix: true class (rows), predicted class (columns)")
+    echo()
+    echo("Confusion matrix: true class (rows), predicted class (columns)")
+    heads = names
+    if sum(len(name) + GAP for name in names) + max(map(len, names)) > make_console().width:
+        heads = [str(place + 1) for place in range(len(names))]
+        names = [f"{head} {name}" for head, name in zip(heads, names, strict=True)]
     rows = [
-        {"": name, **dict(zip(names, counts, strict=True))}
+        {"": name, **dict(zip(heads, counts, strict=True))}
         for name, counts in zip(names, result["confusion"]["counts"], strict=True)
     ]
-    print_table(["", *names], rows)
+    print_table(["", *heads], rows)
 
 
 # explain
@@ -480,7 +496,7 @@ def make_error(model: FittedModel, y: NDArray[Any]) -> Callable[[pd.DataFrame], 
         return float(-np.log(np.maximum(probabilities, np.finfo(np.float64).eps)).mean())
 
     def squared_error(rows: pd.DataFrame) -> float:
-        return float(np.mean((_predict_one(model, rows) - y) ** 2)) / variance
+        return float(np.mean((np.asarray(model.predict(rows)) - y) ** 2)) / variance
 
     return log_loss if model.task == "classification" else squared_error
 

@@ -8,11 +8,13 @@ Shapes: K nets, N rows, F features, H hidden units.
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from muddle.core.device import Precision, ProductSetting, product_precision
+from muddle.core.device import Precision, product_precision
 from muddle.core.network import Activation, StackedMLP
 
 aten = torch.ops.aten
@@ -73,7 +75,10 @@ class Pass:
         like, depth = nets.biases[0], len(nets.weights)
         shape = (nets.n_nets, n_rows, nets.width)  # of every hidden layer
         self._activate, self._multiply_slope = _SLOPES[nets.activation]
-        self._setting: ProductSetting = "high" if precision == "reduced" else "highest"
+        # Training computes with the highest precision already.
+        self._products = (
+            partial(product_precision, "high") if precision == "reduced" else nullcontext
+        )
         self._reduced = reduced
         self._entered: list[Tensor] = []
         # The first weights with the scale of the features in them.
@@ -109,7 +114,7 @@ class Pass:
             if index == 0:
                 torch.baddbmm(bias, layer, weight, out=out)
             elif self._reduced is None:
-                with product_precision(self._setting):
+                with self._products():
                     torch.baddbmm(bias, layer, weight, out=out)
             else:
                 entering = _first_rows(self._inputs[index - 1], n_rows).copy_(layer)
@@ -143,7 +148,7 @@ class Pass:
         """Gradient of a layer's weights, and of the layer before it, from the layer's own."""
         out = self.gradients[index]
         if self._reduced is None:
-            with product_precision(self._setting):
+            with self._products():
                 torch.bmm(self._layers[index - 1].mT, gradient, out=out)
                 torch.bmm(gradient, weight.mT, out=before)
             return

@@ -1,10 +1,11 @@
 """Which device to compute on, how much memory it has left, and how torch computes on it."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import torch
 
@@ -31,12 +32,24 @@ def resolve_device(device: str) -> torch.device:
         )
     n_devices = torch.cuda.device_count()
     if resolved.type == "cuda" and (resolved.index or 0) >= n_devices:
-        raise DeviceError(
-            f"device={device!r} does not exist: this torch ({torch.__version__}) finds "
-            f"{n_devices or 'no'} CUDA device(s), counted from 0. Use device='auto' or 'cpu', or "
-            "install a CUDA build of torch."
-        )
+        raise DeviceError(f"device={device!r} does not exist: {_explain_absence(n_devices)}")
     return resolved
+
+
+def _explain_absence(n_devices: int) -> str:
+    version = torch.__version__
+    if not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
+        return (
+            f"this torch ({version}) is built for the CPU alone. Install a CUDA build of torch, or "
+            "use device='auto' or 'cpu'."
+        )
+    if n_devices == 0:
+        return (
+            f"this torch ({version}) is built for CUDA, but finds no GPU. `nvidia-smi` lists those "
+            "that the driver sees, and CUDA_VISIBLE_DEVICES may hide them. Use device='auto' or "
+            "'cpu' to compute without one."
+        )
+    return f"this torch ({version}) finds {n_devices} CUDA device(s), counted from 0."
 
 
 def available_memory(device: torch.device) -> int | None:
@@ -75,38 +88,93 @@ def _left_in_group(root: Path = Path("/sys/fs/cgroup")) -> int | None:
         return None
 
 
-@contextmanager
-def product_precision(setting: ProductSetting) -> Iterator[None]:
-    """Multiply float32 matrices with this precision, whatever the process has set globally.
+T = TypeVar("T")
 
-    "highest": float32, as every Gram matrix and solve needs. "high": TF32 operands on CUDA.
-    """
-    try:
-        before = torch.get_float32_matmul_precision()
-    except RuntimeError:  # precisions were set per backend, and torch refuses to mix the two ways
-        cuda: Any = torch.backends.cuda.matmul
-        cpu: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
-        old = cuda.fp32_precision, cpu.fp32_precision
-        cuda.fp32_precision = "ieee" if setting == "highest" else "tf32"
-        cpu.fp32_precision = "ieee"
+
+class _Setting(Generic[T]):
+    """A setting of the process that fits in several threads change for a time. The first to come
+    notes what it was, the last to leave puts it back."""
+
+    def __init__(self, read: Callable[[], Any], write: Callable[[dict[int, T], Any], None]) -> None:
+        """write: takes what each thread wants, innermost, and what was read before all of them"""
+        self._read, self._write = read, write
+        self._uses: list[tuple[int, list[T]]] = []  # the list makes every use an object of its own
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def use(self, value: T) -> Iterator[None]:
+        own = threading.get_ident(), [value]
+        with self._lock:
+            if not self._uses:
+                self._before = self._read()
+            self._change([*self._uses, own])
         try:
             yield
         finally:
-            cuda.fp32_precision, cpu.fp32_precision = old
+            with self._lock:
+                self._change([use for use in self._uses if use is not own])
+
+    def _change(self, uses: list[tuple[int, list[T]]]) -> None:
+        self._uses = uses
+        self._write({thread: value for thread, (value,) in uses}, self._before)
+
+
+def product_precision(setting: ProductSetting) -> AbstractContextManager[None]:
+    """Multiply float32 matrices with this precision, whatever the process has set globally.
+
+    "highest": float32, as every Gram matrix and solve needs. "high": TF32 operands on CUDA, unless
+    a fit in another thread needs "highest" at this moment.
+    """
+    return _PRECISION.use(setting)
+
+
+def _precision_backends() -> list[Any]:
+    """Where torch keeps a precision per backend; none in versions before 2.9."""
+    found = torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None)
+    return [backend for backend in found if hasattr(backend, "fp32_precision")]
+
+
+def _read_precision() -> tuple[str | None, list[str]]:
+    """For all backends, None if torch refuses because they differ, and per backend."""
+    backends = [backend.fp32_precision for backend in _precision_backends()]
+    try:
+        return torch.get_float32_matmul_precision(), backends
+    except RuntimeError:
+        return None, backends
+
+
+def _write_precision(
+    wanted: dict[int, ProductSetting], before: tuple[str | None, list[str]]
+) -> None:
+    shared, backends = before
+    highest = "highest" in wanted.values()
+    if wanted and shared is not None:
+        torch.set_float32_matmul_precision("highest" if highest else "high")
         return
-    torch.set_float32_matmul_precision(setting)
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
+    if wanted:
+        backends = ["ieee" if highest else "tf32", "ieee"]
+    elif shared is not None:
+        torch.set_float32_matmul_precision(shared)  # changes those of all backends, too
+    for backend, precision in zip(_precision_backends(), backends, strict=True):
+        backend.fp32_precision = precision
 
 
-@contextmanager
-def torch_threads(n_threads: int) -> Iterator[None]:
+_PRECISION = _Setting(_read_precision, _write_precision)
+
+
+def torch_threads(n_threads: int) -> AbstractContextManager[None]:
     """Compute with this many threads, and restore the number afterwards."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(n_threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    return _THREADS.use(n_threads)
+
+
+def _write_threads(wanted: dict[int, int], before: int) -> None:
+    """torch has a number per thread, and one for threads that are yet to begin."""
+    own = threading.get_ident()
+    torch.set_num_threads(wanted.get(own, before))
+    if wanted and own not in wanted:  # others go on, and may begin more threads
+        helper = threading.Thread(target=torch.set_num_threads, args=(list(wanted.values())[-1],))
+        helper.start()
+        helper.join()
+
+
+_THREADS = _Setting(torch.get_num_threads, _write_threads)

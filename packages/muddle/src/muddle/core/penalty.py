@@ -12,6 +12,7 @@ from torch import Tensor
 from muddle.core.ridge import gram_matrix, project, solve_lower, uses_dual
 
 PenaltyGrid = Literal["grid12", "grid11"]
+Look = Callable[[float], None]  # takes the share of the work that is done, and may raise an error
 # A few nets at a time, so that their float64 hidden layers stay below this many numbers.
 MAX_NUMBERS = 2**24
 
@@ -21,7 +22,20 @@ def penalty_grid(grid: PenaltyGrid) -> Tensor:
     return torch.logspace(-1, 4, 12 if grid == "grid12" else 11, dtype=torch.float64)
 
 
-def residuals_on_grid(hidden: Tensor, targets: Tensor, grid: Tensor) -> Iterator[Tensor]:
+def count_grid_operations(n_rows: int, width: int, n_columns: int) -> tuple[float, float]:
+    """Floating-point operations per net: for its Gram matrix, and at each point of the grid."""
+    size = min(n_rows, width)
+    point = size**3 / 3 + 2 * size**2 * n_columns + n_rows * width * n_columns
+    return n_rows * size * width / 2, point
+
+
+def ignore(share: float) -> None:
+    """A look that does nothing."""
+
+
+def residuals_on_grid(
+    hidden: Tensor, targets: Tensor, grid: Tensor, look: Look = ignore
+) -> Iterator[Tensor]:
     """M Z for each penalty of the grid. hidden (K, N, H), targets (K, N, T) -> G times (K, N, T)
 
     One Cholesky factor per grid point, in float64, because in float32 the Gram matrix of many rows
@@ -29,12 +43,17 @@ def residuals_on_grid(hidden: Tensor, targets: Tensor, grid: Tensor) -> Iterator
     """
     dual = uses_dual(hidden.shape[-2], hidden.shape[-1])
     at_once = max(1, MAX_NUMBERS // hidden[0].numel()) if hidden.is_cuda else 1
+    _, n_rows, width = hidden.shape
+    gram_cost, point_cost = count_grid_operations(n_rows, width, targets.shape[-1])
+    cost = gram_cost + len(grid) * point_cost
     systems = []
+    look(0.0)
     parts = zip(torch.split(hidden, at_once), torch.split(targets, at_once), strict=True)
     for part, columns in parts:
         precise, right = part.double(), columns.double()
         systems.append((gram_matrix(precise), right if dual else project(precise, right)))
-    for penalty in grid.tolist():
+        look(gram_cost / cost * min(1.0, len(systems) * at_once / len(hidden)))
+    for place, penalty in enumerate(grid.tolist(), start=1):
         solutions = []
         for gram, right in systems:
             shifted = gram.clone()
@@ -42,6 +61,7 @@ def residuals_on_grid(hidden: Tensor, targets: Tensor, grid: Tensor) -> Iterator
             solutions.append(solve_lower(torch.linalg.cholesky_ex(shifted).L, right))
         solved = torch.cat(solutions).to(targets.dtype)
         yield solved.mul_(penalty) if dual else torch.baddbmm(targets, hidden, solved, alpha=-1)
+        look((gram_cost + place * point_cost) / cost)
 
 
 def steepest_penalty(losses: Tensor, grid: PenaltyGrid) -> Tensor:
@@ -56,7 +76,11 @@ def steepest_penalty(losses: Tensor, grid: PenaltyGrid) -> Tensor:
 
 
 def first_penalty(
-    hidden: Tensor, targets: Tensor, compute_loss: Callable[[Tensor], Tensor], grid: PenaltyGrid
+    hidden: Tensor,
+    targets: Tensor,
+    compute_loss: Callable[[Tensor], Tensor],
+    grid: PenaltyGrid,
+    look: Look = ignore,
 ) -> Tensor:
     """Penalty to start from. hidden (K, N, H), targets Z (K, N, T) -> (K,)
 
@@ -66,5 +90,6 @@ def first_penalty(
     # not finite.
     overflowed = ~hidden.square().sum((-2, -1)).isfinite()
     hidden = hidden.masked_fill(overflowed[:, None, None], 0.0)
-    losses = [compute_loss(r) for r in residuals_on_grid(hidden, targets, penalty_grid(grid))]
+    residuals = residuals_on_grid(hidden, targets, penalty_grid(grid), look)
+    losses = [compute_loss(residual) for residual in residuals]
     return steepest_penalty(torch.stack(losses, dim=1), grid).to(hidden.dtype)

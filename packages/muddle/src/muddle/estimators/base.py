@@ -6,6 +6,7 @@ estimator loaded from a file is one with the same parameters and the same `model
 
 import platform
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -32,13 +33,18 @@ from muddle.tables.preprocessor import TablePreprocessor
 from muddle.training.config import OLD_NAMES
 from muddle.training.jobs import Reporter
 from muddle_runtime import __version__ as runtime_version
+from muddle_runtime.columns import column_name
+from muddle_runtime.drift import FIELDS
 from muddle_runtime.file import read_model, store_class, write_model
+from muddle_runtime.findings import Finding
 from muddle_runtime.fitted import FittedModel, Frame, Training
 from muddle_runtime.forward import Library, Nets, View
 
 MAX_SEED = 2**31 - 1
 # From this many rows on, a GPU predicts sooner than a CPU.
 MANY_ROWS = 2000
+# Seconds between two looks of a progress bar at the clock.
+TICK = 0.5
 # Parameters of the preprocessor that are sequences.
 SEQUENCES = ("missing_values", "categorical", "drop")
 
@@ -52,6 +58,19 @@ class Estimator(BaseEstimator):
         device: str
         verbose: bool
         preprocessor: TablePreprocessor | None
+
+    def _default_preprocessor(self) -> TablePreprocessor:
+        """That of `preprocessor=None`."""
+        return TablePreprocessor()
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, as in scikit-learn. Where `preprocessor` is None, a name such as
+        `preprocessor__max_levels` changes the default one, so that it can be searched."""
+        nested = any(name.startswith("preprocessor__") for name in params)
+        if nested and params.get("preprocessor", self.preprocessor) is None:
+            params = {**params, "preprocessor": self._default_preprocessor()}
+        changed: Self = super().set_params(**params)
+        return changed
 
     def save(
         self, path: str | PathLike[str], *, dtype: Literal["float32", "float16"] = "float32"
@@ -168,6 +187,38 @@ class Estimator(BaseEstimator):
         return summary
 
     @property
+    def findings_(self) -> list[Finding]:
+        """What is unusual about the training rows, warnings first: possible leaks, groups, ordered
+        and repeated rows, tiny classes and more (docs/fit_report.md). Each has a kind, a severity
+        ("warning" or "note"), columns and a text."""
+        return self._fitted().findings_
+
+    def drift(self, X: Any) -> pd.DataFrame:
+        """How the rows of X differ from the training rows, the largest difference first.
+
+        Parameters
+        ----------
+        X : table
+            New rows, with the columns of the fit.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per difference that chance does not explain: column, kind ("drift", or "drift in
+            gaps"), severity ("warning" or "note"), difference (a share of the rows) and text.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from muddle import MLRRegressor
+        >>> X, y = load_diabetes(return_X_y=True, as_frame=True)
+        >>> model = MLRRegressor(depth=1, width=64, random_state=0).fit(X, y)
+        >>> model.drift(X.assign(bmi=X["bmi"] + 0.05))["column"].tolist()
+        ['bmi']
+        """
+        return pd.DataFrame(self._fitted().drift(X), columns=list(FIELDS))
+
+    @property
     def fit_seconds_(self) -> float | None:
         """Wall time of the fit."""
         return self._fitted().training.seconds
@@ -213,6 +264,21 @@ class Estimator(BaseEstimator):
 
     def _frame(self, name: str) -> pd.DataFrame:
         return restore_frame(self._fitted().training.frames[name])
+
+    def _repr_html_inner(self) -> str:
+        """In notebooks: scikit-learn's diagram, and below it the fit in numbers."""
+        diagram: str = super()._repr_html_inner()
+        if not self.__sklearn_is_fitted__():
+            return diagram
+        from muddle.page.notebook import show_fit
+
+        return diagram + show_fit(self)
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**options)
+        if "text/html" in bundle:
+            bundle["text/html"] = self._repr_html_inner()
+        return bundle
 
     def __sklearn_is_fitted__(self) -> bool:
         return "model_" in self.__dict__
@@ -321,11 +387,11 @@ def store_parameters(estimator: Any) -> dict[str, Any]:
         elif name in ("verbose", "device"):
             stored[name] = bool(value) if name == "verbose" else str(value)
         else:
-            stored[name] = None if isinstance(value, np.random.RandomState) else _to_plain(value)
+            stored[name] = None if isinstance(value, np.random.RandomState) else to_plain(value)
     return stored
 
 
-def _to_plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -352,11 +418,11 @@ def store_preprocessor(preprocessor: Any) -> dict[str, Any]:
             "preprocessor must be a TablePreprocessor itself to be stored in a file, got a "
             f"{type(preprocessor).__name__}."
         )
-    stored = {name: _to_plain(value) for name, value in preprocessor.get_params().items()}
+    stored = {name: to_plain(value) for name, value in preprocessor.get_params().items()}
     stored["missing_indicator"] = bool(preprocessor.missing_indicator)
     for name in SEQUENCES:
         stored[name] = [
-            int(entry) if isinstance(entry, (int, np.integer)) else str(entry)
+            int(entry) if isinstance(entry, (int, np.integer)) else column_name(entry)
             for entry in stored[name]
         ]
     return stored
@@ -420,16 +486,28 @@ class Progress:
             needed = "verbose=True needs the package tqdm: pip install 'muddle[progress]'."
             raise MissingPackageError(needed) from error
         self._bar = tqdm(total=n_net_iterations, desc=label, unit="it")
+        self._over = threading.Event()
+        # Before the first iteration and between rounds there is nothing to count but time.
+        self._ticking = threading.Thread(target=self._tick, daemon=True)
 
     def __enter__(self) -> Self:
+        self._ticking.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._ticking.join()
         self._bar.close()
 
     def advance(self, n_net_iterations: int, loss: float, score: float) -> None:
-        self._bar.set_postfix(loss=f"{loss:.3f}", validation=f"{score:.3f}", refresh=False)
+        known = {"loss": loss, "validation": score}
+        texts = {name: f"{number:.3f}" for name, number in known.items() if np.isfinite(number)}
+        self._bar.set_postfix(texts, refresh=False)
         self._bar.update(n_net_iterations)
+
+    def _tick(self) -> None:
+        while not self._over.wait(TICK):
+            self._bar.refresh()
 
     def say(self, text: str) -> None:
         self._bar.write(text, file=sys.stderr)

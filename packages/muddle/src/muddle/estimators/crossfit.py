@@ -28,7 +28,8 @@ from muddle.estimators.base import to_numpy_nets
 from muddle.tables.target import Rows
 from muddle.training.config import TrainConfig
 from muddle.training.data import TrainingData, TrainJob
-from muddle.training.jobs import Reporter, net_cost, train_jobs
+from muddle.training.jobs import Reporter, train_jobs
+from muddle.training.pace import count_operations
 from muddle.training.stopping import Deadline
 from muddle.training.trainer import TrainResult, merge_results
 from muddle_runtime import fitted
@@ -38,6 +39,11 @@ from muddle_runtime.labels import NormalScores
 
 # Nets that one thread trains together on a CPU: the five of a candidate keep two threads busy.
 NETS_TOGETHER = 3
+# A table is wide if it has more features than FEWEST_WIDE and WIDE_SHARE times its rows, or than
+# MOST_WIDE and its rows. Nets that see the features that correlate most with the labels were level
+# there with nets that see all or ahead of them, and ahead of nets on principal components, which
+# lose a few features that matter among thousands (docs/flagship.md).
+FEWEST_WIDE, MOST_WIDE, WIDE_SHARE, N_CHOSEN = 500, 2000, 10, 128
 TargetScale = Literal["plain", "normal"]
 BodyKind = Literal["kernel", "forest", "boosting", "linear"]
 Seen = NDArray[np.float32]  # (N, V) features as a net sees them
@@ -117,6 +123,29 @@ def join_folds(parts: Sequence[Folds]) -> Folds:
     train, held_out = zip(*((part.train, part.held_out) for part in parts), strict=True)
     n_rounds = sum(part.n_rounds for part in parts)
     return Folds(np.concatenate(train), np.concatenate(held_out), n_rounds)
+
+
+# --- wide tables ---------------------------------------------------------------------------------
+
+
+def is_wide(n_rows: int, n_features: int) -> bool:
+    """Whether nets and trees see some of the features only."""
+    return n_features > max(FEWEST_WIDE, min(MOST_WIDE, WIDE_SHARE * n_rows), n_rows)
+
+
+def choose_features(
+    matrix: FloatArray, labels: FloatArray, weights: FloatArray | None
+) -> NDArray[np.int64]:
+    """The N_CHOSEN features, or as many as there are rows, that correlate most with the labels,
+    ascending. The rows must be those that a model is trained on: chosen by others as well, it would
+    know something of them. (N, F), (N, C), (N,)"""
+    share = np.full(len(matrix), 1 / len(matrix)) if weights is None else weights / weights.sum()
+    centred = matrix - share @ matrix
+    variances = share @ centred**2  # (F,)
+    against = centred.T @ (share[:, None] * (labels - share @ labels))  # (F, C)
+    scores = (against**2).sum(axis=1) / np.where(variances > 0, variances, np.inf)
+    order = np.argsort(-scores, kind="stable")
+    return np.sort(order[: max(N_CHOSEN, len(matrix))])
 
 
 # --- members -------------------------------------------------------------------------------------
@@ -303,7 +332,7 @@ def train_side_by_side(
     n_workers = min(len(pieces) + len(others), torch.get_num_threads())
     shared = None if reporter is None else _SharedReporter(reporter)
     # What is slower than planned must not take the time of pieces that wait for a thread.
-    costs = [piece.n_nets * net_cost(piece) for piece in pieces]
+    costs = [count_operations([(piece, piece.n_nets)]).steps for piece in pieces]
     shares = [min(1.0, n_workers * cost / sum(costs[i:])) for i, cost in enumerate(costs)]
 
     def train(job: TrainJob, share: float) -> TrainResult:
@@ -311,7 +340,7 @@ def train_side_by_side(
         options = {"device": device, "deadline": own, "reporter": shared}
         return train_jobs([job], **options, memory_share=1 / n_workers)[0]  # type: ignore[arg-type]
 
-    # torch's settings belong to all threads: each would restore what another had changed.
+    # Threads that begin inside take these settings.
     with torch_threads(1), product_precision("highest"), _Threads(n_workers) as threads:
         pairs = zip(pieces, shares, strict=True)
         tasks = [partial(train, piece, share) for piece, share in pairs] + list(others)

@@ -7,6 +7,7 @@ sees, H hidden units, C label columns.
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -27,6 +28,9 @@ LEAST_ROWS, MOST_ROWS = 50, 1000
 MOST_PREDICTIONS = 60_000
 # Seconds to prepare, and of a prediction, with members that are neither small nor large.
 SECONDS, SECONDS_PER_PREDICTION = 0.2, 1.5e-5
+# Of more columns than this, blocks are shuffled first, and then the columns of those blocks that
+# matter most one by one: no more than this in all, however many columns there are.
+MOST_SHUFFLED, N_BLOCKS = 500, 100
 
 Positions = NDArray[np.int64]
 NOTHING: Positions = np.zeros(0, dtype=np.int64)
@@ -38,7 +42,8 @@ def measure_importances(
     """Rise of the squared error in units of the labels' variance, mean and deviation over repeats.
 
     columns: the features of each column of the table, none if it is not used. -> (columns,) both;
-    with few seconds from fewer rows and one repeat, with hardly any nan.
+    with few seconds from fewer rows and one repeat, with hardly any nan. Of many columns, those in
+    blocks that matter least have their share of the block's rise.
     """
     matrix, labels, weights = pool.training.matrix, pool.training.labels, pool.training.weights
     rng = np.random.default_rng(seed)
@@ -49,6 +54,10 @@ def measure_importances(
     used = [column for column, features in enumerate(columns) if len(features)]
     n_rows, n_repeats = _count_predictions(len(matrix), len(used))
     order = rng.permutation(len(matrix))[:n_rows]
+    n_shuffled = min(len(used), MOST_SHUFFLED)
+    in_blocks = n_shuffled < len(used)
+    if in_blocks:
+        n_repeats = 1
     unknown = np.full(len(columns), np.nan), np.full(len(columns), np.nan)
 
     def prepare(rows: Positions) -> tuple[list[tuple[float, OutOfFold]], float]:
@@ -64,9 +73,9 @@ def measure_importances(
     rows = np.sort(order)
     held, base = prepare(rows)
     n_in_time = seconds / max(1e-9, time.perf_counter() - began)  # evaluations like this one
-    if n_in_time < n_repeats * len(used):
+    if n_in_time < n_repeats * n_shuffled:
         n_repeats = 1
-        rows = np.sort(order[: int(len(rows) * min(1.0, n_in_time / len(used)))])
+        rows = np.sort(order[: int(len(rows) * min(1.0, n_in_time / n_shuffled))])
         if len(rows) < min(LEAST_ROWS, len(matrix)):
             return unknown
         held, base = prepare(rows)
@@ -74,17 +83,31 @@ def measure_importances(
     mean = np.average(labels, axis=0, weights=weights)
     variance = float(np.average((labels - mean) ** 2, axis=0, weights=weights).mean())
     rises = np.zeros((n_repeats, len(columns)))
+
+    def find_rise(features: Positions, shuffle: Positions) -> float:
+        error = _mean_square(_predict(held, features, shuffle) - labels[rows], weights, rows)
+        return (error - base) / variance
+
     for repeat in range(n_repeats):
         if repeat and time.perf_counter() - began > seconds:  # the others are enough
             rises = rises[:repeat]
             break
         shuffle = rng.permutation(len(rows))
-        for column in used:
+        alone = used
+        if in_blocks:
+            blocks = np.array_split(used, N_BLOCKS)
+            found = [
+                find_rise(np.concatenate([columns[column] for column in block]), shuffle)
+                for block in blocks
+            ]
+            for block, rise in zip(blocks, found, strict=True):
+                rises[repeat, block] = rise / len(block)
+            best = np.concatenate([blocks[i] for i in np.argsort(found, kind="stable")[::-1]])
+            alone = best[: n_shuffled - N_BLOCKS].tolist()
+        for column in alone:
             if repeat == 0 and time.perf_counter() - began > 2 * seconds:  # slower than planned
                 return unknown
-            predicted = _predict(held, columns[column], shuffle)
-            error = _mean_square(predicted - labels[rows], weights, rows)
-            rises[repeat, column] = (error - base) / variance
+            rises[repeat, column] = find_rise(columns[column], shuffle)
     return rises.mean(axis=0), rises.std(axis=0)
 
 
@@ -92,7 +115,8 @@ def estimate_importances(n_rows: int, columns: Sequence[Positions]) -> float:
     """Seconds of `measure_importances`."""
     n_used = sum(len(features) > 0 for features in columns)
     n_predicted, n_repeats = _count_predictions(n_rows, n_used)
-    return SECONDS + SECONDS_PER_PREDICTION * n_predicted * n_repeats * n_used
+    n_shuffled = min(n_used, MOST_SHUFFLED)
+    return SECONDS + SECONDS_PER_PREDICTION * n_predicted * n_repeats * n_shuffled
 
 
 def _count_predictions(n_rows: int, n_used: int) -> tuple[int, int]:
@@ -117,20 +141,31 @@ class _Net:
     """
 
     held_out: Positions  # (h,) positions among the n rows
+    sources: Positions  # (V,) the feature that each feature seen is made of
     seen: Tensor  # (n, V)
     sums: Tensor  # (h, H) of the first layer, before its activation
     own: StackedMLP  # one net: weights (in, out), biases (1, out), scale (V, 1)
     head: Tensor  # (H, C)
 
-    def predict(self, changed: Positions, shuffle: Positions) -> FloatArray:
-        """Outputs for the rows held out, with the features at `changed` shuffled. -> (h, C)"""
-        own, activate, sums = self.own, ACTIVATIONS[self.own.activation], self.sums
-        if len(changed):
-            weight = own.weights[0][changed]
-            if own.scale is not None:
-                weight = weight * own.scale[changed]
-            seen = self.seen[:, changed]
-            sums = sums + (seen[shuffle[self.held_out]] - seen[self.held_out]) @ weight
+    def predict(self, features: Positions, shuffle: Positions) -> FloatArray:
+        """Outputs for the rows held out, with these features shuffled. -> (h, C)"""
+        own = self.own
+        changed = np.flatnonzero(np.isin(self.sources, features))
+        if not len(changed):
+            return self.unchanged
+        weight = own.weights[0][changed]
+        if own.scale is not None:
+            weight = weight * own.scale[changed]
+        seen = self.seen[:, changed]
+        moved = (seen[shuffle[self.held_out]] - seen[self.held_out]) @ weight
+        return self._finish(self.sums + moved)
+
+    @cached_property
+    def unchanged(self) -> FloatArray:
+        return self._finish(self.sums)
+
+    def _finish(self, sums: Tensor) -> FloatArray:
+        own, activate = self.own, ACTIVATIONS[self.own.activation]
         layer = activate(sums)
         for weight, bias in zip(own.weights[1:], own.biases[1:], strict=True):
             layer = activate(layer @ weight + bias)
@@ -159,16 +194,15 @@ class _NetsOutOfFold:
             seen = torch.from_numpy(features).to(device)
             sums = seen[held_out] @ own.first_weight() + own.biases[0]
             head = member.held_out_head[net].to(device, torch.float32)
-            nets.append(_Net(held_out, seen, sums, own, head))
+            nets.append(_Net(held_out, member.views[net].sources, seen, sums, own, head))
         return cls(member, nets, len(rows))
 
     def predict(self, features: Positions, shuffle: Positions) -> FloatArray:
         """Labels (n, C) with these features shuffled."""
         member = self.member
-        changed = np.flatnonzero(np.isin(member.views[0].sources, features))
         total, count = np.zeros((self.n_rows, member.head.shape[2])), np.zeros((self.n_rows, 1))
         for net in self.nets:
-            total[net.held_out] += member.to_labels(net.predict(changed, shuffle))
+            total[net.held_out] += member.to_labels(net.predict(features, shuffle))
             count[net.held_out] += 1
         return total / count
 

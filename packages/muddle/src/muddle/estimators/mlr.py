@@ -20,7 +20,14 @@ from muddle.core.device import Precision, resolve_device
 from muddle.core.loss import LossName
 from muddle.core.network import Activation
 from muddle.core.penalty import PenaltyGrid
-from muddle.estimators.base import MAX_SEED, Estimator, store_frame, to_numpy_nets, watch
+from muddle.estimators.base import (
+    MAX_SEED,
+    Estimator,
+    store_frame,
+    to_numpy_nets,
+    to_plain,
+    watch,
+)
 from muddle.estimators.calibrate import fit_temperature
 from muddle.estimators.problems import (
     ClassProblem,
@@ -143,7 +150,7 @@ class MLR(Estimator, NetParameters):
                 "n_jobs must not be 0. Use None or 1 for no workers, -1 for all cores."
             )
         depths = self._depths()
-        check_selection(self.select, self.top_k, self.n_nets * len(depths))
+        check_selection(self.select, self.top_k, int(self.n_nets) * len(depths))
         names = {f.name for f in fields(TrainConfig)} - {"task", "depth"}
         params = self.get_params(deep=False)
         shared = {name: value for name, value in params.items() if name in names}
@@ -153,7 +160,7 @@ class MLR(Estimator, NetParameters):
         """From a checked problem to a fitted model."""
         device = resolve_device(self.device)
         preprocessor, features = fit_features(self.preprocessor, problem)
-        n_seeds = len(configs), self.n_nets
+        n_seeds = len(configs), int(self.n_nets)
         seeds = check_random_state(self.random_state).randint(MAX_SEED, size=n_seeds)
         jobs = make_jobs(problem, features, configs, seeds.tolist())
         n_net_iterations = sum(len(job.seeds) * (job.config.steps + 1) for job in jobs)
@@ -163,7 +170,8 @@ class MLR(Estimator, NetParameters):
             results = train_in_parallel(
                 jobs, n_jobs=self.n_jobs, device=device, deadline=deadline, reporter=reporter
             )
-        for text in _describe_troubles(jobs, results, self.top_k if self.select == "top" else None):
+        top_k = self.top_k if self.select == "top" else None
+        for text in [*_describe_troubles(jobs, results, top_k), *_describe_cuts(jobs, results)]:
             warn(text)
         records = _record_nets(results, depths)
         view = PlainView(preprocessor.plan_.n_features)
@@ -267,7 +275,7 @@ class Ensemble(MLR):
         model = super()._fitted()
         selection = _selection(model)
         if (selection.select, selection.top_k) != (self.select, self.top_k):
-            selection = replace(selection, select=self.select, top_k=self.top_k)
+            selection = replace(selection, select=self.select, top_k=to_plain(self.top_k))
             self.model_ = replace(model, selection=selection)
         return self.model_
 
@@ -485,10 +493,12 @@ class MLRRegressor(RegressionMLR, SingleNet):
     max_loss : float or None, default=None
         Stop when the fit term exceeds this. None: stop only when it is not finite.
     time_limit : float or None, default=None
-        Seconds for the whole fit; training stops after the iteration that reaches it (on CUDA up
-        to nineteen iterations later, as the clock is read every twenty).
+        Seconds for the whole fit. Iterations stop when the time left is that of the output layers;
+        a warning says how many there were. A time that is too short for the first penalty, one
+        iteration and the output layers is a TimeLimitError.
     preprocessor : TablePreprocessor or None, default=None
-        How the table becomes features, unfitted. None: ``TablePreprocessor()``.
+        How the table becomes features, unfitted. None: ``TablePreprocessor()``, whose parameters
+        can be set and searched all the same, as `preprocessor__max_levels`.
     device : str, default="auto"
         "auto" (CUDA if there is a device, else CPU), "cpu", "cuda" or "cuda:1".
     random_state : int, RandomState or None, default=None
@@ -501,7 +511,7 @@ class MLRRegressor(RegressionMLR, SingleNet):
     model_ : muddle_runtime.FittedModel
         The fitted model as numpy arrays.
     preprocessor_, penalty_, best_iteration_, n_iter_, validation_score_, history_, n_recoveries_, \
-table_summary_, fit_seconds_, n_features_in_, feature_names_in_
+table_summary_, findings_, fit_seconds_, n_features_in_, feature_names_in_
         Properties that read it, described below.
 
     Examples
@@ -544,7 +554,7 @@ time_limit, preprocessor, device, random_state, verbose
     Attributes
     ----------
     classes_, temperature_, preprocessor_, penalty_, best_iteration_, n_iter_, validation_score_, \
-history_, n_recoveries_, table_summary_, fit_seconds_, n_features_in_, feature_names_in_
+history_, n_recoveries_, table_summary_, findings_, fit_seconds_, n_features_in_, feature_names_in_
         Properties, described below.
 
     Examples
@@ -596,7 +606,7 @@ time_limit, preprocessor, device, random_state, verbose
     model_ : muddle_runtime.FittedModel
         The fitted model as numpy arrays.
     validation_scores_, estimator_weights_, leaderboard_, history_, n_iter_, preprocessor_, \
-table_summary_, fit_seconds_, n_features_in_, feature_names_in_
+table_summary_, findings_, fit_seconds_, n_features_in_, feature_names_in_
         Properties that read it, described below.
 
     Examples
@@ -633,7 +643,7 @@ ties, max_loss, class_weight, preprocessor, device, random_state, verbose
     Attributes
     ----------
     classes_, temperature_, validation_scores_, estimator_weights_, leaderboard_, history_, \
-n_iter_, preprocessor_, table_summary_, fit_seconds_, n_features_in_, feature_names_in_
+n_iter_, preprocessor_, table_summary_, findings_, fit_seconds_, n_features_in_, feature_names_in_
         Properties, described below.
 
     Examples
@@ -671,7 +681,7 @@ validation_fraction, head, precision, max_loss, preprocessor, device, random_sta
     Attributes
     ----------
     validation_scores_, estimator_weights_, leaderboard_, history_, n_iter_, preprocessor_, \
-table_summary_, fit_seconds_, n_features_in_, feature_names_in_
+table_summary_, findings_, fit_seconds_, n_features_in_, feature_names_in_
         Properties, described below; nets are counted depth by depth.
 
     Examples
@@ -705,7 +715,7 @@ ties, max_loss, class_weight, preprocessor, device, random_state, verbose
     Attributes
     ----------
     classes_, temperature_, validation_scores_, estimator_weights_, leaderboard_, history_, \
-n_iter_, preprocessor_, table_summary_, fit_seconds_, n_features_in_, feature_names_in_
+n_iter_, preprocessor_, table_summary_, findings_, fit_seconds_, n_features_in_, feature_names_in_
         Properties, described below; nets are counted depth by depth.
 
     Examples
@@ -814,6 +824,30 @@ def _record_nets(results: Sequence[TrainResult], depths: Sequence[int]) -> pd.Da
     return board.astype({"validation_score": float, "penalty": float}).rename_axis("net")
 
 
+def _describe_cuts(jobs: Sequence[TrainJob], results: Sequence[TrainResult]) -> list[str]:
+    """One text if the time limit stopped nets."""
+    reached, n_steps = [], []
+    for job, result in zip(jobs, results, strict=True):
+        config, n_iterations = job.config, result.n_iterations
+        patient = n_iterations - result.best_iteration < (config.patience or config.steps + 1)
+        cut = ~result.diverged & (n_iterations < config.steps) & patient
+        reached += n_iterations[cut].tolist()
+        n_steps += [config.steps] * bool(cut.any())
+    n_nets, limit = sum(result.n_nets for result in results), jobs[0].config.time_limit
+    if limit is None or not reached:
+        return []
+    return [
+        f"time_limit={limit} s: {len(reached)} of {n_nets} net(s) stopped after "
+        f"{_join_range(reached)} of {_join_range(n_steps)} iterations. Raise time_limit, or lower "
+        "width, batch_size or the number of nets."
+    ]
+
+
+def _join_range(numbers: Sequence[int]) -> str:
+    first, last = min(numbers), max(numbers)
+    return str(first) if first == last else f"{first} to {last}"
+
+
 def _describe_troubles(
     jobs: Sequence[TrainJob], results: Sequence[TrainResult], top_k: int | None
 ) -> list[str]:
@@ -843,11 +877,10 @@ def _describe_troubles(
             "positive definite. Start from a larger penalty to avoid this."
         )
     if diverged.any():
-        first, last = n_iterations[diverged].min(), n_iterations[diverged].max()
         texts.append(
             f"{diverged.sum()} of {n_nets} net(s) stopped after "
-            f"{first if first == last else f'{first} to {last}'} iteration(s) because the loss was "
-            "not finite or exceeded max_loss; the best earlier iteration is kept. Try a lower "
+            f"{_join_range(n_iterations[diverged].tolist())} iteration(s) because the loss was not "
+            "finite or exceeded max_loss; the best earlier iteration is kept. Try a lower "
             "learning_rate."
         )
     if any(result.score_name == "minus squared error" for result in results):

@@ -47,11 +47,12 @@ from muddle.estimators.problems import (
 from muddle.estimators.time_limit import MOST_RESERVED, choose_rows
 from muddle.estimators.unseen_levels import find_column, fit_without
 from muddle.page import plots
+from muddle.page.dependence import Dependence, find_dependences
 from muddle.tables.preprocessor import TablePreprocessor
 from muddle.training.stopping import Deadline
 from muddle_runtime.columns import FloatArray
 from muddle_runtime.fitted import Fallback, FittedModel, Task
-from muddle_runtime.labels import NormalScores
+from muddle_runtime.labels import NormalScores, NumberTarget
 from muddle_runtime.parameters import check_choice, check_number
 from muddle_runtime.tables import TablePlan, warn
 
@@ -98,6 +99,9 @@ class Flagship(Estimator):
         """Predictions of the pool's rows out of fold, details about them, and the parts of the
         fitted model that depend on the task."""
 
+    def _default_preprocessor(self) -> TablePreprocessor:
+        return TablePreprocessor(scaling="robust+clip")
+
     # --- steps of fit ----------------------------------------------------------------------------
 
     def _start(self) -> Deadline:
@@ -114,7 +118,7 @@ class Flagship(Estimator):
     ) -> Self:
         """From a checked problem to a fitted model."""
         device = resolve_device(self.device)
-        given, default = self.preprocessor, TablePreprocessor(scaling="robust+clip")
+        given, default = self.preprocessor, self._default_preprocessor()
         preprocessor, matrix = fit_features(default if given is None else given, problem)
         table = preprocessor.plan_
         rows = np.arange(len(matrix))
@@ -273,7 +277,8 @@ class Flagship(Estimator):
     def leaderboard_(self) -> pd.DataFrame:
         """Every member of the pool, the best first: configuration, iteration, out-of-fold score (R²
         or area under the ROC curve), weight, nets, recoveries (penalties raised because a
-        factorisation failed), rounds, seconds and outcome."""
+        factorisation failed), rounds, seconds and outcome. If the mean of the target has a weight,
+        it is the last row, without a score: all weights add to 1."""
         return self._frame("leaderboard")
 
     @property
@@ -318,6 +323,15 @@ class Flagship(Estimator):
         history = history.sort_values(["configuration", "iteration"])
         return plots.plot_learning_curves(history, ylabel=f"out-of-fold {self._score_name}", ax=ax)
 
+    def _find_dependence(self, X: Any, column: str | None) -> Dependence:
+        if X is None or column is None:
+            raise ValueError(
+                "a plot of kind 'dependence' needs rows and the name of a column, got "
+                f"{'no rows' if X is None else 'no column'}. Call model.plot('dependence', X, "
+                f"{self._fitted().table.used[0]!r})."
+            )
+        return find_dependences(self._fitted(), X, [column])[0]
+
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class MuddleRegressor(RegressorMixin, Flagship):
@@ -342,7 +356,8 @@ class MuddleRegressor(RegressorMixin, Flagship):
         Whether the model may hold training rows: the kernel holds them as scaled features, and
         leaves of single rows hold their targets. False: no kernel, and leaves of five rows or more.
     preprocessor : TablePreprocessor or None, default=None
-        How the table becomes numbers, unfitted. None: ``TablePreprocessor(scaling="robust+clip")``.
+        How the table becomes numbers, unfitted. None: ``TablePreprocessor(scaling="robust+clip")``,
+        whose parameters can be set and searched all the same, as `preprocessor__max_levels`.
     device : str, default="auto"
         "auto" (CUDA if there is a device, else CPU), "cpu", "cuda" or "cuda:1".
     random_state : int, RandomState or None, default=None
@@ -391,7 +406,9 @@ class MuddleRegressor(RegressorMixin, Flagship):
     ) -> tuple[FloatArray, OutOfFold, dict[str, Any]]:
         """Intervals, from the sizes of out-of-fold errors."""
         training = pool.training
-        target = replace(problem.describe_target(), bounds=problem.bounds())
+        target = replace(
+            problem.describe_target(), bounds=problem.bounds(), support=problem.support()
+        )
         predicted = target.clip(pool.out_of_fold)
         rows = sample_rows(len(predicted), training.matrix.shape[1], deadline.left())
         weights = None if training.weights is None else training.weights[rows]
@@ -414,16 +431,19 @@ class MuddleRegressor(RegressorMixin, Flagship):
         """Lower and upper bounds that hold the target with this probability: (n, 2), or
         (n, outputs, 2) for several targets, each on its own.
 
-        The bounds are wider where errors were larger, and on the side of larger errors. They are
-        conformal: whatever the distribution, with n training rows about `coverage` of new rows
-        like them are within, given that rows are exchangeable.
+        The bounds are wider where errors were larger, on the side of larger errors, and for rows
+        with a number far outside those of the fit. They are conformal: whatever the distribution,
+        with n training rows about `coverage` of new rows like them are within, given that rows are
+        exchangeable.
         """
         bounds: FloatArray = self._predictor(X).predict_interval(X, coverage)
         return bounds
 
     def plot(
         self,
-        kind: Literal["predictions", "learning", "importances"] = "predictions",
+        kind: Literal["predictions", "learning", "importances", "dependence"] = "predictions",
+        X: Any = None,
+        column: str | None = None,
         *,
         coverage: float = 0.9,
         output: int = 0,
@@ -432,9 +452,13 @@ class MuddleRegressor(RegressorMixin, Flagship):
         """Draw the fit and return the matplotlib axes.
 
         kind: "predictions", out of fold against actual with intervals; "learning", the score of
-        each configuration by iteration; "importances".
+        each configuration by iteration; "importances"; "dependence", the mean prediction of up to
+        100 rows of X with this column set to each of its values, which needs X and column.
         """
-        check_choice("kind", kind, ("predictions", "learning", "importances"))
+        check_choice("kind", kind, ("predictions", "learning", "importances", "dependence"))
+        if kind == "dependence":
+            found = self._find_dependence(X, column)
+            return plots.plot_dependence(found, {output: ""}, "mean prediction", ax=ax)
         if kind != "predictions":
             return self._plot_fit(kind, ax)
         check_is_fitted(self)
@@ -446,6 +470,9 @@ class MuddleRegressor(RegressorMixin, Flagship):
         target = details.target.reshape(n_rows, -1)[:, output]
         spread = details.spread[:, output]
         bounds = model.spread.conformal[output].interval(predicted, spread, coverage)
+        assert isinstance(model.target, NumberTarget)
+        if model.target.support is not None:
+            bounds = np.clip(bounds, *model.target.support[:, output])
         return plots.plot_predictions(target, predicted, *bounds.T, ax=ax)
 
     def _score(self, predicted: FloatArray, training: TrainingSet) -> float:
@@ -539,16 +566,23 @@ class MuddleClassifier(ClassifierMixin, Flagship):
 
     def plot(
         self,
-        kind: Literal["reliability", "learning", "importances"] = "reliability",
+        kind: Literal["reliability", "learning", "importances", "dependence"] = "reliability",
+        X: Any = None,
+        column: str | None = None,
         *,
         ax: Any = None,
     ) -> Any:
         """Draw the fit and return the matplotlib axes.
 
         kind: "reliability", out-of-fold probabilities against frequencies; "learning", the score of
-        each configuration by iteration; "importances".
+        each configuration by iteration; "importances"; "dependence", the mean probabilities of up
+        to 100 rows of X with this column set to each of its values, which needs X and column.
         """
-        check_choice("kind", kind, ("reliability", "learning", "importances"))
+        check_choice("kind", kind, ("reliability", "learning", "importances", "dependence"))
+        if kind == "dependence":
+            found = self._find_dependence(X, column)
+            shown = found.choose_classes([str(label) for label in self.classes_.tolist()])
+            return plots.plot_dependence(found, *shown, ax=ax)
         if kind != "reliability":
             return self._plot_fit(kind, ax)
         check_is_fitted(self)

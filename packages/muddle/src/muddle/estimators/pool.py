@@ -23,6 +23,7 @@ from muddle.errors import DivergenceError, TimeLimitError
 from muddle.estimators.base import MAX_SEED
 from muddle.estimators.bodies import BODIES, BodyData, BodyMember, estimate_seconds
 from muddle.estimators.crossfit import (
+    N_CHOSEN,
     NETS_TOGETHER,
     BodyCandidate,
     Candidate,
@@ -30,7 +31,9 @@ from muddle.estimators.crossfit import (
     Member,
     Trained,
     attempt,
+    choose_features,
     draw_folds,
+    is_wide,
     join_folds,
     join_rounds,
     make_job,
@@ -50,6 +53,7 @@ from muddle.estimators.time_limit import (
     measure_pace,
 )
 from muddle.tables.plan import fit_piecewise
+from muddle.tables.target import Rows
 from muddle.training.config import TrainConfig
 from muddle.training.data import TrainJob
 from muddle.training.jobs import Reporter
@@ -57,7 +61,15 @@ from muddle.training.stopping import Deadline
 from muddle_runtime import fitted
 from muddle_runtime.columns import FloatArray
 from muddle_runtime.fitted import Task
-from muddle_runtime.forward import BinsView, PlainView, View, ViewName, WavesView, view_features
+from muddle_runtime.forward import (
+    BinsView,
+    ChosenView,
+    PlainView,
+    View,
+    ViewName,
+    WavesView,
+    view_features,
+)
 from muddle_runtime.labels import NormalScores
 from muddle_runtime.parameters import check_choice
 from muddle_runtime.tables import fill_bins
@@ -98,6 +110,8 @@ PRIOR_ROWS = 10.0
 LEAF_ROWS = 5
 # Members of less weight are dropped, once: each costs as much time to predict as any other.
 LEAST_WEIGHT = 0.02
+MEAN = "mean of the target"  # has the rest of the weight
+ROUNDING = 1e-9  # of the sum of all weights
 # Weight of the constraint that weights sum to 1, in units of the errors.
 STRICTNESS = 1e4
 # Tables of more numbers, counted once per net, get one view for all nets.
@@ -243,7 +257,7 @@ class TrainingSet:
 
 def fit_view(
     name: ViewName, matrix: FloatArray, n_numbers: int, weights: FloatArray | None, seed: int
-) -> View:
+) -> PlainView | BinsView | WavesView:
     """A view of the training rows' matrix; without numbers there is only the plain one."""
     if name == "plain" or n_numbers == 0:
         return PlainView(matrix.shape[1])
@@ -262,6 +276,19 @@ def fit_view(
         rng.uniform(-bound, bound, (n_numbers, N_COSINES, N_CURVES)),
         matrix.shape[1],
     )
+
+
+def fit_chosen_view(
+    name: ViewName, training: TrainingSet, labels: FloatArray, rows: Rows, seed: int
+) -> ChosenView:
+    """A view of the features that matter most in these rows. All of them count as numbers, and all
+    bins are kept, so that nets that train on other rows see equally many."""
+    matrix, weights = training.matrix, training.weights
+    chosen = choose_features(matrix[rows], labels[rows], None if weights is None else weights[rows])
+    view = fit_view(name, matrix[:, chosen], len(chosen), weights, seed)
+    if isinstance(view, BinsView):
+        view = replace(view, kept=np.arange(view.starts.size))
+    return ChosenView(chosen, view, matrix.shape[1])
 
 
 class NetSeeds(NamedTuple):
@@ -283,14 +310,21 @@ def build_job(
 ) -> tuple[tuple[View, ...], TrainJob]:
     """The view of each of a candidate's nets, and their training."""
     matrix, n_nets, drawn = training.matrix, folds.n_nets, seeds.views
-    if candidate.view != "waves" or matrix.size * n_nets > MOST_NUMBERS:
-        drawn = drawn[:1]  # one view for all nets; else each net has waves of its own
-    views = [
-        fit_view(candidate.view, matrix, training.n_numbers, training.weights, seed)
-        for seed in drawn
-    ]
-    seen = [view_features(view, matrix) for view in views]
     labels, _ = training.choose_labels(candidate)
+    views: list[View]
+    if is_wide(*matrix.shape):
+        views = [
+            fit_chosen_view(candidate.view, training, labels, rows, seed)
+            for rows, seed in zip(folds.train, drawn, strict=True)
+        ]
+    else:
+        if candidate.view != "waves" or matrix.size * n_nets > MOST_NUMBERS:
+            drawn = drawn[:1]  # one view for all nets; else each net has waves of its own
+        views = [
+            fit_view(candidate.view, matrix, training.n_numbers, training.weights, seed)
+            for seed in drawn
+        ]
+    seen = [view_features(view, matrix) for view in views]
     job = make_job(candidate, seen, labels, training.weights, folds, seeds.nets)
     return tuple(views * (n_nets // len(views))), job
 
@@ -432,7 +466,8 @@ class Pool:
         return tuple(member.to_fitted(weight) for member, weight in pairs if weight)
 
     def rank(self, score: Callable[[FloatArray], float]) -> pd.DataFrame:
-        """The leaderboard: one row per member, the best first, then candidates without any."""
+        """The leaderboard: one row per member, the best first, then candidates without any, and the
+        mean of the target if it has a weight."""
         weights = iter(self.weights.tolist())
         rows: list[tuple[Any, ...]] = []
         for trial in self.trials:
@@ -444,9 +479,12 @@ class Pool:
             if not trial.members:
                 rows.append((name, None, np.nan, 0.0, 0, 0, *shared))
         columns = ("configuration", "iteration", "score", "weight", "n_nets", "n_recoveries")
+        rows.sort(key=lambda row: -row[2] if row[2] == row[2] else np.inf)  # no score: last
+        rest = 1.0 - float(self.weights.sum())
+        if rest > ROUNDING:
+            rows.append((MEAN, None, np.nan, rest, 0, 0, 0, 0.0, "trained"))
         board = pd.DataFrame(rows, columns=[*columns, "n_rounds", "seconds", "outcome"])
-        board = board.astype({"iteration": "Int64"})
-        return board.sort_values("score", ascending=False, kind="stable", ignore_index=True)
+        return board.astype({"iteration": "Int64"})
 
 
 def worth_going_on(pool: Pool) -> bool:
@@ -490,13 +528,15 @@ def _count_work(
     """The work of a candidate as planned, on as many threads as without a time limit.
     folds: their number in a round, and the rounds"""
     (n_rows, n_features), (n_folds, n_rounds) = training.matrix.shape, folds
-    more = {"plain": 0, "bins": N_BINS - 1, "waves": N_CURVES}[candidate.view]
-    n_nets = n_folds * n_rounds
+    n_nets, n_train = n_folds * n_rounds, n_rows - -(-n_rows // n_folds)
+    more, n_numbers = {"plain": 0, "bins": N_BINS - 1, "waves": N_CURVES}, training.n_numbers
+    if is_wide(n_rows, n_features):
+        n_features = n_numbers = min(n_features, max(N_CHOSEN, n_train))
     return Work(
         candidate.config,
-        n_features + more * training.n_numbers,
+        n_features + more[candidate.view] * n_numbers,
         n_rows,
-        n_train=n_rows - -(-n_rows // n_folds),
+        n_train=n_train,
         n_nets=n_nets,
         n_threads=min(n_threads, -(-n_nets // NETS_TOGETHER)),
     )

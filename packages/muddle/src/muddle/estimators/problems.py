@@ -4,7 +4,7 @@ Shapes: N rows, F features, C label columns.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -12,29 +12,37 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils.class_weight import compute_sample_weight
-from sklearn.utils.multiclass import check_classification_targets
 
+from muddle.tables.findings import find_in_rows
 from muddle.tables.plan import TargetType
 from muddle.tables.preprocessor import TablePreprocessor
 from muddle.tables.summarise import summarise_classes, summarise_table, summarise_targets
 from muddle.tables.target import (
     MIN_ROWS,
     Rows,
+    check_classes,
     check_target,
     check_weights,
     fit_target_scale,
+    name_targets,
     split_by_class,
     split_by_number,
+    warn_about_far_targets,
+    warn_about_order,
 )
 from muddle.training.config import TrainConfig
 from muddle.training.data import TrainingData, TrainJob
 from muddle_runtime.columns import FloatArray, Table, read_table
+from muddle_runtime.fitted import Task
 from muddle_runtime.labels import ClassTarget, NumberTarget
 from muddle_runtime.tables import Scale, TablePlan
 
 Criterion = Literal["logistic", "squared"]
 # Predictions of the flagship stay within the range of the training targets and this share beyond.
 BEYOND = 0.1
+# A least or greatest target in this many rows, and this share of them, is one that targets cannot
+# pass: 0 of counts, 1 of shares, the limit of an instrument.
+EDGE_ROWS, EDGE_SHARE = 5, 0.01
 
 
 @dataclass(frozen=True)
@@ -45,6 +53,14 @@ class TrainingRows:
     target: NDArray[Any]  # as given
     labels: FloatArray  # (N, C)
     weights: FloatArray | None  # (N,) positive, mean 1; None: all the same
+    target_names: tuple[str, ...] = field(default=(), kw_only=True)  # empty if y has none
+
+    def _summarise(self, task: Task, plan: TablePlan, target: dict[str, Any]) -> dict[str, Any]:
+        found = find_in_rows(self.table, self.target, task, plan)
+        findings = [{**asdict(one), "columns": list(one.columns)} for one in found]
+        names = {"names": list(self.target_names)} if self.target_names else {}
+        about = {"findings": findings, "target": {**target, **names}}
+        return {**summarise_table(self.table, plan), **about}
 
 
 @dataclass(frozen=True)
@@ -69,9 +85,23 @@ class NumberProblem(TrainingRows):
         low, high = self.labels.min(axis=0), self.labels.max(axis=0)
         return np.stack([low - BEYOND * (high - low), high + BEYOND * (high - low)])
 
+    def support(self) -> FloatArray:
+        """Values of y that no target passes, infinite where there is none. (2, C)
+
+        Targets of which none is negative are taken as amounts. Should they be none, a new one is
+        below 0 though all n before it were not with a probability of at most 1 / (e n).
+        """
+        columns = self.target.reshape(len(self.target), -1)
+        enough = max(EDGE_ROWS, EDGE_SHARE * len(columns))
+        low, high = columns.min(axis=0), columns.max(axis=0)
+        least = np.where(low >= 0, 0.0, -np.inf)
+        least = np.where((columns == low).sum(axis=0) >= enough, low, least)
+        most = np.where((columns == high).sum(axis=0) >= enough, high, np.inf)
+        return np.stack([least, most])
+
     def summarise(self, plan: TablePlan) -> dict[str, Any]:
         """The training rows, for a model that has left them behind."""
-        return {**summarise_table(self.table, plan), "target": summarise_targets(self.target)}
+        return self._summarise("regression", plan, summarise_targets(self.target))
 
 
 @dataclass(frozen=True)
@@ -92,7 +122,7 @@ class ClassProblem(TrainingRows):
 
     def summarise(self, plan: TablePlan) -> dict[str, Any]:
         summary = summarise_classes(self.codes, len(self.classes))
-        return {**summarise_table(self.table, plan), "target": summary}
+        return self._summarise("classification", plan, summary)
 
 
 Problem = NumberProblem | ClassProblem
@@ -105,11 +135,16 @@ def read_numbers(
     table = read_table(X, owner, MIN_ROWS)
     target = check_target(y, table.n_rows, owner, multi_output=True, y_numeric=True)
     weights = check_weights(sample_weight, table.n_rows)
+    warn_about_order(X=X, y=y, sample_weight=sample_weight)
     one_output = target.ndim == 1
+    rows = np.arange(table.n_rows) if weights is None else np.flatnonzero(weights)
     table, target, weights = _drop_zero_weights(table, target.astype(np.float64), weights)
     columns = target.reshape(len(target), -1)
     scale = fit_target_scale(columns, weights)
-    return NumberProblem(table, target, scale.apply(columns), weights, scale, one_output)
+    warn_about_far_targets(columns, rows)
+    names = name_targets(y, columns.shape[1])
+    known = (table, target, scale.apply(columns), weights)
+    return NumberProblem(*known, scale, one_output, target_names=names)
 
 
 def read_classes(
@@ -123,8 +158,9 @@ def read_classes(
     """A classification problem, or an error that says what is wrong with it."""
     table = read_table(X, owner, MIN_ROWS)
     target = check_target(y, table.n_rows, owner)
-    check_classification_targets(target)
+    check_classes(target, owner)
     weights = check_weights(sample_weight, table.n_rows)
+    warn_about_order(X=X, y=y, sample_weight=sample_weight)
     if class_weight is not None:
         by_class = compute_sample_weight(class_weight, target)
         weights = check_weights(by_class if weights is None else weights * by_class, table.n_rows)
@@ -138,7 +174,8 @@ def read_classes(
     hot = codes[:, None] == (np.arange(len(classes)) if len(classes) > 2 else [1])
     zero_one = criterion == "squared"
     labels = np.where(hot, 1.0, 0.0 if zero_one else -1.0)
-    return ClassProblem(table, target, labels, weights, classes, codes, zero_one)
+    rows = (table, target, labels, weights)
+    return ClassProblem(*rows, classes, codes, zero_one, target_names=name_targets(y, 1))
 
 
 def _drop_zero_weights(

@@ -27,6 +27,7 @@ from muddle_runtime.forward import (
     LARGEST_FEATURE,
     SAME_POINT,
     BinsView,
+    ChosenView,
     Forest,
     Kernel,
     Linear,
@@ -45,6 +46,7 @@ from muddle_runtime.labels import (
     NumberTarget,
 )
 from muddle_runtime.parameters import check_fraction
+from muddle_runtime.tables import TablePlan
 from muddle_runtime.whole_file import check_place, write_whole
 
 try:
@@ -193,21 +195,63 @@ def _read_classes(target: ClassTarget) -> NDArray[Any]:
 def _write_regression(
     model: FittedModel, target: NumberTarget, features: Features, interval: float | None
 ) -> None:
-    values = _write_numbers(model, target, features, interval)
+    far = None if interval is None else _find_far(model.table, features)
+    values = _write_numbers(model, target, features, interval, far)
     if model.fallback is not None:
         others, unseen = _look_away(model, model.fallback, features)
-        instead = _write_numbers(model.fallback.model, target, others, interval)
+        instead = _write_numbers(model.fallback.model, target, others, interval, far)
         values = {n: unseen.apply("Where", instead[n], value) for n, value in values.items()}
+    values[PREDICTION] = _restore(values[PREDICTION], target)
+    if interval is not None:
+        bounds = _restore_interval(values[LOWER], values[UPPER], target, far)
+        values |= dict(zip((LOWER, UPPER), bounds, strict=True))
     shape = (ROWS,) if target.one_output else (ROWS, len(target.scale.mean))
     for name, value in values.items():
-        value = _refuse_rows(value * target.scale.deviation + target.scale.mean, features)
+        value = _refuse_rows(value, features)
         if target.one_output:
             value = value.apply("Squeeze", np.array([1]))
         value.graph.add_output(name, value, DOUBLE, shape)
 
 
+def _restore(labels: Value, target: NumberTarget) -> Value:
+    """In the units of y, within the support."""
+    found = labels * target.scale.deviation + target.scale.mean
+    return found if target.support is None else found.clip(*target.support)
+
+
+def _restore_interval(
+    lower: Value, upper: Value, target: NumberTarget, far: Value | None
+) -> tuple[Value, Value]:
+    """What the support cuts off the interval of a far row is added at its other end."""
+    low, high = _restore(lower, target), _restore(upper, target)
+    if far is None or target.support is None:
+        return low, high
+    deviation, mean, support = target.scale.deviation, target.scale.mean, target.support
+    cut_low, cut_high = low - (lower * deviation + mean), high - (upper * deviation + mean)
+    low, high = (
+        (one + far * cut).clip(*support) for one, cut in ((low, cut_high), (high, cut_low))
+    )
+    return low, high
+
+
+def _find_far(table: TablePlan, features: Features) -> Value | None:
+    """1 for rows with a number far outside those of the fit, else 0. (N, 1)"""
+    limits = table.limits
+    known = np.flatnonzero(np.isfinite(limits).all(axis=0))
+    if len(known) == 0:
+        return None
+    numbers = features.matrix.take(known, table.n_features)
+    beyond = (numbers - numbers.clip(*limits[:, known])).apply("Abs")
+    greatest = beyond.apply("ReduceMax", axes=[1], keepdims=1)
+    return greatest.apply("Greater", 0.0).cast(DOUBLE)
+
+
 def _write_numbers(
-    model: FittedModel, target: NumberTarget, features: Features, interval: float | None
+    model: FittedModel,
+    target: NumberTarget,
+    features: Features,
+    interval: float | None,
+    far: Value | None,
 ) -> dict[str, Value]:
     """Predicted labels, and their bounds if an interval is asked for. (N, C) each"""
     labels = _write_labels(model, features)
@@ -215,7 +259,8 @@ def _write_numbers(
         labels = labels.clip(*target.bounds)
     if interval is None:
         return {PREDICTION: labels}
-    spread, (down, up) = _write_spread(model, features, labels), _find_margins(model, interval)
+    spread = _write_spread(model, features, labels, far)
+    down, up = _find_margins(model, interval)
     return {PREDICTION: labels, LOWER: labels - spread * down, UPPER: labels + spread * up}
 
 
@@ -299,7 +344,9 @@ def _undo_power(size: Value, powers: FloatArray) -> Value:
     return (size * powers + 1.0) ** (1 / powers) - 1.0
 
 
-def _write_spread(model: FittedModel, features: Features, labels: Value) -> Value:
+def _write_spread(
+    model: FittedModel, features: Features, labels: Value, far: Value | None
+) -> Value:
     """Likely sizes of errors, as labels. labels (N, C): predicted -> (N, C) double"""
     spread = model.spread
     assert spread is not None
@@ -311,7 +358,8 @@ def _write_spread(model: FittedModel, features: Features, labels: Value) -> Valu
         np.array([getattr(one, name) for one in spread.spreads], dtype=np.float64)
         for name in ("mean", "floor", "ceiling", "exponent")
     )
-    return (raw.clip(floor, ceiling) / mean) ** exponent * mean
+    sizes = (raw.clip(floor, ceiling) / mean) ** exponent * mean
+    return sizes if far is None else far.cast(TensorProto.BOOL).apply("Where", spread.widest, sizes)
 
 
 def _calibrate(scores: Value, calibration: Calibration) -> Value:
@@ -486,7 +534,17 @@ def _write_waves(views: Sequence[WavesView], features: Features) -> Value:
     return join([single.apply("Expand", np.array([n_views, 1, 1])), curves], axis=2)
 
 
+def _write_chosen(views: Sequence[ChosenView], features: Features) -> Value:
+    """Some of the features, each view its own. (N, F) -> (S, N, V)"""
+    parts = []
+    for view in views:
+        own = replace(features, matrix=features.matrix.take(view.chosen, view.n_features))
+        parts.append(VIEWS[type(view.inner)]([view.inner], own))
+    return join(parts, axis=0)
+
+
 VIEWS: Mapping[type, Callable[[Any, Features], Value]] = {
+    ChosenView: _write_chosen,
     PlainView: _write_plain,
     BinsView: _write_bins,
     WavesView: _write_waves,

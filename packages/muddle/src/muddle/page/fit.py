@@ -3,7 +3,7 @@
 The sentences of the page are in fit.html.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
@@ -16,8 +16,8 @@ from sklearn.metrics import confusion_matrix, roc_auc_score
 from sklearn.utils.validation import check_is_fitted
 
 from muddle.estimators.calibrate import fit_conformal
-from muddle.page import findings, plots
-from muddle.page.drift import write_day
+from muddle.page import plots
+from muddle.page.dependence import Dependence, find_dependences
 from muddle.page.html import (
     HERE,
     Fact,
@@ -42,8 +42,11 @@ from muddle.page.html import (
     text_column,
 )
 from muddle.scores import expected_calibration_error
-from muddle.tables.target import check_target
+from muddle.tables.findings import N_FOLDS, sort_findings, split_rows
+from muddle.tables.target import check_target, name_targets
 from muddle_runtime.columns import FloatArray, read_table
+from muddle_runtime.drift import write_day
+from muddle_runtime.findings import Finding
 from muddle_runtime.fitted import FittedModel
 from muddle_runtime.intervals import Conformal, rows_needed
 from muddle_runtime.labels import NumberTarget
@@ -62,6 +65,7 @@ MOST_OUTPUTS = 6  # targets that are drawn
 MOST_BARS = 20
 MOST_CURVES = 8  # ROC curves
 MOST_NETS = 12  # learning curves of nets
+MOST_DEPENDENCES = 6  # figures of partial dependence
 MOST_CONFUSED = 20  # classes of a confusion matrix; with more, only the most frequent mistakes
 MOST_NAMED = 8
 HARDLY = 0.01  # of the largest importance: too small to name
@@ -90,16 +94,17 @@ def write_fit_report(
 
 def render_fit_report(facts: "Facts", title: str | None = None) -> str:
     kind = facts.model.estimator
-    name = facts.target_names[0] if len(facts.target_names) == 1 else ""
+    name = ", ".join(facts.target_names)
     return render_page(
         HERE / "fit.html",
         styles=[HERE / "fit.css"],
         scripts=[HERE / "tables.js"],
-        title=clean(title or f"{kind}: {name or 'report of a fit'}"),
-        subtitle="One fitted model: its data, how good it is, what to check, and how to use it.",
+        title=clean(title or f"{kind}: {shorten(name) or 'report of a fit'}"),
+        subtitle=f"{describe_table(facts)} How good the model is, what to check, how to use it.",
         facts=list_facts(facts),
         sections=build_sections(facts),
         fit=facts,
+        weights=shorten(facts.class_weight, 200),
         most_rows=MOST_ROWS,
         most_outputs=MOST_OUTPUTS,
         count=count,
@@ -110,6 +115,17 @@ def render_fit_report(facts: "Facts", title: str | None = None) -> str:
         names=lambda names, most=MOST_NAMED: list_names([clean(name) for name in names], most),
         footer=f"Made by muddle from a fitted {kind}.",
     )
+
+
+def describe_table(facts: "Facts") -> str:
+    """The table and the target by name, as far as they have one."""
+    size = count(len(facts.columns), "column")
+    if facts.n_rows is not None:
+        size = f"{count(facts.n_rows, 'row')} and {size}"
+    file = (facts.model.training.origin or {}).get("file")
+    names = [shorten(name) for name in facts.target_names if name]
+    target = f" Target: {list_names(names, MOST_NAMED)}." if names else ""
+    return f"Table: {clean(file)}, {size}.{target}" if file else f"Table: {size}.{target}"
 
 
 # Facts
@@ -125,6 +141,7 @@ class Numbers:
     spread: FloatArray  # predicted size of the error
     weights: FloatArray | None
     conformal: Conformal  # errors in units of `spread`
+    support: FloatArray  # (2,) values that no target passes
 
     @property
     def r2(self) -> float:
@@ -144,17 +161,18 @@ class Numbers:
         return float(np.sqrt(self._mean(np.square(self.target - self._mean(self.target)))))
 
     def bounds(self, coverage: float) -> tuple[FloatArray, FloatArray]:
-        lower, upper = self.conformal.interval(self.predicted, self.spread, coverage).T
+        bounds = self.conformal.interval(self.predicted, self.spread, coverage)
+        lower, upper = np.clip(bounds, *self.support).T
         return lower, upper
 
     def judge_coverage(self, coverage: float) -> float:
         """Share of rows within an interval whose width was set by other rows; nan if there are
         too few rows for a finite interval."""
         n_rows = len(self.target)
-        if n_rows - -(-n_rows // findings.N_FOLDS) < rows_needed(coverage):
+        if n_rows - -(-n_rows // N_FOLDS) < rows_needed(coverage):
             return float("nan")
         covered = np.empty(n_rows)
-        for own in findings.split_rows(n_rows):
+        for own in split_rows(n_rows):
             weights = None if self.weights is None else self.weights[~own]
             others = fit_conformal(
                 self.target[~own], self.predicted[~own], self.spread[~own], weights
@@ -231,11 +249,14 @@ class Facts:
     board: pd.DataFrame  # members of the pool, or nets: score, weight and more
     history: pd.DataFrame  # configuration, iteration, score, kept
     importances: pd.DataFrame | None  # value and deviation, per column of the table
+    dependences: tuple[Dependence, ...]  # of the most important columns
+    class_weight: Any  # parameter of classifiers
+    weighted: bool  # rows of the fit have weights
     numbers: tuple[Numbers, ...]  # one per output
     classes: Classes | None
     target: NDArray[Any] | None  # as passed to the report
     n_given: int | None  # rows of the table passed to the report
-    found: list[findings.Finding]
+    found: list[Finding]
 
     @property
     def flagship(self) -> bool:
@@ -258,12 +279,7 @@ class Facts:
     @property
     def important(self) -> list[str]:
         """Up to three columns with the largest importances, without those close to 0."""
-        if self.importances is None:
-            return []
-        values = self.importances["value"].to_numpy()
-        names = self.columns["column"].tolist()
-        order = np.argsort(-values, kind="stable")[:3]
-        return [names[i] for i in order if values[i] > max(HARDLY * values.max(), 0)]
+        return _rank_columns(self.importances, self.columns["column"].tolist(), 3)
 
 
 def gather_facts(estimator: Any, X: Any, y: Any) -> Facts:
@@ -281,13 +297,19 @@ def gather_facts(estimator: Any, X: Any, y: Any) -> Facts:
             target = check_target(y, table.n_rows, kind, multi_output=numeric, y_numeric=numeric)
     elif y is not None:
         raise ValueError("X and y must be given together, got y alone. Pass X as well.")
-    target_names = _name_targets(y, n_outputs)
+    target_names = _name_targets(model, y, n_outputs)
+    columns = preprocessor.describe().rename_axis("column").reset_index()
 
     importances = None
     if training.importances is not None and np.isfinite(training.importances).all():
         importances = pd.DataFrame(
             {"value": training.importances, "deviation": training.importances_std}
         )
+    dependences: list[Dependence] = []
+    if table is not None:
+        n_shown = max(1, MOST_DEPENDENCES // n_outputs)
+        shown = _rank_columns(importances, columns["column"].tolist(), n_shown)
+        dependences = find_dependences(model, table, shown) if shown else []
     if model.selection is None:
         score_name = "AUC" if labels else "R²"
         board = estimator.leaderboard_
@@ -307,34 +329,43 @@ def gather_facts(estimator: Any, X: Any, y: Any) -> Facts:
     elif details is not None:
         numbers = _gather_numbers(estimator, target_names)
 
-    if target is not None:
-        found = findings.find_in_table(table, target, task=model.task, preprocessor=preprocessor)
-    else:
-        found = _find_in_summary(training.table, labels) + findings.find_ignored(preprocessor)
+    # A file may hold any text.
+    found = [replace(f, kind=clean(f.kind), text=clean(f.text)) for f in model.findings_]
     return Facts(
         model=model,
         parameters=repr(estimator),
-        columns=preprocessor.describe().rename_axis("column").reset_index(),
+        columns=columns,
         target_names=target_names,
         labels=labels,
         score_name=score_name,
         board=board,
         history=history[np.isfinite(history["score"].astype(float))],
         importances=importances,
+        dependences=tuple(dependences),
+        class_weight=getattr(estimator, "class_weight", None),
+        weighted=getattr(details, "weights", None) is not None,
         numbers=numbers,
         classes=classes,
         target=target,
         n_given=None if table is None else table.n_rows,
-        found=findings.sort_findings(found + find_in_fit(board, numbers, classes)),
+        found=sort_findings(found + find_in_fit(board, numbers, classes)),
     )
 
 
-def _name_targets(y: Any, n_outputs: int) -> tuple[str, ...]:
-    """Names of the outputs, if y has them; "" for a single output without a name."""
-    names = getattr(y, "column_names", getattr(y, "columns", [getattr(y, "name", None)]))
-    if len(names) == n_outputs and names[0] is not None:
-        return tuple(str(name) for name in names)
-    return ("",) if n_outputs == 1 else tuple(f"output {i}" for i in range(n_outputs))
+def _name_targets(model: FittedModel, y: Any, n_outputs: int) -> tuple[str, ...]:
+    """Names of the outputs, of y or as the fit knew them; "" for a single one without a name."""
+    about = (model.training.table or {}).get("target", {})
+    known = name_targets(y, n_outputs) or tuple(about.get("names", ()))
+    return known or (("",) if n_outputs == 1 else tuple(f"output {i}" for i in range(n_outputs)))
+
+
+def _rank_columns(importances: pd.DataFrame | None, names: list[str], most: int) -> list[str]:
+    """The columns with the largest importances, without those close to 0."""
+    if importances is None:
+        return []
+    values = importances["value"].to_numpy()
+    order = np.argsort(-values, kind="stable")[:most]
+    return [names[i] for i in order if values[i] > max(HARDLY * values.max(), 0)]
 
 
 def _gather_numbers(estimator: Any, names: tuple[str, ...]) -> tuple[Numbers, ...]:
@@ -343,8 +374,12 @@ def _gather_numbers(estimator: Any, names: tuple[str, ...]) -> tuple[Numbers, ..
     target = details.target.reshape(n_rows, -1)
     predicted = estimator.out_of_fold_[details.rows].reshape(n_rows, -1)
     spread, conformal = details.spread, estimator.model_.spread.conformal
+    support = estimator.model_.target.support
     return tuple(
-        Numbers(name, target[:, i], predicted[:, i], spread[:, i], details.weights, conformal[i])
+        Numbers(
+            *(name, target[:, i], predicted[:, i], spread[:, i]),
+            *(details.weights, conformal[i], support[:, i]),
+        )
         for i, name in enumerate(names)
     )
 
@@ -376,45 +411,34 @@ def _read_nets(estimator: Any) -> tuple[pd.DataFrame, pd.DataFrame]:
     return board, pd.concat(parts, ignore_index=True)
 
 
-def _find_in_summary(summary: Summary | None, labels: tuple[Any, ...]) -> list[findings.Finding]:
-    """Findings about a table that is no longer there, from its summary."""
-    if summary is None:
-        return []
-    found = findings.find_few_rows(summary["rows"])
-    found += findings.find_gaps({entry["name"]: entry["missing"] for entry in summary["columns"]})
-    if "counts" in summary.get("target", {}):
-        found += findings.find_class_sizes(labels, np.asarray(summary["target"]["counts"]))
-    return found
-
-
 def find_in_fit(
     board: pd.DataFrame, numbers: tuple[Numbers, ...], classes: Classes | None
-) -> list[findings.Finding]:
+) -> list[Finding]:
     """Findings about the fit itself: lost or shortened members, and predictions without skill."""
     found = []
     for outcome, text in OUTCOMES.items() if "outcome" in board else ():
         names = board.loc[board["outcome"] == outcome, "configuration"].unique()
         if len(names):
             text = f"{len(names)} configuration(s) of the pool ({'; '.join(names)}) {text}."
-            found.append(findings.Finding(outcome, "warning", (), text))
+            found.append(Finding(outcome, "warning", (), text))
     if "n_recoveries" in board and board["n_recoveries"].sum():
         text = (
             f"The ridge penalty was raised {int(board['n_recoveries'].sum())} time(s) because a "
             "Gram matrix was not positive definite. A larger penalty at the start avoids this."
         )
-        found.append(findings.Finding("recoveries", "note", (), text))
+        found.append(Finding("recoveries", "note", (), text))
     for one in numbers:
         if not one.r2 > 0:
             which = f" of {one.name}" if one.name else ""
             r2 = format_number(one.r2, 2)
             text = f"Out-of-fold predictions{which} are no better than the mean (R² {r2})."
-            found.append(findings.Finding("no signal", "warning", (), text))
+            found.append(Finding("no signal", "warning", (), text))
     if classes is not None and classes.log_loss >= classes.base_log_loss:
         text = (
             "Out-of-fold probabilities are no better than the shares of the classes (log-loss "
             f"{classes.log_loss:.3f} against {classes.base_log_loss:.3f})."
         )
-        found.append(findings.Finding("no signal", "warning", (), text))
+        found.append(Finding("no signal", "warning", (), text))
     return found
 
 
@@ -435,7 +459,7 @@ def list_facts(facts: Facts) -> list[Fact]:
 
 
 def _list_scores(facts: Facts) -> list[Fact]:
-    where = "out of fold"
+    where = "out of fold, weighted" if facts.weighted else "out of fold"
     if facts.classes is not None:
         areas = list(facts.classes.areas.values())
         return [
@@ -471,6 +495,7 @@ def build_sections(facts: Facts) -> list[Panel]:
         build_learning(facts),
         *build_outcome(facts),
         build_importances(facts),
+        build_dependences(facts),
     ]
 
 
@@ -702,9 +727,12 @@ def build_classes(classes: Classes) -> Panel:
     few = len(classes.names) <= MOST_CONFUSED
     tables = (tabulate_confusion(classes) if few else tabulate_pairs(classes),)
     caption = (
-        "Of the rows with a predicted probability of 0.7, seven in ten should be of the class. "
-        "Bars at the bottom: how often a probability is predicted."
+        "Of the rows with a predicted probability of 0.7, seven in ten should be of the class: "
+        "points on the dashed line. Each point stands for the predictions in a tenth of the range; "
+        "their number is written above it."
     )
+    if classes.weights is not None:
+        caption += " Rows count by their weights."
     about = ("reliability", "Reliability of the probabilities", caption)
     names = [shorten(name, LABEL) for name in classes.names]
     rows = (classes.probabilities, classes.codes, names, classes.weights)
@@ -787,6 +815,48 @@ def build_importances(facts: Facts) -> Panel:
     draw, height = partial(plots.plot_importances, top=MOST_BARS), plots.bars_height(n_shown)
     figure = plots.draw_figure(*about, draw, *bars, names, height=height)
     return Panel("importances", "Importances", figures=(figure,))
+
+
+def build_dependences(facts: Facts) -> Panel:
+    figures: list[Figure] = []
+    for output, name in enumerate(facts.target_names[:MOST_OUTPUTS]):
+        figures += _draw_dependences(facts, output, name)
+    return Panel("dependence", "Partial dependence", figures=tuple(figures))
+
+
+def _draw_dependences(facts: Facts, output: int, target: str) -> list[Figure]:
+    """A figure per column, all with the same scale of predictions."""
+    labels = [shorten(label, LABEL) for label in facts.labels]
+    of_target = f"mean prediction{f' of {shorten(target, LABEL)}' if target else ''}"
+    drawn = [
+        (found, *(found.choose_classes(labels) if labels else ({output: ""}, of_target)))
+        for found in facts.dependences
+    ]
+    figures = []
+    if drawn:
+        means = np.concatenate([found.means[:, list(shown)].ravel() for found, shown, _ in drawn])
+        margin = max(0.05 * np.ptp(means), 1e-9 * np.abs(means).max())
+        limits = (float(means.min() - margin), float(means.max() + margin))
+    for place, (found, shown, ylabel) in enumerate(drawn):
+        title = clean(found.column)
+        if len(facts.target_names) > 1:
+            title = f"{clean(target)} by {title}"
+        about = (f"dependence-{output}-{place}", title, _describe_values_tried(found))
+        levels = found.kind == "levels"
+        height = plots.bars_height(len(found.values)) if levels else 3.2
+        draw = partial(plots.plot_dependence, limits=limits)
+        figures.append(plots.draw_figure(*about, draw, found, shown, ylabel, height=height))
+    return figures
+
+
+def _describe_values_tried(found: Dependence) -> str:
+    n_values = len(found.values)
+    if found.kind == "levels":
+        few = f"The {n_values} most frequent of {found.n_distinct:,} levels."
+        return few if n_values < found.n_distinct else "All levels, the most frequent on top."
+    if n_values < found.n_distinct:
+        return f"{n_values} values, from the 5 % to the 95 % quantile."
+    return f"All {n_values} values."
 
 
 def _title(text: str, name: str) -> str:

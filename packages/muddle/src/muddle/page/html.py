@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from muddle.errors import MissingPackageError
+from muddle_runtime.findings import format_share as format_share
+from muddle_runtime.findings import list_names as list_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,16 +64,6 @@ def format_percent(value: Any, digits: int = 0) -> str:
     return MISSING if is_missing(value) else f"{100 * value:.{digits}f}{NO_BREAK}%"
 
 
-def format_share(share: float) -> str:
-    """A share in percent, for a sentence; only exactly 0 and 1 read as 0 % and 100 %."""
-    percent = 100 * share
-    if 0 < percent < 0.1:
-        return "<0.1 %"
-    if 99.9 < percent < 100:
-        return ">99.9 %"
-    return f"{round(percent, 1 if percent < 10 or percent > 90 else 0):g} %"
-
-
 def format_count(value: Any) -> str:
     return MISSING if is_missing(value) else f"{int(value)}"
 
@@ -114,12 +106,6 @@ def count(n: int, noun: str, plural: str = "") -> str:
 def join_words(words: Sequence[str]) -> str:
     """'a', 'a and b', 'a, b and c'."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-
-
-def list_names(names: Sequence[str], most: int) -> str:
-    """The first names in quotes, and the number of the others."""
-    shown = ", ".join(repr(name) for name in names[:most])
-    return shown + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def clean(value: Any) -> str:

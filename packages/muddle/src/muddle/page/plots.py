@@ -20,8 +20,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from muddle.errors import MissingPackageError
-from muddle.page.html import Figure
-from muddle.scores import N_BINS, Codes, Floats, assign_bins, expected_calibration_error
+from muddle.page.dependence import Dependence
+from muddle.page.html import Figure, shorten
+from muddle.scores import N_BINS, Codes, Floats, expected_calibration_error
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,12 +38,13 @@ PAGE_COLORS = {INK: "currentColor", PAPER: "var(--page)", LINE: "var(--line)"}
 # Seven colours and four styles give 28 different lines.
 LINE_COLORS = (BLUE, VERMILLION, GREEN, ORANGE, PINK, SKY, GREY)
 LINE_STYLES = ("-", "--", "-.", ":")
-LONG_LEGEND = 8  # with more entries a legend is small and has two columns
+LEGEND_WIDTH = 72  # characters of a line
+LEGEND_LINE = 0.2  # inches
+BELOW_AXES = 0.53  # inches from the axes to the legend, for ticks and the label between them
 
 MOST_POINTS = 500  # rows drawn in a scatter plot
 COVERAGE_OF_BARS = 0.90  # of the intervals in reliability diagrams
-N_STRIPES = 20  # bars of the histogram in a reliability diagram
-STRIPE_HEIGHT = 0.15  # of its highest bar, in units of the axis
+FEWEST_IN_BIN = 10  # rows; a point of fewer is hollow
 N_BANDS = 12  # groups of rows that a band of typical errors is made of
 FEWEST_IN_BAND = 10  # rows
 MOST_CURVE_POINTS = 300
@@ -60,7 +62,6 @@ def plot_learning_curves(
     end with gaps), kept (True or False).
     """
     ax = _choose_axes(ax)
-    lines, names = [], []
     known = history["iteration"].dropna()
     ends = [float(known.min()), float(known.max())] if len(known) else [0.0, 1.0]
     # By first appearance: the legend keeps the caller's order.
@@ -71,19 +72,9 @@ def plot_learning_curves(
         if np.isnan(x).all():
             x, y, kept = np.array(ends), np.repeat(y[:1], 2), np.array([False, kept[0]])
         look = _style_line(place)
-        lines += ax.plot(x, y, **look)
+        ax.plot(x, y, **look, label=_label_line(name))
         ax.plot(x[kept], y[kept], "o", markerfacecolor=look["color"], markeredgecolor="black")
-        names.append(str(name))
-    scores = history.sort_values("iteration").groupby("configuration")["score"]
-    rising = (scores.last() >= scores.first()).mean() >= 0.5
-    many = len(names) > LONG_LEGEND
-    ax.legend(
-        lines,
-        names,
-        loc="lower right" if rising else "upper right",  # where the curves leave room
-        ncols=2 if many else 1,
-        fontsize="x-small" if many else "small",
-    )
+    _add_legend(ax)
     _label(ax, "Learning curves (circle: the iteration kept)", "iteration", ylabel)
     return ax
 
@@ -97,13 +88,13 @@ def plot_reliability(
     n_bins: int = N_BINS,
     ax: "Axes | None" = None,
 ) -> "Axes":
-    """Observed frequency against predicted probability, in bins of equal count.
+    """Observed frequency against predicted probability, in bins of equal width.
 
     probabilities (n, classes), codes (n,), weights (n,) or None. With two classes, the second one
     is drawn; with more, every class against the rest, pooled. Bars are 90 % Wilson intervals of
-    the frequency (a little too wide for pooled rows, which exclude each other). The histogram at
-    the bottom shows how often a probability is predicted, its highest bar without a scale. The
-    calibration error in the title is `expected_calibration_error` of the same arguments.
+    the frequency (a little too wide for pooled rows, which exclude each other). Numbers on top
+    count the predictions in each bin, whatever their weights. The calibration error in the title
+    is `expected_calibration_error` of the same arguments, which has bins of equal weight.
     """
     error = expected_calibration_error(probabilities, codes, weights, n_bins)
     stated, event = probabilities[:, 1], codes == 1
@@ -124,30 +115,32 @@ def plot_reliability(
 
     ax = _choose_axes(ax)
     ax.plot([0, 1], [0, 1], "--", color=GREY, label="perfect")
-    heights, edges = np.histogram(stated, N_STRIPES, (0.0, 1.0), weights=mass)
-    ax.bar(
-        edges[:-1],
-        STRIPE_HEIGHT * heights / heights.max(),
-        width=1 / N_STRIPES,
-        align="edge",
-        color=LINE,
-        edgecolor="white",
-        zorder=0,
-        label="how often predicted",
-    )
-    ax.errorbar(
-        bins["stated"],
-        bins["share"],
-        yerr=[bins["share"] - bins["low"], bins["high"] - bins["share"]],
-        fmt="o-",
-        color=BLUE,
-        ecolor=BLUE,
-        capsize=3,
-        label=f"observed, {100 * COVERAGE_OF_BARS:g} % interval",
-    )
+    few = bins["rows"] < FEWEST_IN_BIN
+    observed = f"observed, {100 * COVERAGE_OF_BARS:g} % interval"
+    for part, fill, label in (
+        (bins[~few], BLUE, observed),
+        (bins[few], PAPER, f"the same of fewer than {FEWEST_IN_BIN} predictions"),
+    ):
+        if len(part):
+            ax.errorbar(
+                part["stated"],
+                part["share"],
+                yerr=[part["share"] - part["low"], part["high"] - part["share"]],
+                fmt="o",
+                color=BLUE,
+                markerfacecolor=fill,
+                elinewidth=1.5 if fill == BLUE else 0.7,
+                capsize=3,
+                label=label,
+            )
     ax.set_xlim(-0.02, 1.02)
-    ax.set_ylim(0, 1.02)
-    ax.legend(loc="upper left", fontsize="small")
+    ax.set_ylim(-0.02, 1.02)
+    top = ax.secondary_xaxis("top")
+    top.set_xticks((bins["bin"] + 0.5) / n_bins, [f"{n:,}" for n in bins["rows"]])
+    top.tick_params(length=0, labelsize="small")
+    top.spines[:].set_visible(False)
+    top.set_xlabel("number of predictions", fontsize="small")
+    _add_legend(ax)
     _label(ax, title, xlabel, ylabel)
     return ax
 
@@ -171,10 +164,9 @@ def plot_roc(
         false, true, _ = roc_curve(codes == place, probabilities[:, place], sample_weight=weights)
         step = max(1, math.ceil(len(false) / MOST_CURVE_POINTS))
         shown = np.unique([*range(0, len(false), step), len(false) - 1])
-        ax.plot(false[shown], true[shown], **_style_line(i), label=label)
+        ax.plot(false[shown], true[shown], **_style_line(i), label=_label_line(label))
     _label(ax, "ROC curves", "false positive rate", "true positive rate")
-    for text in ax.legend(loc="lower right", fontsize="small").get_texts():
-        text.set_parse_math(False)
+    _add_legend(ax)
 
 
 def plot_predictions(
@@ -271,20 +263,67 @@ def plot_importances(
     return ax
 
 
+def plot_dependence(
+    found: Dependence,
+    outputs: Mapping[int, str],
+    ylabel: str,
+    *,
+    limits: tuple[float, float] | None = None,
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """Partial dependence: a line per output over a column of numbers or dates, or a row of points
+    per level. outputs: position to name; limits: of the axis of the predictions."""
+    levels = found.kind == "levels"
+    ax = _choose_axes(ax, height=bars_height(len(found.values)) if levels else None)
+    from matplotlib import dates, ticker
+
+    for i, (output, name) in enumerate(outputs.items()):
+        look, means = _style_line(i), found.means[:, output]
+        if levels:
+            marker = "osD^vP*X"[i % 8]
+            ax.plot(means, range(len(means)), marker, color=look["color"], label=_label_line(name))
+        else:
+            ax.plot(found.values, means, ".", color=look["color"])
+            ax.plot(found.values, means, **look, label=_label_line(name))
+    xlabel = f"{shorten(found.column)}{' (seconds)' if found.kind == 'duration' else ''}"
+    if levels:
+        ax.set_yticks(range(len(found.values)), map(shorten, found.values), parse_math=False)
+        ax.set_ylim(len(found.values) - 0.5, -0.5)
+        ax.grid(axis="y", color=LINE)
+        ax.set_axisbelow(True)
+        ax.set_xlim(limits)
+        xlabel, ylabel = ylabel, xlabel
+    else:
+        ax.set_ylim(limits)
+    if found.kind == "date":  # matplotlib counts days since 1970 as well
+        untyped: Any = dates
+        locator = untyped.AutoDateLocator(maxticks=7)
+        ax.xaxis.set_major_locator(locator)
+        ax.xaxis.set_major_formatter(untyped.ConciseDateFormatter(locator))
+    elif not levels and all(float(value).is_integer() for value in found.values):
+        ax.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+    if len(outputs) > 1:
+        _add_legend(ax)
+    _label(ax, f"Partial dependence on {shorten(found.column)}", xlabel, ylabel)
+    return ax
+
+
 def summarise_bins(
     stated: Floats, event: NDArray[np.bool_], w: Floats, n_bins: int
 ) -> pd.DataFrame:
-    """Mean stated probability, observed frequency and its interval, per bin that has rows."""
-    place = assign_bins(stated, w, n_bins)
+    """Mean stated probability, observed frequency, its interval and rows, per bin that has rows."""
+    place = np.minimum((stated * n_bins).astype(np.int64), n_bins - 1)
     mass = np.bincount(place, w, minlength=n_bins)
-    filled = mass > 0
+    rows = np.bincount(place, minlength=n_bins)
+    filled = rows > 0
     means, shares, squares = (
         np.bincount(place, values, minlength=n_bins)[filled] / mass[filled]
         for values in (w * stated, w * event, w * w)
     )
     # The number of rows of equal weight that would be equally certain (Kish).
     low, high = wilson_interval(shares, mass[filled] / squares)
-    return pd.DataFrame({"stated": means, "share": shares, "low": low, "high": high})
+    columns = {"stated": means, "share": shares, "low": low, "high": high}
+    return pd.DataFrame({"bin": np.flatnonzero(filled), **columns, "rows": rows[filled]})
 
 
 def wilson_interval(
@@ -325,6 +364,11 @@ def draw_figure(
         warnings.filterwarnings("ignore", message="Glyph")
         warnings.filterwarnings("ignore", message="Matplotlib currently does not support")
         plot(*arguments, **options, ax=ax)
+        legend = ax.get_legend()
+        if legend is not None:
+            names = [text.get_text() for text in legend.get_texts()]
+            lines = math.ceil(len(names) / _count_columns(names))
+            drawing.set_figheight(height + LEGEND_LINE * lines)
         ax.set_title("")  # the page shows the title
         ax.spines[["top", "right"]].set_visible(False)
         svg = inline_svg(drawing, f"figure-{id}", f"{title}. {caption}")
@@ -391,11 +435,42 @@ def _draw_bars(ax: "Axes", values: NDArray[Any], names: Sequence[str], **options
     ax.invert_yaxis()
 
 
+def _add_legend(ax: "Axes") -> None:
+    """A legend below the axes, where it hides nothing; layout="constrained" makes room for it."""
+    from matplotlib.transforms import ScaledTranslation
+
+    lines, names = ax.get_legend_handles_labels()
+    inches = ScaledTranslation(0, -BELOW_AXES, ax.figure.dpi_scale_trans)
+    legend = ax.legend(
+        lines,
+        names,
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0.0),
+        bbox_transform=ax.transAxes + inches,
+        borderaxespad=0.0,
+        ncols=_count_columns(names),
+        fontsize="small",
+        frameon=False,
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)  # a dollar in a name does not begin a formula
+
+
+def _count_columns(names: Sequence[str]) -> int:
+    """Columns of a legend; each entry has a line of six characters' width before its name."""
+    return min(len(names), max(1, LEGEND_WIDTH // (6 + max(map(len, names)))))
+
+
 def _style_line(place: int) -> dict[str, Any]:
     return {
         "color": LINE_COLORS[place % len(LINE_COLORS)],
         "linestyle": LINE_STYLES[place % len(LINE_STYLES)],
     }
+
+
+def _label_line(name: Any) -> str:
+    """The name in a legend, which would leave out names that begin with an underscore."""
+    return f" {name}" if str(name).startswith("_") else str(name)
 
 
 def _label(ax: "Axes", title: str, xlabel: str, ylabel: str) -> None:

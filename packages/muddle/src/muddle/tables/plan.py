@@ -17,6 +17,7 @@ from sklearn.model_selection import KFold
 from sklearn.preprocessing import TargetEncoder
 from sklearn.utils import column_or_1d
 
+from muddle.tables.read import DAY
 from muddle_runtime.columns import (
     NUMBER,
     Codes,
@@ -159,8 +160,9 @@ def decide(column: Column, options: "TablePreprocessor") -> Decision:
         number = "duration"
     # The gaps of a single value carry information, if they are marked.
     marked = undecided.n_missing > 0 and options.missing_indicator
-    if _is_constant(column, number) and not marked:
-        return replace(undecided, ignored="constant")
+    constant = _why_constant(column, number)
+    if constant and not marked:
+        return replace(undecided, ignored=constant)
     if number == "number" and options.few_values != "number":
         values = as_numbers(column)
         if 2 <= len(pd.unique(values[~np.isnan(values)])) <= options.max_levels:
@@ -177,31 +179,48 @@ def _decide_levels(column: Column, undecided: Decision, options: "TablePreproces
     levels = find_levels(column, options)
     n_rare = rows[rows < options.min_level_rows].sum()
     few = len(levels.known) <= options.max_levels and n_rare <= (1 - MOSTLY) * rows.sum()
+    hint = "" if column.name in options.categorical else _hint_at_dates(column)
     if few or len(keys) <= options.max_levels:
         if len(levels) > 1:
-            return replace(undecided, levels=levels)
+            return replace(undecided, levels=levels, hint=hint)
         rare = f"made of levels in fewer than {options.min_level_rows} rows each"
         return replace(undecided, ignored="constant" if len(keys) == 1 else rare)
     if options.above_limit == "drop":
         reason = f"dropped with {len(keys)} levels, above max_levels"
         return replace(undecided, ignored=reason, expected=True)
-    hint = ""
     if column.name not in options.categorical:
         _refuse_free_text(column.name, keys, rows.sum())
-        hint = _hint_at_numbers(keys, rows)
+        if len(keys) == rows.sum() and hint:
+            return replace(undecided, ignored=f"text: {hint}")
+        hint = hint or _hint_at_numbers(keys, rows)
         if len(keys) == rows.sum() and not hint:
             return replace(undecided, ignored=IDENTIFIER)
     levels = find_levels(column, replace(options, min_level_rows=1))
     return replace(undecided, levels=levels, use="means", hint=hint)
 
 
-def _is_constant(column: Column, number: Kind) -> bool:
+def _why_constant(column: Column, number: Kind) -> str:
+    """The reason to ignore a column of one value; "" if it varies."""
     if number == "date":
         dates = as_dates(column)[~is_missing(column)]
-        return bool((dates == dates[0]).all())
+        return "constant" if (dates == dates[0]).all() else ""
     values = as_numbers(column, number)[:, None]
     check_range(values, [column.name])
-    return bool(find_constant(values)[0])
+    if not find_constant(values)[0]:
+        return ""
+    rounding = describe_rounding(values)
+    return f"constant up to rounding ({rounding})" if rounding else "constant"
+
+
+def describe_rounding(values: FloatArray) -> str:
+    """Why values that differ count as constant; "" if they do not differ."""
+    low, high = np.nanmin(values), np.nanmax(values)
+    if low == high:
+        return ""
+    return (
+        f"values near {low:g} differ by {high - low:g} at most, too little for numbers of that "
+        f"size; subtract {low:g} first"
+    )
 
 
 def _refuse_free_text(name: str, keys: tuple[str, ...], n_present: int) -> None:
@@ -228,6 +247,18 @@ def _hint_at_numbers(keys: tuple[str, ...], rows: NDArray[np.intp]) -> str:
         return f"{found}e.g. {words[0]!r}; turn it into numbers first if it should be one"
     markers = ", ".join(repr(word) for word in words)
     return f"{found}{markers}; if that means missing, pass it in TablePreprocessor(missing_values=)"
+
+
+def _hint_at_dates(column: Column) -> str:
+    """Advice for a column of dates that are not written as 2024-01-31."""
+    if column.kind != "text" or column.category:
+        return ""
+    if not all(DAY.fullmatch(key.strip()) for key in column.keys):
+        return ""
+    return (
+        f"its values look like dates, such as {column.keys[0]!r}; write them as 2024-01-31, or "
+        "turn them into dates first, e.g. with pandas.to_datetime(dayfirst=True)"
+    )
 
 
 def _warn_about(decisions: Sequence[Decision]) -> None:
@@ -365,7 +396,10 @@ def fit_numbers(
         steps = (SmoothClip(median, spread),)
     features = [(i, names[i]) for i in kept.tolist()]
     features += [(i, f"{marks[i]}=missing") for i in flagged.tolist()]
-    return NumberBlock(fill, kept, flagged, steps, tuple(features))
+    # Parts of a date but the first come round again, and means are those of the levels.
+    low, high = np.fmin.reduce(numbers, axis=0), np.fmax.reduce(numbers, axis=0)
+    ranges = np.where(may_flag, np.stack([low, high]), [[-np.inf], [np.inf]])
+    return NumberBlock(fill, kept, flagged, steps, tuple(features), ranges)
 
 
 def find_constant(numbers: FloatArray) -> NDArray[np.bool_]:

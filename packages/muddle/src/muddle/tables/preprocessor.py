@@ -21,8 +21,8 @@ from muddle.tables.plan import (
     TargetType,
     fit_plan,
 )
-from muddle.tables.target import check_weights
-from muddle_runtime.columns import FloatArray, Table, read_table
+from muddle.tables.target import check_weights, warn_about_order
+from muddle_runtime.columns import FloatArray, Table, column_name, read_table
 from muddle_runtime.parameters import check_choice, check_int, suggest
 from muddle_runtime.tables import Decision
 
@@ -176,6 +176,7 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         table = read_table(X, type(self).__name__, min_rows=2)
         if y is not None:
             check_consistent_length(np.empty(table.n_rows), y)
+        warn_about_order(X=X, y=y, sample_weight=sample_weight)
         weights = check_weights(sample_weight, table.n_rows, min_rows=1)
         if weights is None or (weights > 0).all():
             return self.fit_table(table, y, weights)
@@ -263,7 +264,9 @@ def resolve_names(parameter: str, wanted: Iterable[Any], table: Table) -> frozen
         raise TypeError(f"{parameter} must be a list of columns, got the text {wanted!r}.")
     found = set()
     for entry in wanted:
-        name = f"x{entry}" if not table.named and isinstance(entry, int) else str(entry)
+        name = column_name(entry)
+        if not table.named and not isinstance(entry, str):
+            name = f"x{name}"
         if name not in table.names:
             raise ValueError(
                 f"{parameter} must list columns of X, got {entry!r}.{suggest(name, table.names)}"

@@ -23,6 +23,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from muddle.errors import DataFormatError, MissingDataError, MissingPackageError
+from muddle_runtime.columns import parse_date
 from muddle_runtime.fitted import Task
 from muddle_runtime.parameters import suggest
 from muddle_runtime.tables import list_columns
@@ -519,6 +520,38 @@ def hint_decimal(text: str) -> str:
     return ""
 
 
+# Amounts of money and percentages, in groups: sign, unit and number; or number and unit.
+DIGITS = r"[.,]?\d[\d.,]*"
+AMOUNT = re.compile(rf"([+-]?)([$€£¥₹])\s?([+-]?{DIGITS})|([+-]?{DIGITS})\s?([$€£¥₹%])")
+
+
+def strip_unit(
+    target: "pd.Series[Any]", decimal: str | None
+) -> tuple[str, "pd.Series[Any]"] | None:
+    """The unit of a target of amounts, and its numbers; None if most texts have no unit.
+
+    It is an error if not all are numbers of the same unit.
+    """
+    texts = [str(value).strip() for value in target]
+    found = [AMOUNT.fullmatch(text) for text in texts]
+    units = [None if match is None else match[2] or match[5] for match in found]
+    if units.count(None) > MOSTLY_NUMBERS * len(units):
+        return None
+    unit = max(filter(None, units), key=units.count)
+    written = ["" if m is None else m[4] or m[1] + m[3] for m in found]
+    if decimal is None:
+        decimal, _ = guess_decimal([[number] for number in written], ",", ("",)) or (".", "")
+    numbers = pd.to_numeric(pd.Series(rewrite_numbers(written, decimal)), errors="coerce")
+    for text, other, number in zip(texts, units, numbers, strict=True):
+        if other != unit or not np.isfinite(number):
+            raise DataFormatError(
+                f"the target {target.name!r} must be numbers, without units or all as in "
+                f"{texts[units.index(unit)]!r}, got {text!r} as well. Write all alike; if these "
+                "are classes, `fit` needs --task classification."
+            )
+    return unit, numbers.astype(float).set_axis(target.index).rename(target.name)
+
+
 def is_number(text: str) -> bool:
     try:
         float(text)
@@ -529,6 +562,8 @@ def is_number(text: str) -> bool:
 
 # Columns: types, gaps, names, the task of a target.
 
+# Days that are not written as 2024-01-31; which number is the month is not guessed.
+DAY = re.compile(r"\d{1,2}([./-])\d{1,2}\1\d{2,4}\b.*|\d{1,2}[. -]+[A-Za-z]{3,9}[. -]+\d{2,4}\b.*")
 # "007" and "00501" are codes: as numbers they would lose their zeros.
 CODE = re.compile(r"[+-]?0\d")
 # A text column with a larger share of numbers is probably numbers with a marker for gaps.
@@ -626,15 +661,24 @@ def is_numeric(target: "pd.Series[Any]") -> bool:
     return not (is_text(target) or pd.api.types.is_bool_dtype(target))
 
 
+def refuse_dates(target: "pd.Series[Any]") -> None:
+    """Raise if a target is made of dates."""
+    texts = [] if pd.api.types.is_datetime64_any_dtype(target) else target.map(str)
+    if all(DAY.fullmatch(text) or parse_date(text) is not None for text in texts):
+        example = str(target.iloc[0])
+        raise DataFormatError(
+            f"the target must be numbers or classes, got dates such as {example!r} in column "
+            f"{target.name!r}. Convert them to numbers first, e.g. to days since the first date"
+            f"{', or pass --task classification if they are classes' if len(texts) else ''}."
+        )
+
+
 def guess_task(target: "pd.Series[Any]") -> tuple[Task, str]:
     """The task for a target without gaps, and the reason."""
     from muddle.tables.plan import looks_continuous  # imports scikit-learn
 
     if pd.api.types.is_datetime64_any_dtype(target):
-        raise DataFormatError(
-            f"the target must be numbers or classes, got dates in column {target.name!r}. "
-            "Convert them to numbers first, e.g. to days since the first date."
-        )
+        refuse_dates(target)
     if not is_numeric(target):
         return "classification", "as the target is not a number"
     n_values = target.nunique()

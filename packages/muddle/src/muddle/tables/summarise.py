@@ -1,10 +1,9 @@
 """A summary of the training rows, column by column, in plain JSON: no rows, a few kB.
 
 It is made at the end of a fit and stays with the model, so that new rows can be compared with rows
-that are no longer there (muddle.page.drift).
+that are no longer there (muddle_runtime.drift).
 """
 
-from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -13,13 +12,11 @@ from numpy.typing import NDArray
 from muddle_runtime.columns import (
     Column,
     FloatArray,
-    Kind,
     Table,
-    as_dates,
     as_levels,
-    as_numbers,
     is_missing,
-    read_column,
+    read_named,
+    to_floats,
 )
 from muddle_runtime.summary import Summary
 from muddle_runtime.tables import TablePlan
@@ -28,7 +25,6 @@ MOST_COLUMNS = 500  # of a wider table, the first ones
 MOST_ROWS = 20_000  # evenly spaced ones of a longer table
 MOST_LEVELS = 50  # the most frequent ones; all others together are the rest
 SHARES = np.linspace(0, 1, 21)
-SECONDS_PER_DAY = 86_400
 
 
 def summarise_table(table: Table, plan: TablePlan) -> Summary:
@@ -82,19 +78,6 @@ def summarise_targets(target: NDArray[Any]) -> Summary:
 def summarise_classes(codes: NDArray[np.int64], n_classes: int) -> Summary:
     """Rows per class, in the order of `classes_`."""
     return {"counts": np.bincount(codes, minlength=n_classes).tolist()}
-
-
-def read_named(table: Table, name: str, missing_values: Collection[str]) -> Column:
-    return read_column(name, table.values(name), missing_values)
-
-
-def to_floats(column: Column, kind: Kind) -> FloatArray:
-    """Values of a column of numbers, NaN where missing; dates as days since 1970."""
-    if kind != "date":
-        return as_numbers(column, kind)
-    dates = as_dates(column)
-    days: FloatArray = (dates - np.datetime64(0, "us")) / np.timedelta64(SECONDS_PER_DAY, "s")
-    return days
 
 
 def _summarise_levels(column: Column, boolean: bool) -> Summary:

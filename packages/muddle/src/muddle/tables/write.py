@@ -13,11 +13,12 @@ from typing import IO, Any
 import pandas as pd
 
 from muddle.errors import MissingPackageError
-from muddle.tables.read import STREAM
+from muddle.tables.read import STREAM, hint_decimal, is_number, is_text
 from muddle_runtime.whole_file import check_place, write_whole
 
 TEXT_SUFFIXES = {".csv": ",", ".tsv": "\t"}
 TYPED_SUFFIXES = (".parquet", ".feather")
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 Write = Callable[[pd.DataFrame], None]  # adds rows; every chunk has the same columns
 
@@ -38,18 +39,22 @@ def check_output(path: str) -> None:
 
 
 @contextmanager
-def open_output(path: str, *, as_json: bool = False) -> Iterator[Write]:
-    """A function that writes chunks, to a file or to the standard output ("-").
+def open_output(
+    path: str, stream: Any = None, *, as_json: bool = False, escape_formulas: bool = False
+) -> Iterator[Write]:
+    """A function that writes chunks, to a file or to a stream ("-"; None: the standard output).
 
-    The standard output gets rows as they come, as CSV or with as_json as a list of objects.
+    A stream gets rows as they come, as CSV or with as_json as a list of objects.
+    escape_formulas: in text, put an apostrophe before texts that a spreadsheet would run.
     """
     if path == STREAM:
+        stream = stream or sys.stdout
         if as_json:
-            with _write_json(sys.stdout) as write:
+            with _write_json(stream) as write:
                 yield write
         else:
-            yield _write_text(sys.stdout, ",")
-        sys.stdout.flush()
+            yield _write_text(stream, ",", escape_formulas)
+        stream.flush()
         return
     suffix = _suffix(path)
     with ExitStack() as stack:
@@ -63,7 +68,7 @@ def open_output(path: str, *, as_json: bool = False) -> Iterator[Write]:
             file = stack.enter_context(gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0))
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
         stack.callback(text.detach)
-        yield _write_text(text, TEXT_SUFFIXES[suffix])
+        yield _write_text(text, TEXT_SUFFIXES[suffix], escape_formulas)
 
 
 def _suffix(path: str) -> str:
@@ -84,17 +89,28 @@ def _import_pyarrow(path: str) -> Any:
     return pyarrow
 
 
-def _write_text(stream: Any, separator: str) -> Write:
+def _write_text(stream: Any, separator: str, escape_formulas: bool) -> Write:
     """CSV or TSV with the names in the first line."""
     named = False
 
     def write(frame: pd.DataFrame) -> None:
         nonlocal named
+        if escape_formulas:
+            texts = [name for name in frame.columns if is_text(frame[name])]
+            escaped = {name: frame[name].astype(object).map(escape_formula) for name in texts}
+            frame = frame.assign(**escaped).rename(columns=escape_formula)
         frame.to_csv(stream, sep=separator, index=False, header=not named, lineterminator="\n")
         named = True
         stream.flush()
 
     return write
+
+
+def escape_formula(value: Any) -> Any:
+    """A text that a spreadsheet would run as a formula, with an apostrophe in front."""
+    if not isinstance(value, str) or not value.startswith(FORMULA_STARTS):
+        return value
+    return value if is_number(value) or hint_decimal(value) else f"'{value}"
 
 
 @contextmanager

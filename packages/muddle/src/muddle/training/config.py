@@ -2,8 +2,10 @@
 
 import math
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Literal, get_args, get_origin, get_type_hints
+
+import numpy as np
 
 from muddle.core.device import Precision
 from muddle.core.loss import LossName
@@ -64,6 +66,10 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         self._replace_old_names()
+        for field in fields(self):
+            # torch refuses numpy's numbers here and there, and those of few bits overflow.
+            if isinstance(value := getattr(self, field.name), np.generic):
+                object.__setattr__(self, field.name, value.item())
         for name, kind in get_type_hints(TrainConfig).items():
             if get_origin(kind) is Literal:
                 check_choice(name, getattr(self, name), get_args(kind))

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from concurrent.futures import BrokenExecutor
 from dataclasses import astuple, dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Protocol
 
 import joblib
@@ -20,6 +20,7 @@ from muddle.errors import DivergenceError, NotEnoughMemoryError, WorkerError
 from muddle.training.config import N_CYCLES
 from muddle.training.data import TrainJob
 from muddle.training.outputs import MAX_NUMBERS, block_rows
+from muddle.training.pace import Clock, make_clock
 from muddle.training.stopping import Deadline, choose_score
 from muddle.training.trainer import (
     Trainer,
@@ -88,11 +89,13 @@ def train_jobs(
     deadline: Deadline,
     reporter: Reporter | None = None,
     memory_share: float = 1.0,
+    with_heads: bool = False,
 ) -> list[TrainResult]:
     """Fit the nets of all jobs; a net does not depend on the nets and jobs trained beside it. It is
-    an error if no net had a finite iteration. memory_share: the part of free memory to use"""
-    jobs = fix_scores(jobs)
-    return _require_nets(jobs, _train(jobs, device, deadline, reporter or Silent(), memory_share))
+    an error if no net had a finite iteration. memory_share: the part of free memory to use;
+    with_heads: whether the deadline is for the heads too, not for iterations alone"""
+    jobs, reporter = fix_scores(jobs), reporter or Silent()
+    return _require_nets(jobs, _train(jobs, device, deadline, reporter, memory_share, with_heads))
 
 
 def fix_score(job: TrainJob) -> TrainJob:
@@ -110,7 +113,12 @@ def fix_scores(jobs: Jobs) -> list[TrainJob]:
 
 
 def _train(
-    jobs: Jobs, device: torch.device, deadline: Deadline, reporter: Reporter, memory_share: float
+    jobs: Jobs,
+    device: torch.device,
+    deadline: Deadline,
+    reporter: Reporter,
+    memory_share: float,
+    with_heads: bool,
 ) -> list[TrainResult]:
     """Train wave by wave, a wave in halves if the device runs out of memory. One result per job,
     perhaps without nets."""
@@ -126,13 +134,17 @@ def _train(
     with product_precision("highest"):
         while waves:
             wave, *later = waves
-            costs = [sum(s.n_nets * net_cost(jobs[s.job]) for s in each) for each in waves]
-            own = deadline.part(costs[0] / sum(costs)) if later else deadline
+            parts = [share.take(jobs) for share in wave]
             # A wave does an iteration in any case; only for the first one is it an error if time is
             # over before.
-            whole = None if trained else deadline
+            must = not trained
+            own, others = (
+                [(jobs[share.job], share.n_nets) for share in each]
+                for each in (wave, chain.from_iterable(later))
+            )
+            clock = make_clock(deadline, own, others, must=must, with_heads=with_heads)
             try:
-                results = _train_wave([s.take(jobs) for s in wave], device, own, whole, reporter)
+                results = _train_wave(parts, device, clock, reporter)
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
@@ -169,24 +181,24 @@ def _require_nets(jobs: Jobs, results: list[TrainResult]) -> list[TrainResult]:
 
 
 def _train_wave(
-    jobs: Jobs, device: torch.device, own: Deadline, whole: Deadline | None, reporter: Reporter
+    jobs: Jobs, device: torch.device, clock: Clock, reporter: Reporter
 ) -> list[TrainResult]:
-    """Train nets side by side until all are done or their own time is over. It is an error if
-    `whole` is over before their first iteration."""
+    """Train nets side by side until all are done or their time is over."""
     trainers = []
     for place, job in enumerate(jobs):
         assert job.score_name is not None
-        trainer = Trainer(job.data, job.config, job.seeds, job.score_name, device, place)
+        known = job.data, job.config, job.seeds, job.score_name, device, place
+        trainer = Trainer(*known, look=clock.watch_grid(job))
         trainer.advance()  # at once: a GPU is busy while the host prepares the next one
         trainers.append(trainer)
     running = trainers
     while True:
         for trainer in running:
             reporter.advance(*trainer.look())
-        if whole is not None and running is trainers:
-            whole.check_first_iteration()
+        if running is trainers:
+            clock.note_first(max(trainer.iteration for trainer in trainers))
         running = [trainer for trainer in running if not trainer.is_done]
-        if not running or own.is_over():
+        if not running or not clock.goes_on(max(trainer.round_seconds for trainer in running)):
             return [trainer.result() for trainer in trainers]
         for trainer in running:
             trainer.advance()
@@ -226,7 +238,7 @@ def train_in_parallel(
     deadline: Deadline,
     reporter: Reporter | None = None,
 ) -> list[TrainResult]:
-    """As `train_jobs`, in as many workers as joblib makes of n_jobs.
+    """As `train_jobs` with_heads, in as many workers as joblib makes of n_jobs.
 
     Workers are processes here, or machines behind a Dask or Ray backend; one worker is this
     process. Each gets a share of the nets of every job.
@@ -234,7 +246,9 @@ def train_in_parallel(
     n_nets = sum(job.n_nets for job in jobs)
     n_workers = min(joblib.effective_n_jobs(n_jobs), n_nets)
     if n_workers == 1:
-        return train_jobs(jobs, device=device, deadline=deadline, reporter=reporter)
+        return train_jobs(
+            jobs, device=device, deadline=deadline, reporter=reporter, with_heads=True
+        )
     jobs = fix_scores(jobs)
     shares = divide_jobs(jobs, n_workers)
     parts = [[share.take(jobs) for share in own] for own in shares]
@@ -249,12 +263,10 @@ def train_in_parallel(
     ]
     found: dict[int, list[TrainResult]] = {}
     try:
-        # Threads as workers may change our own settings, and each other's.
-        with torch_threads(torch.get_num_threads()), product_precision("highest"):
-            for worker, results in parallel(tasks):
-                found[worker] = results
-                if reporter is not None:
-                    reporter.advance(*_summarise(parts[worker], results))
+        for worker, results in parallel(tasks):
+            found[worker] = results
+            if reporter is not None:
+                reporter.advance(*_summarise(parts[worker], results))
     except Exception as error:
         if isinstance(error, BrokenExecutor) or type(error).__name__ == DASK_LOST_WORKER:
             raise WorkerError(
@@ -300,7 +312,8 @@ def run_worker(
     # Workers share the cores of a machine; a limit that the worker was started with holds too.
     n_threads = min(max(1, joblib.cpu_count() // n_workers), torch.get_num_threads())
     with torch_threads(n_threads):
-        return worker, _train(jobs, resolve_device(device), deadline, Silent(), 1 / n_workers)
+        share, where = 1 / n_workers, resolve_device(device)
+        return worker, _train(jobs, where, deadline, Silent(), share, with_heads=True)
 
 
 def plan_waves(jobs: Jobs, device: torch.device, memory_share: float = 1.0) -> list[Wave]:
@@ -381,16 +394,6 @@ def shared_bytes(job: TrainJob, device: torch.device) -> int:
     at_once = max(1, min(job.n_nets, MAX_NUMBERS // layer))
     table = FLOAT * (data.features.numel() + data.labels.numel())
     return CUDA_WORKSPACE + table + at_once * precise
-
-
-def net_cost(job: TrainJob) -> float:
-    """Floating-point operations of one net, up to a factor: to divide time among waves."""
-    config, n_rows = job.config, job.n_batch_rows
-    size = system_size(job, n_rows)
-    forward = job.data.n_features * config.width + (config.depth - 1) * config.width**2
-    per_row = 3 * forward + size * config.width / 2
-    validation = job.data.validation_rows.shape[1] * forward
-    return config.steps * (n_rows * per_row + validation + size**3 / 3)
 
 
 def explain_need(job: TrainJob, device: torch.device, needed: int, usable: float | None) -> str:

@@ -16,7 +16,7 @@ from muddle.core import ridge
 from muddle.core.backprop import Pass
 from muddle.core.loss import MuddledLoss, combine, make_loss
 from muddle.core.network import Generators, StackedMLP
-from muddle.core.penalty import first_penalty
+from muddle.core.penalty import Look, first_penalty, ignore
 from muddle.core.ridge import Factor, System, factor_gram, project, uses_dual
 from muddle.errors import DivergenceError
 from muddle.training.config import TrainConfig
@@ -167,7 +167,12 @@ OutputLayer = RidgeOutput | LinearOutput
 
 @torch.no_grad()
 def first_log_penalty(
-    nets: StackedMLP, batch: Batch, baseline: Tensor, config: TrainConfig, generators: Generators
+    nets: StackedMLP,
+    batch: Batch,
+    baseline: Tensor,
+    config: TrainConfig,
+    generators: Generators,
+    look: Look = ignore,
 ) -> Tensor:
     """Log of the given penalty, or of that found on the first batch. baseline (K, C) -> (K,)"""
     if not isinstance(config.penalty, str):
@@ -190,7 +195,7 @@ def first_log_penalty(
         errors = loss.errors(residual.reshape(stack.shape), stack, batch.weights)
         return combine(errors, baseline).total
 
-    return first_penalty(hidden, columns, compute_loss, config.penalty).log()
+    return first_penalty(hidden, columns, compute_loss, config.penalty, look).log()
 
 
 def block_rows(width: int, n_rows: int) -> int:

@@ -25,6 +25,7 @@ from torch import Tensor
 from muddle.core.backprop import Pass, ReducedWeights
 from muddle.core.loss import LossTerms, MuddledLoss, loss_gradient, make_loss, stack_permuted
 from muddle.core.network import StackedMLP, draw_nets, draw_weights
+from muddle.core.penalty import Look, ignore
 from muddle.core.ridge import factor_gram, gather_system
 from muddle.training import outputs
 from muddle.training.config import TrainConfig, rate_factors
@@ -136,6 +137,43 @@ def choose_loss(config: TrainConfig) -> MuddledLoss:
     return make_loss(config.task, name, structured_noise=config.noise_scales[1] > 0)
 
 
+class Adam:
+    """Adam on parameters with the nets on the first axis. It takes the steps of torch.optim.Adam,
+    which would load torch's compiler first: seconds of the first fit in a process."""
+
+    def __init__(self, parameters: list[Tensor], multiple: float, config: TrainConfig) -> None:
+        """multiple: learning rate per that of the configuration"""
+        self.parameters, self.multiple, self.decay = parameters, multiple, config.second_moment
+        # A rate that changes must be on the device.
+        changes, device = config.schedule != "constant", parameters[0].device
+        rate = torch.zeros((), device=device) if changes else config.rate * multiple
+        self.rate: Tensor | float = rate
+        self._means = [torch.zeros_like(parameter) for parameter in parameters]
+        self._squares = [torch.zeros_like(parameter) for parameter in parameters]
+        self._steps = [torch.zeros((), device=device) for _ in parameters]
+
+    def step(self) -> None:
+        gradients = [p.grad for p in self.parameters if p.grad is not None]  # all have one
+        torch._foreach_add_(self._steps, 1)
+        # Unfused, Adam makes several passes over every weight and takes many times as long.
+        torch._fused_adam_(
+            *(self.parameters, gradients, self._means, self._squares, [], self._steps),
+            lr=self.rate,
+            beta1=0.9,
+            beta2=self.decay,
+            weight_decay=0.0,
+            eps=1e-8,
+            amsgrad=False,
+            maximize=False,
+        )
+
+    def go_on(self, before: "Adam", nets: Tensor) -> None:
+        """Take over the averages of the nets at these indices."""
+        self._means = [mean[nets] for mean in before._means]
+        self._squares = [square[nets] for square in before._squares]
+        self._steps = before._steps
+
+
 class Trainer:
     """Nets of one configuration, one per seed."""
 
@@ -147,12 +185,14 @@ class Trainer:
         score_name: str,
         device: torch.device,
         place: int = 0,
+        look: Look = ignore,  # at the clock, while first penalties are found
     ) -> None:
         self.config, self.device = config, device
         self.stream = get_stream(device, place, threading.get_ident())
         self.iteration = 0  # the next one
         self.is_done = False
         self.seconds: list[float] = []
+        self.round_seconds = 0.0  # of the iterations between the last two looks
         self._graph: torch.cuda.CUDAGraph | None = None
         with self._on_stream():
             own = [torch.Generator().manual_seed(seed) for seed in seeds]
@@ -188,7 +228,7 @@ class Trainer:
             self.status = NetStatus.start(len(seeds), device)
             if config.head != "linear":
                 first = self.batches.at(self.slot)
-                known = self.nets, first, self.baseline, config, generators
+                known = self.nets, first, self.baseline, config, generators, look
                 log_penalty = outputs.first_log_penalty(*known)
                 self.output = outputs.RidgeOutput(log_penalty, self.loss, config, self.status)
             self.noise = Noise(config.noise_scales, shape, generators, self.n_ahead)
@@ -203,7 +243,7 @@ class Trainer:
             # A recorded iteration takes a step after the last one too: it must not count.
             factors = [*rate_factors(config.schedule, config.steps), 0.0]
             self.rates = config.rate * torch.tensor(factors, device=device)
-            self.optimizer = self._make_optimizer()
+            self.adams = self._make_adams()
             self._make_buffers()
 
     def advance(self) -> None:
@@ -234,8 +274,8 @@ class Trainer:
             best, n_alive = float(self.best.score[self.places].mean()), int(alive.sum())
             self.seen.append(self.records[: self._n_sent].to("cpu", copy=True))
             loss = float(self.seen[-1][-1, :, 0].nanmean())
-            elapsed = time.perf_counter() - self._started
-            self.seconds += [elapsed / self._n_sent] * self._n_sent
+            self.round_seconds = time.perf_counter() - self._started
+            self.seconds += [self.round_seconds / self._n_sent] * self._n_sent
             if n_alive == 0 or self.iteration > self.config.steps:
                 self.is_done = True
             # Recording the iterations anew costs more than a few nets that compute for nothing.
@@ -312,14 +352,13 @@ class Trainer:
 
     def _keep(self, nets: Tensor) -> None:
         """Go on with only the nets at these indices."""
-        states = [self.optimizer.state[parameter] for parameter in self._parameters()]
+        before = self.adams
         self._graph = None
         self.nets = self.nets.map(lambda tensor: tensor[nets])
         self.output.keep(nets)
-        self.optimizer = self._make_optimizer()
-        for parameter, state in zip(self._parameters(), states, strict=True):
-            averages = {name: state[name][nets] for name in ("exp_avg", "exp_avg_sq")}
-            self.optimizer.state[parameter] = {"step": state["step"], **averages}
+        self.adams = self._make_adams()
+        for adam, old in zip(self.adams, before, strict=True):
+            adam.go_on(old, nets)
         self.noise.keep(nets)
         self.batches.keep(nets)
         self.scoring = self.scoring.keep(nets)
@@ -327,9 +366,6 @@ class Trainer:
         self.data = self.data.keep(nets)
         self.places = self.places[nets]
         self._make_buffers()
-
-    def _parameters(self) -> list[Tensor]:
-        return [*self.nets.parameters(), *self.output.parameters()]
 
     def _on_stream(self) -> contextlib.AbstractContextManager[object]:
         return contextlib.nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
@@ -362,9 +398,11 @@ class Trainer:
         self.body.backward(self.nets, batch.features)
         if self.config.schedule != "constant":
             rate = self.rates.index_select(0, self.counter - 1).squeeze(0)
-            for group in self.optimizer.param_groups:
-                torch.mul(rate, group["multiple"], out=group["lr"])
-        self.optimizer.step()
+            for adam in self.adams:
+                assert isinstance(adam.rate, Tensor)
+                torch.mul(rate, adam.multiple, out=adam.rate)
+        for adam in self.adams:
+            adam.step()
 
     def _judge(self, terms: LossTerms, alive: Tensor, scored: Tensor, fit: outputs.Fit) -> None:
         """Score, keep the best nets, write the history, and stop nets."""
@@ -407,19 +445,12 @@ class Trainer:
     def _forward(self, features: Tensor) -> Tensor:
         return self.scorer.forward(self.nets, features)
 
-    def _make_optimizer(self) -> torch.optim.Adam:
-        # Unfused, Adam makes several passes over every weight and takes many times as long.
-        config = self.config
-        others = [*self.nets.weights, *self.nets.biases, *self.output.parameters()]
-        groups = [{"params": others, "lr": config.rate, "multiple": 1.0}]
-        if self.nets.scale is not None:
-            scale, times = [self.nets.scale], config.scale_rate
-            groups.append({"params": scale, "lr": config.rate * times, "multiple": times})
-        if config.schedule != "constant":  # a rate that changes must be on the device
-            for group in groups:
-                group["lr"] = torch.zeros((), device=self.device)
-        betas, on_cuda = (0.9, config.second_moment), self.device.type == "cuda"
-        return torch.optim.Adam(groups, betas=betas, fused=True, capturable=on_cuda)
+    def _make_adams(self) -> list[Adam]:
+        nets, config = self.nets, self.config
+        groups = [([*nets.weights, *nets.biases, *self.output.parameters()], 1.0)]
+        if nets.scale is not None:
+            groups.append(([nets.scale], config.scale_rate))
+        return [Adam(parameters, multiple, config) for parameters, multiple in groups]
 
     def _make_buffers(self) -> None:
         """Allocate the memory that every iteration uses again."""

@@ -12,10 +12,16 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from muddle.page.findings import Finding, Severity
-from muddle.page.html import format_share, list_names
-from muddle.tables.summarise import read_named, to_floats
-from muddle_runtime.columns import Column, Table, as_levels, is_missing, read_table
+from muddle_runtime.columns import (
+    Column,
+    Table,
+    as_levels,
+    is_missing,
+    read_named,
+    read_table,
+    to_floats,
+)
+from muddle_runtime.findings import Severity, format_share, list_names
 from muddle_runtime.parameters import suggest
 from muddle_runtime.summary import NUMBERS, Summary
 from muddle_runtime.tables import list_columns
@@ -25,6 +31,9 @@ LARGE, VERY_LARGE = 0.1, 0.25  # differences of shares that are a note, a warnin
 MOST_EXAMPLES = 3
 MOST_ROWS = 10**12  # of training; a damaged file may claim any number
 OWNER = "the drift check"
+FIELDS = ("column", "kind", "severity", "difference", "text")
+
+Record = dict[str, Any]
 
 
 class DriftCounter:
@@ -50,15 +59,15 @@ class DriftCounter:
         self.n_rows += table.n_rows
         return self
 
-    def findings(self) -> list[Finding]:
-        """All differences, the largest first."""
+    def records(self) -> list[Record]:
+        """All differences, the largest first: column, kind, severity, difference (a share of the
+        rows) and text."""
         n_train = min(self._summary["rows"], MOST_ROWS)
         if self.n_rows == 0 or n_train == 0 or not self._counts:
             return []
         chance = CHANCE / (2 * len(self._counts))
         judged = [counts.judge(n_train, self.n_rows, chance) for counts in self._counts]
-        found = sorted(chain(*judged), key=lambda pair: -pair[0])
-        return [finding for _, finding in found]
+        return sorted(chain(*judged), key=lambda record: -record["difference"])
 
     def _find_columns(self, table: Table) -> list[str]:
         """Names in the table of the columns that are counted."""
@@ -76,11 +85,6 @@ class DriftCounter:
                 f"X must have the {self._summary['names']} columns of fit, got {len(table.names)}."
             )
         return [table.names[counts.about["position"]] for counts in self._counts]
-
-
-def find_drift(summary: Summary, X: Any) -> list[Finding]:
-    """Differences between the rows of X and the training rows that this summary describes."""
-    return DriftCounter(summary).add(X).findings()
 
 
 @dataclass
@@ -122,8 +126,8 @@ class _Counts:
                 self.others[levels[code]] = self.others.get(levels[code], 0) + int(rows[code])
         self.places += np.bincount(places, minlength=len(self.places))
 
-    def judge(self, n_train: int, n_new: int, chance: float) -> list[tuple[float, Finding]]:
-        """Differences with their sizes: in the share of gaps, and in the values."""
+    def judge(self, n_train: int, n_new: int, chance: float) -> list[Record]:
+        """Differences in the share of gaps, and in the values."""
         found = []
         before, now = self.about["missing"], self.n_missing / n_new
         if abs(now - before) > max(LARGE, _bound_shares(2, n_train, n_new, chance)):
@@ -193,9 +197,10 @@ class _Counts:
             )
         return distance, text
 
-    def _report(self, kind: str, distance: float, text: str) -> tuple[float, Finding]:
+    def _report(self, kind: str, distance: float, text: str) -> Record:
         severity: Severity = "warning" if distance >= VERY_LARGE else "note"
-        return distance, Finding(kind, severity, (self.about["name"],), text)
+        values = (self.about["name"], kind, severity, distance, text)
+        return dict(zip(FIELDS, values, strict=True))
 
 
 def _bound_shares(n_levels: int, n_before: int, n_now: int, chance: float) -> float:

@@ -4,6 +4,7 @@ import copy
 import json
 import re
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -11,11 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muddle import MLRRegressor
-from muddle.page.drift import DriftCounter, find_drift
+import muddle
+import muddle_runtime
+from muddle import MLRClassifier, MLRRegressor
+from muddle.tables.findings import find_in_table
+from muddle_runtime.drift import DriftCounter
 from muddle_runtime.summary import check_summary
 
 N_ROWS = 600
+TINY = {"width": 16, "max_iter": 5, "random_state": 0}
 
 
 def draw_rows(seed, n_rows=N_ROWS):
@@ -34,19 +39,23 @@ def draw_rows(seed, n_rows=N_ROWS):
 
 
 @pytest.fixture(scope="module")
-def summarise(tiny):
-    """The summary that a fit leaves."""
-
-    def fit(X, y, **options):
-        return MLRRegressor(**tiny).fit(X, y, **options).table_summary_
-
-    return fit
+def model():
+    X = draw_rows(0)
+    return MLRRegressor(**TINY).fit(X, X["rooms"] + np.arange(N_ROWS) % 2)
 
 
 @pytest.fixture(scope="module")
-def summary(summarise):
-    X = draw_rows(0)
-    return summarise(X, X["rooms"] + np.arange(N_ROWS) % 2)
+def summary(model):
+    return model.table_summary_
+
+
+def summarise(X, y, **options):
+    """The summary that a fit leaves."""
+    return MLRRegressor(**TINY).fit(X, y, **options).table_summary_
+
+
+def find_drift(summary, X):
+    return DriftCounter(summary).add(X).records()
 
 
 @pytest.fixture(scope="module")
@@ -80,29 +89,32 @@ def test_rows_of_the_same_kind_do_not_drift(summary, n_rows):
 
 def test_other_numbers_are_found(summary, rows):
     moved = find_one(summary, rows.assign(size=rows["size"] + 8))
-    assert (moved.kind, moved.severity, moved.columns) == ("drift", "warning", ("size",))
-    medians = re.findall(r"median was ([\d.]+) and is now about ([\d.]+);", moved.text)[0]
+    assert (moved["kind"], moved["severity"], moved["column"]) == ("drift", "warning", "size")
+    medians = re.findall(r"median was ([\d.]+) and is now about ([\d.]+);", moved["text"])[0]
     expected = [draw_rows(0)["size"].median(), rows["size"].median() + 8]
     assert [float(text) for text in medians] == pytest.approx(expected, abs=0.5)
     share = (rows["size"] <= 45).sum() / rows["size"].notna().sum()
     for away in (-1e3, 1e3):  # rows outside the range are counted on both sides
         far = find_one(summary, rows.assign(size=rows["size"].mask(rows["size"] <= 45, away)))
-        outside = re.search(r"; (\d+) ?% of the rows lie outside the range of training", far.text)
+        outside = re.search(
+            r"; (\d+) ?% of the rows lie outside the range of training", far["text"]
+        )
         assert float(outside[1]) == pytest.approx(100 * share, abs=1.5)
     later = find_one(summary, rows.assign(day=rows["day"] + pd.Timedelta("400D")))
-    assert later.columns == ("day",)
-    assert "2024-" in later.text
+    assert later["column"] == "day"
+    assert "2024-" in later["text"]
 
 
 def test_other_levels_are_found(summary, rows):
     fewer = find_one(summary, rows.assign(kind="loft"))
-    assert fewer.columns == ("kind",)
-    assert re.search(r"'loft' was in \d+(\.\d)? % of the rows and is now in 100 %", fewer.text)
+    assert fewer["column"] == "kind"
+    assert re.search(r"'loft' was in \d+(\.\d)? % of the rows and is now in 100 %", fewer["text"])
     tents = rows["kind"].where(rows["kind"] != "loft", "tent").where(rows["lift"], "tent")
     assert (
-        "new or rare levels ('tent') were in 0 %" in find_one(summary, rows.assign(kind=tents)).text
+        "new or rare levels ('tent') were in 0 %"
+        in find_one(summary, rows.assign(kind=tents))["text"]
     )
-    assert find_one(summary, rows.assign(lift=True)).columns == ("lift",)
+    assert find_one(summary, rows.assign(lift=True))["column"] == "lift"
 
 
 @pytest.mark.parametrize(("share", "severity"), [(0.45, []), (0.35, ["note"]), (0.2, ["warning"])])
@@ -111,40 +123,80 @@ def test_of_many_rows_only_differences_that_matter_are_found(share, severity):
     columns = [{**about, "levels": ["a", "b"], "shares": [0.5, 0.5]}]
     table = {"rows": 10**6, "names": 1, "named": True, "missing_values": [""], "columns": columns}
     X = pd.DataFrame({"kind": np.where(np.arange(40_000) < share * 40_000, "a", "b")})
-    assert [found.severity for found in find_drift(table, X)] == severity
+    assert [found["severity"] for found in find_drift(table, X)] == severity
+
+
+def test_models_tell_drift_and_findings_in_a_notebook_and_in_a_service(model, rows, tmp_path):
+    new = rows.assign(kind="loft", size=rows["size"] + 4)
+    found = model.drift(new)
+    assert found["column"].tolist() == ["kind", "size"]
+    assert list(found) == ["column", "kind", "severity", "difference", "text"]
+    assert found["difference"].is_monotonic_decreasing
+    nothing = model.drift(rows)
+    assert len(nothing) == 0
+    assert list(nothing) == list(found)
+    service = muddle_runtime.load_model(model.save(tmp_path / "model.muddle"))
+    records = service.drift(new.astype(object).where(new.notna(), None).to_dict("records"))
+    assert json.loads(json.dumps(records)) == found.to_dict("records")
+    assert service.findings_ == muddle.load_model(tmp_path / "model.muddle").findings_
+    assert service.findings_ == model.findings_
+    with pytest.raises(ValueError, match="lacks column 'kind'"):
+        model.drift(rows.drop(columns="kind"))
+    with pytest.raises(AttributeError, match="no summary"):
+        replace(service, training=replace(service.training, table=None)).drift(rows)
+
+
+def test_findings_are_those_of_the_rows_that_were_fitted():
+    X = draw_rows(0).assign(answer=np.arange(N_ROWS) % 2, id=np.arange(N_ROWS) // 3)
+    y = X["answer"].map(["no", "yes"].__getitem__)
+    weights = np.repeat([1.0, 0.0], N_ROWS // 2)
+    model = MLRClassifier(**TINY).fit(X, y, sample_weight=weights)
+    assert model.findings_ == find_in_table(
+        X[:300], y[:300], task="classification", preprocessor=model.preprocessor_
+    )
+    kinds = {one.kind: one.columns for one in model.findings_}
+    assert kinds == {"possible leak": ("answer",), "groups": ("id",)}
+
+
+def test_a_file_without_findings_has_none(model):
+    table = {key: value for key, value in model.table_summary_.items() if key != "findings"}
+    assert replace(model.model_.training, table=check_summary(table)).table == table
+    assert (
+        replace(model.model_, training=replace(model.model_.training, table=table)).findings_ == []
+    )
 
 
 def test_more_gaps_are_found(summary, rows):
     gaps = rows["size"].where(np.arange(N_ROWS) % 2 == 0)
-    assert find_one(summary, rows.assign(size=gaps)).kind == "drift in gaps"
-    assert find_one(summary, rows.assign(size=np.nan)).kind == "drift in gaps"
+    assert find_one(summary, rows.assign(size=gaps))["kind"] == "drift in gaps"
+    assert find_one(summary, rows.assign(size=np.nan))["kind"] == "drift in gaps"
 
 
 def test_the_largest_difference_comes_first_and_parts_give_the_findings_of_the_whole(summary, rows):
     both = rows.assign(size=rows["size"] + 4, kind="loft")
     found = find_drift(summary, both)
-    assert [one.columns for one in found] == [("kind",), ("size",)]
+    assert [one["column"] for one in found] == ["kind", "size"]
     counter = DriftCounter(summary)
-    assert counter.findings() == []
+    assert counter.records() == []
     for start in range(0, N_ROWS, 70):
         counter.add(both[start : start + 70])
     assert counter.n_rows == N_ROWS
-    assert counter.findings() == found
+    assert counter.records() == found
 
 
-def test_columns_are_found_by_name_in_any_order_or_by_position(summary, rows, summarise):
+def test_columns_are_found_by_name_in_any_order_or_by_position(summary, rows):
     X = rows.assign(kind="loft")
     assert find_drift(summary, X[X.columns[::-1]].assign(more=1)) == find_drift(summary, X)
     with pytest.raises(ValueError, match="lacks column 'kind'"):
         find_drift(summary, X.drop(columns="kind"))
     X = np.random.default_rng(0).normal(size=(200, 3))
     table = summarise(X, X[:, 0])
-    assert find_one(table, X + np.array([0, 5, 0])).columns == ("x1",)
+    assert find_one(table, X + np.array([0, 5, 0]))["column"] == "x1"
     with pytest.raises(ValueError, match="must have the 3 columns"):
         find_drift(table, X[:, :2])
 
 
-def test_rows_of_weight_zero_are_not_in_the_summary(summarise):
+def test_rows_of_weight_zero_are_not_in_the_summary():
     X = np.random.default_rng(0).normal(size=(80, 2))
     X[40:] += 100
     table = summarise(X, X[:, 0], sample_weight=np.repeat([1.0, 0.0], 40))

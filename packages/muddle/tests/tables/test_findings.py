@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from sklearn.datasets import load_iris
 
-from muddle.page.findings import find_in_table
 from muddle.tables import TablePreprocessor
+from muddle.tables.findings import find_in_table
 
 
 def make_table(n_rows=400):
@@ -75,7 +75,7 @@ def test_repeated_and_contradictory_rows_are_counted():
     y[100] = y[0]
     y[101] = y[1] + 1
     (repeated,) = find(X, y, "repeated rows")
-    assert repeated.text.startswith("2 of 102 rows (2 %)")
+    assert repeated.text.startswith("1 of 102 rows (1 %)")
     assert repeated.severity == "note"
     (contrary,) = find(X, y, "contradictory rows")
     assert contrary.text.startswith("2 rows")
@@ -84,8 +84,67 @@ def test_repeated_and_contradictory_rows_are_counted():
     # Gaps are equal, and zero is equal to minus zero.
     X = np.random.default_rng(0).normal(size=(60, 2))
     X[:4] = [[np.nan, 0.0], [np.nan, -0.0], [np.nan, 1.0], [0.0, np.nan]]
-    (found,) = find(X, np.arange(60.0), "repeated rows")
+    (found,) = find(X, np.arange(60) // 2, "repeated rows")
     assert found.text.startswith("1 of 60 rows")
+
+
+def test_rows_that_look_alike_by_chance_are_not_called_copies():
+    rng = np.random.default_rng(0)
+    kind = rng.choice(["x", "y", "z"], 400)
+    # Columns that go together repeat more often than columns on their own.
+    X = pd.DataFrame({"kind": kind, "twin": kind, "third": kind, "age": rng.integers(20, 40, 400)})
+    assert find(X, rng.integers(0, 2, 400), "repeated rows") == []
+
+
+def test_columns_that_tell_which_rows_belong_together_are_groups():
+    rng = np.random.default_rng(3)
+    X, codes = make_table(), rng.permutation(np.arange(400) % 40)
+    schools = np.array([f"school {i}" for i in range(40)])[codes]
+    y = make_target(X)
+    (by_name,) = find(X.assign(patient_id=codes), y, "groups")
+    assert (by_name.columns, by_name.severity) == (("patient_id",), "warning")
+    assert "groups=X['patient_id']" in by_name.text
+    income = rng.normal(size=40)[codes]
+    (by_column,) = find(X.assign(school=schools, income=income), y, "groups")
+    assert by_column.columns == ("school",)
+    assert "'income' never changes" in by_column.text
+    for values in (schools, codes):  # texts, or numbers in no order
+        same = rng.normal(size=40)[codes] + 0.01 * rng.normal(size=400)
+        (by_target,) = find(X.assign(place=values), same, "groups")
+        assert "The target hardly changes" in by_target.text
+        assert find(X.assign(place=values), same, "possible leak") == []
+
+
+def test_ids_that_do_not_repeat_categories_and_smooth_numbers_are_not_groups():
+    rng = np.random.default_rng(3)
+    X = make_table()
+    y = make_target(X)
+    codes = rng.permutation(np.arange(400) % 40)
+    X["paid"], X["user"], X["patient_id"] = codes, X["c"], rng.permutation(400)
+    X["state"], X["state_code"] = [f"s{i}" for i in codes], codes * 7 % 41  # a code of the name
+    assert find(X, y, "groups") == []
+    assert find(X[["a", "paid"]], codes + 0.1 * y, "groups") == []  # smooth in `paid`
+
+
+def test_rows_in_an_order_are_noted_and_shuffled_rows_are_not():
+    X = make_table()
+    y = make_target(X)
+    (moved,) = find(X, y + 0.01 * np.arange(400), "ordered rows")
+    assert "The target changes along the rows" in moved.text
+    assert "test on the last rows" in moved.text
+    (by_target,) = find(X, np.sort(y), "ordered rows")
+    assert "sorted by the target" in by_target.text
+    days = pd.Series(pd.date_range("2024-01-01", periods=400))
+    (by_date,) = find(X.assign(day=days[::-1].to_numpy()), y, "ordered rows")
+    assert (by_date.columns, by_date.severity) == (("day",), "note")
+    assert "in order of time (Column 'day')" in by_date.text
+    assert (
+        find(X.assign(day=days.sample(frac=1, random_state=0).to_numpy()), y, "ordered rows") == []
+    )
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        assert find(X[:60], rng.normal(size=60), "ordered rows") == []
+        assert find(X[:60], rng.integers(0, 2, 60), "ordered rows", "classification") == []
 
 
 def test_tiny_and_dominant_classes_are_named():
@@ -122,7 +181,7 @@ def test_few_rows_and_many_gaps_are_found_and_warnings_come_first():
     X = make_table(40).assign(c=lambda t: t["a"].where(np.arange(40) % 3 == 0))
     few, gaps = find_in_table(X, X["b"], task="regression")
     assert (few.kind, gaps.kind, gaps.columns) == ("few rows", "mostly missing", ("c",))
-    with pytest.raises(ValueError, match="NaN"):
+    with pytest.raises(ValueError, match="nan in row 0"):
         find_in_table(X, np.full(40, np.nan), task="regression")
 
 

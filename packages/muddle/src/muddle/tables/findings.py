@@ -1,26 +1,37 @@
-"""Findings about a table: leaks, repeated rows, tiny classes, gaps, outliers.
+"""Findings about a table: leaks, groups, order, repeated rows, tiny classes, gaps, outliers.
 
-Nothing is fitted and nothing is changed; no torch. Drift between training rows and new rows is in
-muddle.page.drift.
+Nothing is fitted and nothing is changed. Every fit keeps its findings beside the summary of the
+table; how new rows differ from the training rows is in muddle_runtime.drift.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 
-from muddle.page.html import format_share, list_names
-from muddle.tables.summarise import read_named, to_floats
-from muddle_runtime.columns import Column, FloatArray, as_levels, guess_form, is_missing, read_table
+from muddle.tables.target import check_target
+from muddle_runtime.columns import (
+    Column,
+    FloatArray,
+    Table,
+    as_levels,
+    guess_form,
+    is_missing,
+    read_named,
+    read_table,
+    to_floats,
+)
+from muddle_runtime.findings import Finding, Severity, format_share, list_names
 from muddle_runtime.fitted import Task
+from muddle_runtime.tables import TablePlan
 
 if TYPE_CHECKING:
     from muddle.tables import TablePreprocessor
 
-Severity = Literal["warning", "note"]
 Codes = NDArray[np.int64]
 Rows = NDArray[np.bool_]
 
@@ -34,23 +45,24 @@ FAR = 10.0  # interquartile ranges beyond the nearer quartile
 # Share of the target that one column explains on its own. exp(y / 50) beside the diabetes data
 # explains 0.997; of honest columns, the length of an iris petal explains 0.83 of the classes.
 LEAKS = {"regression": 0.98, "classification": 0.95}
-LEAK_ROWS = 2_000  # sample that is large enough to see a column that determines the target
+SAMPLE_ROWS = 2_000  # enough to see a column that determines the target, groups and order
 N_FOLDS = 5
 MOST_BINS = 32
 ROWS_PER_BIN = 5  # for numbers: the mean of fewer rows is noise
 TWIN_DIGITS = 9  # of numbers in units of their standard deviation
 MOST_NAMED = 5
+MOST_COLUMNS, MOST_ROWS = 500, 100_000  # the first columns, some of the rows
+MANY_LEVELS = 10  # fewer are categories rather than groups
+MOST_LEVELS = 0.9  # share of the rows; an id that repeats less often parts hardly any rows
+SAME_TARGET = 0.9  # share of the target that is explained by the other rows of a group
+WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+ID_WORDS = frozenset(
+    ("id", "uuid", "nr", "patient", "subject", "participant", "person", "user", "customer")
+)
+N_BLOCKS = 10  # of consecutive rows, or values
+MOVED = 0.15  # share of the target that blocks explain; of a shuffled table, 0 or less
+SORTED = 0.75
 OWNER = "the check of the table"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something unusual that a person should look at."""
-
-    kind: str
-    severity: Severity
-    columns: tuple[str, ...]
-    text: str  # complete by itself
 
 
 def find_in_table(
@@ -68,23 +80,47 @@ def find_in_table(
         The fitted one (`preprocessor_` of a model). The columns it ignores are then reported as
         such, and not examined otherwise.
     """
-    # Here, not above: drift is found without scikit-learn.
-    from muddle.tables.target import check_target
-
     table = read_table(X, OWNER)
     numeric = task == "regression"
     target = check_target(y, table.n_rows, OWNER, multi_output=numeric, y_numeric=numeric)
-    used = table.names if preprocessor is None else preprocessor.plan_.used
-    gap_texts = ("",) if preprocessor is None else tuple(preprocessor.missing_values)
-    columns = [read_named(table, name, gap_texts) for name in used]
-    found = find_few_rows(table.n_rows) + find_leaks(columns, target, task)
-    if numeric:
+    return find_in_rows(table, target, task, None if preprocessor is None else preprocessor.plan_)
+
+
+def find_in_rows(
+    table: Table, target: NDArray[Any], task: Task, plan: TablePlan | None
+) -> list[Finding]:
+    """The same for rows that are read and checked already."""
+    used = table.names if plan is None else plan.used
+    gap_texts = ("",) if plan is None else plan.missing_values
+    found = find_few_rows(table.n_rows)
+    if task == "regression":
         found += find_outliers(target)
     else:
         found += find_class_sizes(*np.unique(target, return_counts=True))
+    table, target = _thin_out(table, target, MOST_ROWS)
+    columns = [read_named(table, name, gap_texts) for name in used[:MOST_COLUMNS]]
     found += find_repeated_rows(columns, target) + find_twins(columns)
     found += find_gaps({column.name: float(is_missing(column).mean()) for column in columns})
-    return sort_findings(found + ([] if preprocessor is None else find_ignored(preprocessor)))
+    ids = {column.name for column in columns if _is_repeated_id(column)}
+    # What concerns the target shows in a sample.
+    if table.n_rows > SAMPLE_ROWS:
+        table, target = _thin_out(table, target, SAMPLE_ROWS)
+        columns = [read_named(table, column.name, gap_texts) for column in columns]
+    outputs = _read_outputs(target, task)
+    bins = {column.name: _bin_column(column) for column in columns}
+    groups = find_groups(columns, outputs, ids)
+    suspects = {name: own for name, own in bins.items() if name not in groups}
+    found += [*groups.values(), *find_leaks(suspects, outputs, task)]
+    found += find_order([c.name for c in columns if guess_form(c) == "date"], outputs, bins)
+    return sort_findings(found + ([] if plan is None else find_ignored(plan)))
+
+
+def _thin_out(table: Table, target: NDArray[Any], most: int) -> tuple[Table, NDArray[Any]]:
+    """At most so many rows, drawn at random, in their order."""
+    if table.n_rows <= most:
+        return table, target
+    rows = np.sort(np.random.default_rng(0).choice(table.n_rows, most, replace=False))
+    return table.keep(rows), target[rows]
 
 
 def sort_findings(found: Sequence[Finding]) -> list[Finding]:
@@ -147,30 +183,33 @@ def find_outliers(target: NDArray[Any]) -> list[Finding]:
 
 
 def find_repeated_rows(columns: Sequence[Column], target: NDArray[Any]) -> list[Finding]:
-    """Rows that are equal in every column, and those of them whose targets differ."""
+    """Rows that are equal in every column: copies, and rows whose targets differ."""
     n_rows = len(target)
-    _, group, sizes = np.unique(_hash_rows(columns), return_inverse=True, return_counts=True)
-    n_repeated = n_rows - len(sizes)
-    if n_repeated == 0:
+    coded = [_code_values(column) for column in columns]
+    coded_target = [pd.factorize(values)[0] for values in target.reshape(n_rows, -1).T]
+    rows = _hash_rows(coded)
+    alike, copies = len(np.unique(rows)), _hash_rows([*coded, *coded_target])
+    if alike == n_rows:
         return []
     found = []
-    # Few columns with few levels repeat by chance: about as often as with every column shuffled.
-    n_by_chance = n_rows - len(np.unique(_hash_rows(columns, np.random.default_rng(0))))
-    if n_by_chance < CHANCE * n_repeated:
-        share = n_repeated / n_rows
+    n_copies = n_rows - len(np.unique(copies))
+    # Columns with few levels repeat by chance: about as often as with the finest one shuffled.
+    finest = max(range(len(coded)), key=lambda i: coded[i].max())
+    coded[finest] = np.random.default_rng(0).permutation(coded[finest])
+    n_by_chance = n_rows - len(np.unique(_hash_rows([*coded, *coded_target])))
+    if n_by_chance < CHANCE * n_copies:
+        share = n_copies / n_rows
         text = (
-            f"{n_repeated:,} of {n_rows:,} rows ({format_share(share)}) "
-            f"{'repeats' if n_repeated == 1 else 'repeat'} an earlier row in every column. If they "
-            "are copies, folds share them and scores are too good: drop them. If they are "
-            "different cases that look alike, keep them."
+            f"{n_copies:,} of {n_rows:,} rows ({format_share(share)}) "
+            f"{'repeats' if n_copies == 1 else 'repeat'} an earlier row in every column and the "
+            "target. If they are copies, folds share them and scores are too good: drop them. If "
+            "they are different cases that look alike, keep them."
         )
         severity: Severity = "warning" if share >= MANY_REPEATED else "note"
         found.append(Finding("repeated rows", severity, (), text))
-    outputs = np.asarray(target).reshape(n_rows, -1)
-    codes = np.stack([pd.factorize(values)[0] for values in outputs.T], axis=1)
-    pairs = pd.DataFrame(codes).assign(group=group).drop_duplicates()
-    n_targets = np.bincount(pairs["group"].to_numpy(), minlength=len(sizes))
-    n_contrary = int(sizes[n_targets > 1].sum())
+    pairs = pd.DataFrame({"rows": rows, "copies": copies}).drop_duplicates()
+    contrary = pairs["rows"][pairs["rows"].duplicated()]
+    n_contrary = int(np.isin(rows, contrary).sum())
     if n_contrary:
         text = (
             f"{n_contrary:,} rows are equal to another row in every column but have a different "
@@ -180,23 +219,19 @@ def find_repeated_rows(columns: Sequence[Column], target: NDArray[Any]) -> list[
     return found
 
 
-def _hash_rows(
-    columns: Sequence[Column], shuffle: np.random.Generator | None = None
-) -> NDArray[np.uint64]:
-    """A number per row, (n,), equal for rows that are equal in every column.
+def _code_values(column: Column) -> Codes:
+    """A code per row; equal values, and gaps, get equal codes; -0.0 is 0.0."""
+    values: Any = column.codes
+    if values is None:
+        values = column.numbers if column.dates is None else column.dates
+    return np.asarray(pd.factorize(values)[0], dtype=np.int64)
 
-    With `shuffle`, every column is shuffled on its own first.
-    """
+
+def _hash_rows(coded: Sequence[Codes]) -> NDArray[np.uint64]:
+    """A number per row, (n,), equal for rows with the same codes in every column."""
     rows = np.zeros(1, dtype=np.uint64)
-    for column in columns:
-        values: Any = column.codes
-        if values is None:
-            values = column.numbers if column.dates is None else column.dates
-        # Equal values, and gaps, get equal codes; -0.0 is 0.0.
-        hashed = pd.util.hash_array(np.asarray(pd.factorize(values)[0], dtype=np.int64))
-        if shuffle is not None:
-            hashed = shuffle.permutation(hashed)
-        rows = rows * np.uint64(0x9E3779B97F4A7C15) + hashed
+    for codes in coded:
+        rows = rows * np.uint64(0x9E3779B97F4A7C15) + pd.util.hash_array(codes)
     return rows
 
 
@@ -213,11 +248,11 @@ def find_gaps(shares: Mapping[str, float]) -> list[Finding]:
     return [Finding("mostly missing", "note", tuple(mostly), text)]
 
 
-def find_ignored(preprocessor: "TablePreprocessor") -> list[Finding]:
+def find_ignored(plan: TablePlan) -> list[Finding]:
     """Columns that the preprocessor ignores, by reason, and text columns that look like numbers."""
     by_reason: dict[str, list[str]] = {}
     hints = []
-    for decision in preprocessor.plan_.decisions:
+    for decision in plan.decisions:
         if decision.ignored:
             by_reason.setdefault(decision.ignored, []).append(decision.name)
         if decision.hint:
@@ -280,35 +315,126 @@ def _fingerprint(column: Column) -> tuple[str, bytes]:
     return "levels", np.asarray(codes, dtype=np.int64).tobytes()
 
 
+# Groups and order: rows that are more alike than shuffled folds assume
+
+
+def find_groups(
+    columns: Sequence[Column], outputs: Sequence[FloatArray], ids: Collection[str]
+) -> dict[str, Finding]:
+    """Columns that tell which rows belong together: an id that repeats; texts within which a
+    number never changes (the income of a district), or hardly the target."""
+    numbers = {
+        column.name: np.nan_to_num(to_floats(column, "number"), nan=-1e300)  # a gap is a value
+        for column in columns
+        if column.kind != "duration" and guess_form(column) == "number"
+    }
+    whole = {name for name, values in numbers.items() if not (values % 1 > 0).any()}
+    # A whole number may be a code of the same levels.
+    measures = {name: values for name, values in numbers.items() if name not in whole}
+    found = {}
+    for column in columns:
+        name, is_text = column.name, column.codes is not None
+        if not is_text and name not in whole:
+            continue
+        values: Any = column.codes if is_text else numbers[name]
+        codes = np.unique(values, return_inverse=True)[1]
+        n_levels = int(codes.max()) + 1
+        sign = ""
+        if name in ids:
+            sign = "The name says so, and values repeat"
+        elif not MANY_LEVELS <= n_levels <= len(codes) / 2:
+            continue
+        elif is_text and (same := _find_constant(codes, measures)):
+            sign = f"{_name_columns(same, 'never changes', 'never change')} within one"
+        elif min(_explain(codes, own, SAME_TARGET) for own in outputs) >= SAME_TARGET and (
+            # A target that follows a number smoothly is known from the values around as well.
+            is_text or _explain(codes * N_BLOCKS // n_levels, outputs[0], 0.0) < SAME_TARGET / 2
+        ):
+            sign = "The target hardly changes within one"
+        if sign:
+            text = (
+                f"Values of column {name!r} look like groups of rows that belong together. {sign}. "
+                "Folds part such rows, so scores are too good for rows of new groups. Score with "
+                f"GroupKFold and groups=X[{name!r}], and leave the column out if new rows come "
+                "from new groups."
+            )
+            found[name] = Finding("groups", "warning", (name,), text)
+    return found
+
+
+def _is_repeated_id(column: Column) -> bool:
+    if not ID_WORDS & {word.lower() for word in WORDS.findall(column.name)}:
+        return False
+    codes = _code_values(column)
+    return MANY_LEVELS <= len(np.unique(codes)) <= MOST_LEVELS * len(codes)
+
+
+def _find_constant(codes: Codes, numbers: Mapping[str, FloatArray]) -> list[str]:
+    """Columns of many numbers that never change within a level."""
+    order = np.argsort(codes, kind="stable")
+    starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    found = []
+    for name, values in numbers.items():
+        least, most = (f.reduceat(values[order], starts) for f in (np.minimum, np.maximum))
+        if (least == most).all() and len(np.unique(least)) >= MANY_LEVELS:
+            found.append(name)
+    return found
+
+
+def find_order(
+    dates: Sequence[str], outputs: Sequence[FloatArray], bins: Mapping[str, Codes]
+) -> list[Finding]:
+    """Rows that are sorted by the target or by a date, or along which the target changes."""
+    n_rows = len(outputs[0])
+    if n_rows < FEW_ROWS:
+        return []
+    blocks = np.arange(n_rows) * N_BLOCKS // n_rows
+    moved = max(_explain(blocks, values, MOVED) for values in outputs)
+    if moved >= SORTED:
+        text = (
+            "The rows are sorted by the target. The folds of a fit are shuffled; shuffle the rows "
+            "before splitting them by position."
+        )
+        return [Finding("ordered rows", "note", (), text)]
+    later = (
+        "If new rows come later than these, shuffled folds are too kind: test on the last rows "
+        "(sklearn.model_selection.TimeSeriesSplit)."
+    )
+    sorted_by = [
+        name for name in dates if _explain(blocks, rankdata(bins[name])[:, None], SORTED) >= SORTED
+    ]
+    if sorted_by:
+        text = (
+            f"The rows are in order of time ({_name_columns(sorted_by, '', '').strip()}). {later}"
+        )
+    elif moved >= MOVED:
+        text = (
+            f"The target changes along the rows (tenths of the table explain {format_share(moved)} "
+            f"of it). {later}"
+        )
+    else:
+        return []
+    return [Finding("ordered rows", "note", tuple(sorted_by), text)]
+
+
 # Leaks: how well one column alone predicts the target
 #
 # A column is cut into bins (numbers by quantiles, text by level, gaps in a bin of their own), and
 # every row is predicted from the rows of its bin in other folds.
 
 
-def find_leaks(columns: Sequence[Column], target: NDArray[Any], task: Task) -> list[Finding]:
+def find_leaks(
+    bins: Mapping[str, Codes], outputs: Sequence[FloatArray], task: Task
+) -> list[Finding]:
     """Columns that almost determine the target by themselves while most others do not."""
-    if len(columns) < 2:
+    if len(bins) < 2:
         return []
-    rows = np.arange(len(target))
-    if len(rows) > LEAK_ROWS:
-        rows = np.sort(np.random.default_rng(0).choice(len(rows), LEAK_ROWS, replace=False))
-    if task == "classification":
-        codes = np.unique(target, return_inverse=True)[1][rows]
-        outputs = [np.eye(int(codes.max()) + 1)[codes]]
-    else:
-        from scipy.stats import rankdata  # here, as drift on numpy alone imports this module
-
-        # Ranks: one huge value must not hide that all others are known.
-        numbers = np.asarray(target, dtype=np.float64).reshape(len(target), -1)[rows]
-        outputs = list(rankdata(numbers, axis=0).T[:, :, None])
     suspects = {}
-    for column in columns:
-        bins = np.unique(_bin_column(column)[rows], return_inverse=True)[1]
-        share = max(_explain(bins, values, LEAKS[task]) for values in outputs)
+    for name, own in bins.items():
+        share = max(_explain(own, values, LEAKS[task]) for values in outputs)
         if share >= LEAKS[task]:
-            suspects[column.name] = share
-    if len(suspects) > len(columns) / 2:
+            suspects[name] = share
+    if len(suspects) > len(bins) / 2:
         return []  # if most columns determine the target, it is simply easy
     found = []
     for name, share in sorted(suspects.items(), key=lambda pair: -pair[1]):
@@ -319,6 +445,16 @@ def find_leaks(columns: Sequence[Column], target: NDArray[Any], task: Task) -> l
         )
         found.append(Finding("possible leak", "warning", (name,), text))
     return found
+
+
+def _read_outputs(target: NDArray[Any], task: Task) -> list[FloatArray]:
+    """The target, (n, T): an indicator per class, or one array of ranks per output, as one huge
+    value must not hide that all others are known."""
+    if task == "classification":
+        codes = np.unique(target, return_inverse=True)[1]
+        return [np.eye(int(codes.max()) + 1)[codes]]
+    numbers = np.asarray(target, dtype=np.float64).reshape(len(target), -1)
+    return list(rankdata(numbers, axis=0).T[:, :, None])
 
 
 def _bin_column(column: Column) -> Codes:
@@ -360,9 +496,9 @@ def _explain(bins: Codes, values: FloatArray, at_least: float) -> float:
 def _sum_errors(values: FloatArray, bins: Codes, known: Rows, judged: Rows) -> float:
     """Squared error of the judged rows if each is predicted by the mean of the known rows of its
     bin, or of all known rows if the bin has none."""
-    counts = np.bincount(bins[known], minlength=int(bins.max()) + 1)[:, None]
-    sums = np.zeros((len(counts), values.shape[1]))
-    np.add.at(sums, bins[known], values[known])
+    own, n_bins = bins[known], int(bins.max()) + 1
+    counts = np.bincount(own, minlength=n_bins)[:, None]
+    sums = np.stack([np.bincount(own, column, n_bins) for column in values[known].T], axis=1)
     means = np.where(counts > 0, sums / np.maximum(counts, 1), values[known].mean(axis=0))
     return float(np.square(values[judged] - means[bins[judged]]).sum())
 
