@@ -23,6 +23,7 @@ from muddle.errors import DivergenceError, TimeLimitError
 from muddle.estimators.base import MAX_SEED
 from muddle.estimators.bodies import BODIES, BodyData, BodyMember, estimate_seconds
 from muddle.estimators.crossfit import (
+    N_CHOSEN,
     NETS_TOGETHER,
     BodyCandidate,
     Candidate,
@@ -548,13 +549,15 @@ def _count_work(
     """The work of a candidate as planned, on as many threads as without a time limit.
     folds: their number in a round, and the rounds"""
     (n_rows, n_features), (n_folds, n_rounds) = training.matrix.shape, folds
-    more = {"plain": 0, "bins": N_BINS - 1, "waves": N_CURVES}[candidate.view]
-    n_nets = n_folds * n_rounds
+    n_nets, n_train = n_folds * n_rounds, n_rows - -(-n_rows // n_folds)
+    more, n_numbers = {"plain": 0, "bins": N_BINS - 1, "waves": N_CURVES}, training.n_numbers
+    if is_wide(n_rows, n_features):
+        n_features = n_numbers = min(n_features, max(N_CHOSEN, n_train))
     return Work(
         candidate.config,
-        n_features + more * training.n_numbers,
+        n_features + more[candidate.view] * n_numbers,
         n_rows,
-        n_train=n_rows - -(-n_rows // n_folds),
+        n_train=n_train,
         n_nets=n_nets,
         n_threads=min(n_threads, -(-n_nets // NETS_TOGETHER)),
     )
