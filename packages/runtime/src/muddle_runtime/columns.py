@@ -44,6 +44,7 @@ DATE = (datetime.date, np.datetime64)
 TEXT = (str, bytes)
 NO_LEVEL = (numbers.Complex, tuple, frozenset)  # hashable, and yet no value of a table
 NO_DATE = np.datetime64("NaT", "us")
+MOST_DAYS = 1e6  # since 1970, of a date that is written as such
 # Types of another library that hold periods as integers and intervals as pairs of numbers.
 PANDAS_FORMS = re.compile(r"pandas\.(period|interval)")
 DECLARED = ("category", "categorical", "enum", "dictionary")  # types of columns of levels
@@ -284,15 +285,21 @@ def _read_array(X: Any, owner: str) -> Table:
 
 
 def _as_array(X: Any) -> NDArray[Any]:
-    if isinstance(X, np.ma.MaskedArray):  # np.asarray would show what is masked
-        gap = np.array(np.nan if X.dtype.kind in "iuf" else None)
-        return np.where(X.mask, gap, X.data) if np.ma.is_masked(X) else np.asarray(X.data)
+    X = unmask(X)
     if isinstance(X, (list, tuple)):
         as_objects = np.asarray(X, dtype=object)
         if as_objects.ndim == 2:
             array = np.asarray(X)
             return as_objects if array.dtype.kind in "US" else array  # [1, "a"] keeps its number
     return np.asarray(X)
+
+
+def unmask(array: Any) -> Any:
+    """A masked array with gaps where np.asarray would show what is masked; any other as it is."""
+    if not isinstance(array, np.ma.MaskedArray):
+        return array
+    gap = np.array(np.nan if array.dtype.kind in "iuf" else None)
+    return np.where(array.mask, gap, array.data) if np.ma.is_masked(array) else array.data
 
 
 def _is_column(value: Any) -> bool:
@@ -654,3 +661,10 @@ def to_floats(column: Column, kind: Kind) -> FloatArray:
     dates = as_dates(column)
     days: FloatArray = (dates - np.datetime64(0, "us")) / np.timedelta64(1, "D")
     return days
+
+
+def write_number(value: float, kind: str | None, digits: int = 6) -> str:
+    """A number of a column as `to_floats` has it, for a sentence."""
+    if kind == "date" and abs(value) < MOST_DAYS:
+        return str(np.datetime64(0, "D") + np.timedelta64(int(value // 1), "D"))
+    return f"{value:.{digits}g}{' s' if kind == 'duration' else ''}"

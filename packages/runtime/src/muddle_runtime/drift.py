@@ -20,6 +20,7 @@ from muddle_runtime.columns import (
     read_named,
     read_table,
     to_floats,
+    write_number,
 )
 from muddle_runtime.findings import Severity, format_share, list_names
 from muddle_runtime.parameters import suggest
@@ -166,8 +167,8 @@ class _Counts:
             # Between two edges the median is interpolated; beyond the last edge it is unknown.
             guess = float(np.interp(0.5, now, edges))
             text += (
-                f"the median was {_write_value(middle, kind)} and is now "
-                f"{'above' if now[-1] < 0.5 else 'about'} {_write_value(guess, kind)}"
+                f"the median was {write_number(middle, kind, 4)} and is now "
+                f"{'above' if now[-1] < 0.5 else 'about'} {write_number(guess, kind, 4)}"
             )
         outside = (self.n_below + int(self.places[-1])) / n_now
         if outside >= 0.01:
@@ -208,14 +209,3 @@ def _bound_shares(n_levels: int, n_before: int, n_now: int, chance: float) -> fl
     `chance` at most: a bound of its mean, and of its distance from the mean (McDiarmid)."""
     noise = 1 / n_before + 1 / n_now
     return math.sqrt(n_levels * noise) / 2 + math.sqrt(-math.log(chance) * noise / 2)
-
-
-def _write_value(value: float, kind: str) -> str:
-    if kind == "date":
-        return write_day(value)
-    return f"{value:.4g} s" if kind == "duration" else f"{value:.4g}"
-
-
-def write_day(days: float) -> str:
-    """Days since 1970 as a date."""
-    return str(np.datetime64(0, "D") + np.timedelta64(int(days // 1), "D"))

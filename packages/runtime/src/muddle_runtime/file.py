@@ -387,7 +387,7 @@ def _restore_table(header: Header, shelf: Shelf) -> TablePlan:
     n_numbers = sum(len(source.names) for source in numbers)
     n_numbers += sum(len(source.suffixes) for source in means)
     fill = shelf.take("preprocessor.fill", (n_numbers,))
-    ranges = _take_ends("preprocessor.range", n_numbers, header, shelf)
+    ranges = _take_open_ends("preprocessor.range", n_numbers, header, shelf)
     kept = shelf.take_places("preprocessor.kept", n_numbers)
     flagged = shelf.take_places("preprocessor.flagged", n_numbers)
     steps = []
@@ -420,11 +420,17 @@ def _restore_table(header: Header, shelf: Shelf) -> TablePlan:
     )
 
 
-def _take_ends(name: str, n_columns: int, header: Header, shelf: Shelf) -> FloatArray:
-    """Least and most per column, which may be infinite, and are in files before format 3. (2, C)"""
+def _take_open_ends(name: str, n_columns: int, header: Header, shelf: Shelf) -> FloatArray:
+    """As `_take_ends`; they may be infinite, and count as infinite before format 3, which has them
+    first."""
     if header["format"] < 3:
         return np.repeat([[-np.inf], [np.inf]], n_columns, axis=1)
-    ends = shelf.take(name, (2, n_columns), Range(infinite=True))
+    return _take_ends(name, n_columns, Range(infinite=True), shelf)
+
+
+def _take_ends(name: str, n_columns: int, allowed: Range, shelf: Shelf) -> FloatArray:
+    """Least and most per column. (2, C)"""
+    ends = shelf.take(name, (2, n_columns), allowed)
     if (ends[0] > ends[1]).any():
         fail(name, "from low to high", "the reverse")
     return ends
@@ -530,10 +536,8 @@ def _restore_target(header: Header, shelf: Shelf) -> tuple[Target, int]:
     deviation = shelf.take("target.deviation", mean.shape, schema.POSITIVE)
     bounds = support = None
     if is_flagship(header):
-        bounds = shelf.take("target.range", (2, len(mean)), LABELS)
-        if (bounds[0] > bounds[1]).any():
-            fail("target.range", "from low to high", "the reverse")
-        support = _take_ends("target.support", len(mean), header, shelf)
+        bounds = _take_ends("target.range", len(mean), LABELS, shelf)
+        support = _take_open_ends("target.support", len(mean), header, shelf)
     scale = Scale(mean, deviation)
     return NumberTarget(scale, stored["one_output"], bounds, support), len(mean)
 

@@ -382,9 +382,6 @@ class Ref:
         return (nets.activation, nets.rounded, view.kind, view.n_seen, *arrays, *layers)
 
 
-NetRef = Ref  # the name from when there were nets alone
-
-
 class _NetStack:
     """Nets of one shape."""
 

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from muddle_runtime import columns
 from muddle_runtime.columns import Codes, Column, Dates, FloatArray, Kind, Table, read_table
 from muddle_runtime.errors import MuddleWarning
+from muddle_runtime.findings import list_names
 from muddle_runtime.parameters import suggest
 
 LARGEST = 1e150  # of numbers in a table: larger ones cannot be squared
@@ -130,13 +131,12 @@ def check_range(numbers: FloatArray, names: Sequence[str]) -> None:
         return
     first = bad.argmax()
     row = (np.abs(numbers[:, first]) > LARGEST).argmax()
-    others = list(dict.fromkeys(name for name, is_bad in zip(names, bad, strict=True) if is_bad))[
-        1:
-    ]
+    name, *others = dict.fromkeys(names[i] for i in np.flatnonzero(bad).tolist())
+    also = f", and in {list_columns(others)}" if others else ""
     raise ValueError(
         f"X must hold finite numbers, up to {LARGEST:g} in size, got {numbers[row, first]:g} in "
-        f"row {row} of column {names[first]!r}{f', and in {list_columns(others)}' * bool(others)}. "
-        "Mark such values as missing (NaN), or rescale the column."
+        f"row {row} of column {name!r}{also}. Mark such values as missing (NaN), or rescale the "
+        "column."
     )
 
 
@@ -146,17 +146,8 @@ def _join_first(parts: Sequence[str], most: int = 20) -> str:
     return ", ".join([*parts[:most], *more])
 
 
-def _show_number(value: float, kind: Kind | None) -> str:
-    """A number of a column; dates are days since 1970."""
-    if kind == "date" and abs(value) < 1e6:
-        return str(np.datetime64(int(value), "D"))
-    return f"{value:g}"
-
-
 def list_columns(names: Sequence[str], most: int = 5) -> str:
-    shown = ", ".join(repr(name) for name in names[:most])
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"column{'s' if len(names) > 1 else ''} {shown}{more}"
+    return f"column{'s' if len(names) > 1 else ''} {list_names(names, most)}"
 
 
 def date_parts(dates: Dates) -> FloatArray:
@@ -422,7 +413,7 @@ class TablePlan:
         for feature in np.flatnonzero(far.any(axis=0)).tolist():
             name, column = self.features[feature][0], block.kept[feature]
             found = [numbers[far[:, feature].argmax(), column], *block.ranges[:, column]]
-            example, least, most = (_show_number(one, kinds.get(name)) for one in found)
+            example, least, most = (columns.write_number(one, kinds.get(name)) for one in found)
             n_far = np.count_nonzero(far[:, feature])
             described.append(
                 f"column {name!r}: {n_far} (e.g. {example}; fit had {least} to {most})"

@@ -24,7 +24,8 @@ from muddle.cli.output import (
     print_json,
 )
 from muddle.errors import MissingPackageError, MuddleError
-from muddle.page.html import count, list_names
+from muddle.page.html import count
+from muddle_runtime.findings import list_names
 from muddle_runtime.whole_file import FULL
 
 if TYPE_CHECKING:

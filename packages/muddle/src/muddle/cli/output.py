@@ -59,14 +59,14 @@ def echo(text: str = "", *, err: bool = False) -> None:
 
 
 def print_json(value: Any) -> None:
-    """JSON escapes the control characters of ASCII only."""
+    """JSON escapes the control characters of ASCII only; here, all others too."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
-    lines = text.split("\n")
-    typer.echo("\n".join(line if clean(line) == line else _escape(line) for line in lines))
+    unclean = {ord(c): json.dumps(c)[1:-1] for c in set(text) - {"\n"} if clean(c) != c}
+    typer.echo(text.translate(unclean))
 
 
-def _escape(text: str) -> str:
-    return "".join(c if clean(c) == c else json.dumps(c)[1:-1] for c in text)
+def _clean_lines(text: str) -> str:
+    return "\n".join(map(clean, text.split("\n")))
 
 
 def finite(value: Any) -> Any:
@@ -130,7 +130,7 @@ def print_pairs(pairs: Mapping[str, str], *, right: bool = False) -> None:
     grid.add_column()
     grid.add_column(justify="right" if right else "left", overflow="fold")
     for name, value in pairs.items():
-        grid.add_row(clean(name), "\n".join(map(clean, value.split("\n"))))
+        grid.add_row(clean(name), _clean_lines(value))
     make_console().print(grid)
 
 
@@ -216,7 +216,7 @@ class Screen:
 
     def write(self, text: str) -> None:
         if sys.stdout.isatty():
-            text = "\n".join(map(clean, text.split("\n")))
+            text = _clean_lines(text)
         sys.stdout.write(text)
 
     def flush(self) -> None:

@@ -23,9 +23,10 @@ from muddle.cli.output import (
     print_table,
 )
 from muddle.errors import DataFormatError, MissingPackageError
-from muddle.page.html import count, list_names
+from muddle.page.html import count
 from muddle.tables import read
 from muddle.tables.write import open_output
+from muddle_runtime.findings import list_names
 from muddle_runtime.fitted import FittedModel
 from muddle_runtime.labels import NumberTarget
 from muddle_runtime.parameters import suggest

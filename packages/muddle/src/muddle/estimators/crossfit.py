@@ -26,10 +26,10 @@ from muddle.core.network import StackedMLP
 from muddle.errors import DivergenceError
 from muddle.estimators.base import to_numpy_nets
 from muddle.tables.target import Rows
+from muddle.training.clock import count_operations
 from muddle.training.config import TrainConfig
 from muddle.training.data import TrainingData, TrainJob
 from muddle.training.jobs import Reporter, train_jobs
-from muddle.training.pace import count_operations
 from muddle.training.stopping import Deadline
 from muddle.training.trainer import TrainResult, merge_results
 from muddle_runtime import fitted

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from muddle.core.device import torch_threads
-from muddle.errors import DivergenceError, TimeLimitError
+from muddle.errors import DivergenceError
 from muddle.estimators.base import MAX_SEED
 from muddle.estimators.bodies import BODIES, BodyData, BodyMember, estimate_seconds
 from muddle.estimators.crossfit import (
@@ -432,17 +432,22 @@ class Pool:
     trials: list[Trial]
     cuts: tuple[str, ...] = ()  # parts of the plan that there was no time for, in words
 
+    @classmethod
+    def weigh(cls, training: TrainingSet, trials: Sequence[Trial]) -> "Pool":
+        """The members of all trials, weighted by their out-of-fold predictions."""
+        members = [member for trial in trials for member in trial.members]
+        weights = np.zeros(0)
+        if members:
+            predicted = np.stack([member.out_of_fold for member in members])
+            weights = weigh_members(predicted, training.labels, training.weights)
+        return cls(training, members, weights, list(trials))
+
     def add(self, trials: Sequence[Trial]) -> "Pool":
         """With further candidates, or further rounds of those that it has, weighed anew."""
         known = {trial.candidate.name: trial for trial in self.trials}
         for trial in trials:
             known[trial.candidate.name] = known[trial.candidate.name].add_round(trial)
-        members = [member for trial in known.values() for member in trial.members]
-        weights = np.zeros(0)
-        if members:
-            predicted = np.stack([member.out_of_fold for member in members])
-            weights = weigh_members(predicted, self.training.labels, self.training.weights)
-        return replace(self, members=members, weights=weights, trials=list(known.values()))
+        return Pool.weigh(self.training, list(known.values()))
 
     def list_best_nets(self) -> list[Candidate]:
         """The nets that further rounds are for, the best first."""
@@ -497,13 +502,11 @@ class Pool:
 def worth_going_on(pool: Pool) -> bool:
     """Whether further nets are trained after the first one and the other bodies: if the first one
     lowered their out-of-fold error. Asked above FEW_ROWS rows, where nets take most of the time."""
-    bodies: list[AnyMember] = [one for one in pool.members if isinstance(one, BodyMember)]
-    if not bodies or len(bodies) == len(pool.members):
-        return True
     training = pool.training
-    predicted = np.stack([member.out_of_fold for member in bodies])
-    weights = weigh_members(predicted, training.labels, training.weights)
-    without = replace(pool, members=bodies, weights=weights)
+    bodies = [trial for trial in pool.trials if isinstance(trial.candidate, BodyCandidate)]
+    without = Pool.weigh(training, bodies)
+    if len(without.members) in (0, len(pool.members)):
+        return True
 
     def mean_square(errors: FloatArray) -> float:
         return float(np.average((errors**2).mean(axis=1), weights=training.weights))
@@ -585,7 +588,7 @@ def fit_pool(
     n_rows = len(training.labels)
     n_folds = min(N_FOLDS, n_rows) if schedule is None else schedule.work.n_nets
     planned = [Trial.none(candidate, "no time") for candidate in plan.candidates]
-    pool = Pool(training, [], np.zeros(0), planned)
+    pool = Pool.weigh(training, planned)
     start = partial(_Rounds, training, device, deadline, schedule)
     # All seeds are drawn before anything is left out: the rest is as if it had not been.
     first = start(draw_folds(training.strata, n_folds, int(seeds.randint(MAX_SEED))))
@@ -647,10 +650,7 @@ def _tell_cuts(pool: Pool, plan: Plan, whole: Work, running: Sequence[Candidate]
 def _explain_nothing(pool: Pool, deadline: Deadline) -> Exception:
     """The error of a pool without members."""
     if any(trial.outcome == "no time" for trial in pool.trials):
-        return TimeLimitError(
-            f"time_limit={deadline.limit} s was over before a configuration was trained "
-            f"({deadline.elapsed():.2g} s). Raise time_limit, or pass fewer rows or columns."
-        )
+        return deadline.explain("a configuration was trained")
     return DivergenceError(
         f"none of {len(pool.trials)} configurations had a finite loss. Clip or transform extreme "
         "feature values."
@@ -658,6 +658,23 @@ def _explain_nothing(pool: Pool, deadline: Deadline) -> Exception:
 
 
 BodyTask = Callable[[], BodyMember]
+
+
+def plan_body(
+    training: TrainingSet, body: BodyCandidate, folds: Folds, seed: int, device: torch.device
+) -> BodyTask:
+    """The fit of a body, to be called."""
+    labels, normal = training.choose_labels(body)
+    given = (training.matrix, labels, training.weights, training.of_classes, normal)
+    data = BodyData(*given, quick=body.quick, leaf_rows=body.leaf_rows)
+    return partial(BODIES[body.kind], data, folds, seed, device)
+
+
+def fit_body(body: BodyCandidate, task: BodyTask) -> Trial:
+    member = attempt(task)
+    if member is None:
+        return Trial.none(body, "diverged")
+    return Trial(body, [replace(member, name=body.name)], member.seconds, 1, "trained")
 
 
 @dataclass(frozen=True)
@@ -677,13 +694,7 @@ class _Rounds:
         return [(candidate, NetSeeds.draw(seeds, self.folds.n_nets)) for candidate in nets]
 
     def plan_body(self, body: BodyCandidate, seeds: np.random.RandomState) -> BodyTask:
-        """The fit of a body, to be called."""
-        training = self.training
-        labels, normal = training.choose_labels(body)
-        given = (training.matrix, labels, training.weights, training.of_classes, normal)
-        data = BodyData(*given, quick=body.quick, leaf_rows=body.leaf_rows)
-        seed = int(seeds.randint(MAX_SEED))
-        return partial(BODIES[body.kind], data, self.folds, seed, self.device)
+        return plan_body(self.training, body, self.folds, int(seeds.randint(MAX_SEED)), self.device)
 
     def count_iterations(self, nets: Sequence[Candidate]) -> int:
         return sum(self.folds.n_nets * (candidate.config.steps + 1) for candidate in nets)
@@ -791,11 +802,11 @@ class _Rounds:
     def _fit_body(self, body: BodyCandidate, task: BodyTask, keep: float = 0.0) -> Trial:
         schedule = self.schedule
         if schedule is None:
-            return _judge(body, attempt(task))
+            return fit_body(body, task)
         estimated = self._estimate(body)
         if schedule.correct(body.kind, estimated) > BODY_FILL * (schedule.left() - keep):
             return Trial.none(body, "no time")
-        trial = _judge(body, attempt(task))
+        trial = fit_body(body, task)
         if trial.members:
             schedule.note_body(body.kind, estimated, trial.seconds)
         return trial
@@ -814,10 +825,3 @@ class _Rounds:
         if not members:
             return Trial.none(candidate, "diverged" if n_lost else "no time")
         return Trial(candidate, members, trained.seconds, self.folds.n_rounds, "trained")
-
-
-def _judge(body: BodyCandidate, member: BodyMember | None) -> Trial:
-    """The trial of a body; None: it diverged."""
-    if member is None:
-        return Trial.none(body, "diverged")
-    return Trial(body, [replace(member, name=body.name)], member.seconds, 1, "trained")

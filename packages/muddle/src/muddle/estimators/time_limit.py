@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from muddle.errors import TimeLimitError
 from muddle.estimators.crossfit import Trained
+from muddle.training.clock import count_forward, count_solve
 from muddle.training.config import N_CYCLES, TrainConfig
 from muddle.training.data import TrainJob
 from muddle.training.jobs import fix_score
@@ -72,22 +72,16 @@ class Work:
     def iteration(self) -> float:
         """Floating-point operations of one iteration on one thread, up to a factor."""
         n_rows = min(self.n_train, self.config.batch_size)
-        size = min(n_rows, self.config.width)
-        per_row = 3 * self._forward + size * self.config.width / 2
-        return self.n_together * (n_rows * per_row + size**3 / 3)
+        forward = count_forward(self.config, self.n_features)
+        return self.n_together * (n_rows * 3 * forward + count_solve(n_rows, self.config.width))
 
     @property
     def heads(self) -> float:
         """Operations for the heads of all snapshots, up to the same factor."""
         n_snapshots = N_CYCLES if self.config.keep == "cycles" else 1
         size = min(self.n_rows, self.config.width)
-        per_row = self._forward + size * self.config.width
+        per_row = count_forward(self.config, self.n_features) + size * self.config.width
         return n_snapshots * self.n_together * PRECISE * self.n_rows * per_row
-
-    @property
-    def _forward(self) -> int:
-        width = self.config.width
-        return self.n_features * width + (self.config.depth - 1) * width**2
 
 
 @dataclass(frozen=True)
@@ -181,10 +175,7 @@ def measure_pace(jobs: Sequence[TrainJob], device: torch.device, deadline: Deadl
     # The first training in a process loads and sets up what later ones find.
     _time_job(jobs[0].part(0, 1), 0, device, deadline)
     if deadline.is_over():
-        raise TimeLimitError(
-            f"time_limit={deadline.limit} s was over before one iteration was finished "
-            f"({deadline.elapsed():.2g} s). Raise time_limit, or pass fewer rows or columns."
-        )
+        raise deadline.explain("one iteration was finished")
     time_job = partial(_time_job, most_looks=MOST_LOOKS, device=device, deadline=deadline)
     with ThreadPoolExecutor(len(jobs)) as threads:
         paces = list(threads.map(time_job, jobs))

@@ -10,17 +10,22 @@ Shapes: N rows, F features, C label columns.
 """
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import torch
 
 from muddle.core.device import torch_threads
-from muddle.estimators.bodies import BODIES, BodyData, estimate_seconds
-from muddle.estimators.crossfit import BodyCandidate, attempt, draw_grouped_folds
-from muddle.estimators.pool import N_FOLDS, Pool, TrainingSet, Trial, weigh_members
+from muddle.estimators.crossfit import BodyCandidate, draw_grouped_folds
+from muddle.estimators.pool import (
+    N_FOLDS,
+    Pool,
+    TrainingSet,
+    estimate_body,
+    fit_body,
+    plan_body,
+)
 from muddle.tables.target import Rows
-from muddle_runtime.columns import FloatArray, Table, read_column
+from muddle_runtime.columns import FloatArray, Table, read_named
 from muddle_runtime.tables import TablePlan
 
 # A column with fewer levels has a level for every row to come, most likely.
@@ -46,7 +51,7 @@ def find_column(plan: TablePlan, table: Table, importances: FloatArray) -> tuple
         if name not in sources or name in numbers or len(plan.used) < 2:
             continue
         source = sources[name]
-        column = read_column(name, table.values(name), plan.missing_values)
+        column = read_named(table, name, plan.missing_values)
         codes = source.levels.encode(column).codes
         sizes = np.bincount(codes)
         enough = np.count_nonzero(sizes) >= FEWEST_LEVELS and not source.levels.rare
@@ -73,26 +78,11 @@ def fit_without(
     n_numbers = training.n_numbers - int(np.count_nonzero(own < training.n_numbers))
     training = replace(training, matrix=matrix, n_numbers=n_numbers)
     folds = draw_grouped_folds(levels, min(N_FOLDS, len(np.unique(levels))), seed)
-    size = *matrix.shape, training.labels.shape[1], folds.n_nets
     trials = []
     for body in bodies:
-        options = {"of_classes": training.of_classes, "quick": body.quick}
-        planned = estimate_seconds(body.kind, *size, **options)
-        if planned > seconds:
-            continue
-        labels, normal = training.choose_labels(body)
-        given = (matrix, labels, training.weights, training.of_classes, normal)
-        data = BodyData(*given, quick=body.quick, leaf_rows=body.leaf_rows)
-        with torch_threads(1):
-            member = attempt(partial(BODIES[body.kind], data, folds, seed, device))
-        if member is not None:
-            seconds -= member.seconds
-            trials.append(
-                Trial(body, [replace(member, name=body.name)], member.seconds, 1, "trained")
-            )
-    members = [member for trial in trials for member in trial.members]
-    if not members:
-        return None
-    predicted = np.stack([member.out_of_fold for member in members])
-    weights = weigh_members(predicted, training.labels, training.weights)
-    return Pool(training, members, weights, trials)
+        if estimate_body(training, body, folds.n_nets) <= seconds:
+            with torch_threads(1):
+                trials.append(fit_body(body, plan_body(training, body, folds, seed, device)))
+            seconds -= trials[-1].seconds
+    pool = Pool.weigh(training, trials)
+    return pool if pool.members else None

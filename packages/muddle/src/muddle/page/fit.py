@@ -32,9 +32,7 @@ from muddle.page.html import (
     format_number,
     format_percent,
     format_seconds,
-    format_share,
     format_value,
-    list_names,
     name_column,
     number_column,
     render_page,
@@ -44,9 +42,8 @@ from muddle.page.html import (
 from muddle.scores import expected_calibration_error
 from muddle.tables.findings import N_FOLDS, sort_findings, split_rows
 from muddle.tables.target import check_target, name_targets
-from muddle_runtime.columns import FloatArray, read_table
-from muddle_runtime.drift import write_day
-from muddle_runtime.findings import Finding
+from muddle_runtime.columns import FloatArray, read_table, write_number
+from muddle_runtime.findings import Finding, format_share, list_names
 from muddle_runtime.fitted import FittedModel
 from muddle_runtime.intervals import Conformal, rows_needed
 from muddle_runtime.labels import NumberTarget
@@ -582,7 +579,8 @@ def _describe_values(facts: Facts) -> list[str]:
             common = [f"{shorten(level, 24)} {format_share(share)}" for level, share in pairs[:3]]
             texts[entry["name"]] = ", ".join([*common, *(["…"] if len(pairs) > 3 else [])])
         elif entry["edges"]:
-            write = write_day if entry["kind"] == "date" else format_value
+            dates = entry["kind"] == "date"
+            write = partial(write_number, kind="date") if dates else format_value
             least, _, middle, _, most = map(write, _find_quantiles(entry))
             texts[entry["name"]] = f"{least} to {most}, median {middle}"
     return [texts.get(name, "") for name in facts.columns["column"]]

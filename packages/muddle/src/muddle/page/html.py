@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from muddle.errors import MissingPackageError
-from muddle_runtime.findings import format_share as format_share
-from muddle_runtime.findings import list_names as list_names
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, _check_y, check_consistent_length
 
 from muddle.tables.plan import describe_rounding, fit_scale
-from muddle_runtime.columns import FloatArray
+from muddle_runtime.columns import FloatArray, unmask
 from muddle_runtime.tables import LARGEST, Scale, list_columns, warn
 
 Rows = NDArray[np.int64]
@@ -73,9 +73,7 @@ def _as_values(y: Any) -> NDArray[Any]:
     """The values of any kind of sequence, none of them changed."""
     if hasattr(y, "toarray"):
         raise TypeError("y must be dense, got a sparse matrix. Pass y.toarray().")
-    if isinstance(y, np.ma.MaskedArray):  # np.asarray would show what is masked
-        y = np.where(y.mask, np.array(None), y.data) if np.ma.is_masked(y) else y.data
-    values = np.asarray(y)
+    values = np.asarray(unmask(y))
     if values.ndim == 0:
         raise ValueError(f"y must hold one value per row, got a {type(y).__name__}.")
     if values.dtype.kind == "U" and isinstance(y, (list, tuple)):

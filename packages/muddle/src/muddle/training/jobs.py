@@ -17,10 +17,10 @@ import torch
 from muddle.core.backprop import KEEPS_INPUT
 from muddle.core.device import available_memory, product_precision, resolve_device, torch_threads
 from muddle.errors import DivergenceError, NotEnoughMemoryError, WorkerError
+from muddle.training.clock import Clock, make_clock
 from muddle.training.config import N_CYCLES
 from muddle.training.data import TrainJob
 from muddle.training.outputs import MAX_NUMBERS, block_rows
-from muddle.training.pace import Clock, make_clock
 from muddle.training.stopping import Deadline, choose_score
 from muddle.training.trainer import (
     Trainer,

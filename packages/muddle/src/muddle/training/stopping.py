@@ -44,10 +44,14 @@ class Deadline:
 
     def check_first_iteration(self) -> None:
         if self.is_over():
-            raise TimeLimitError(
-                f"time_limit={self.limit} s was over before one iteration was finished "
-                f"({self.elapsed():.2g} s). Raise time_limit, or lower width, depth or batch_size."
-            )
+            raise self.explain("one iteration was finished", "lower width, depth or batch_size")
+
+    def explain(self, before: str, instead: str = "pass fewer rows or columns") -> TimeLimitError:
+        """The error of a limit that was over before something was done."""
+        return TimeLimitError(
+            f"time_limit={self.limit} s was over before {before} ({self.elapsed():.2g} s). Raise "
+            f"time_limit, or {instead}."
+        )
 
     def __getstate__(self) -> tuple[float | None, float, float, str]:
         return self.limit, self.elapsed(), time.time(), platform.node()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from muddle.core.penalty import Look, count_grid_operations, ignore, penalty_grid
 from muddle.errors import TimeLimitError
+from muddle.training.config import TrainConfig
 from muddle.training.data import TrainJob
 from muddle.training.stopping import Deadline
 from muddle.training.trainer import solves_head_to_score
@@ -41,22 +42,27 @@ class Operations:
 Sizes = Sequence[tuple[TrainJob, int]]  # jobs, and how many of their nets
 
 
+def count_forward(config: TrainConfig, n_features: int) -> int:
+    """Operations of a row's way through one net."""
+    return n_features * config.width + (config.depth - 1) * config.width**2
+
+
+def count_solve(n_rows: int, width: int) -> float:
+    """Operations of a Gram matrix and its factor."""
+    size = min(n_rows, width)
+    return n_rows * size * width / 2 + size**3 / 3
+
+
 def count_operations(sizes: Sizes) -> Operations:
     start = iteration = steps = heads = 0.0
     for job, n_nets in sizes:
         config, data, width = job.config, job.data, job.config.width
         n_batch, n_rows, n_train = job.n_batch_rows, data.n_rows, data.n_train
         n_validation, ridge = data.validation_rows.shape[1], config.head != "linear"
-        forward = data.n_features * width + (config.depth - 1) * width**2  # per row
-
-        def solve(n_rows: int, width: int = width) -> float:
-            """Gram matrix and factor."""
-            size = min(n_rows, width)
-            return n_rows * size * width / 2 + size**3 / 3
-
-        own = n_batch * 3 * forward + n_validation * forward + ridge * solve(n_batch)
+        forward = count_forward(config, data.n_features)
+        own = n_batch * 3 * forward + n_validation * forward + ridge * count_solve(n_batch, width)
         if solves_head_to_score(data, config):
-            own += n_train * forward + solve(n_train)
+            own += n_train * forward + count_solve(n_train, width)
         iteration += n_nets * own / 2
         steps += n_nets * own / 2 * config.steps
         if ridge and isinstance(config.penalty, str):
@@ -65,7 +71,7 @@ def count_operations(sizes: Sizes) -> Operations:
             start += n_nets * (gram + len(penalty_grid(config.penalty)) * point)
         own = n_validation * forward  # their output
         if config.head in ("all", "train"):
-            own += n_train * forward + solve(n_train)
+            own += n_train * forward + count_solve(n_train, width)
         if config.head == "all":
             # The dual begins anew; the primal goes on with the sums of the training rows.
             n_more = n_rows if n_train <= width else n_rows - n_train

@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from muddle.errors import TimeLimitError
-from muddle.training import pace
 from muddle.training import trainer as trainer_module
+from muddle.training.clock import count_operations, make_clock
 from muddle.training.jobs import train_jobs
-from muddle.training.pace import count_operations, make_clock
 from muddle.training.stopping import Deadline
 from muddle.training.trainer import Trainer
 
@@ -28,7 +27,7 @@ class Time(Deadline):
 @pytest.fixture
 def any_speed(monkeypatch):
     """Tiny nets may count as slow ones of a fast machine."""
-    monkeypatch.setattr(pace, "SLOWEST", float("inf"))
+    monkeypatch.setattr("muddle.training.clock.SLOWEST", float("inf"))
 
 
 def start_clock(job, limit, *later):
