@@ -12,6 +12,7 @@ from rich.console import Console
 import muddle
 from muddle.cli import fitting
 from muddle.cli.output import Notes
+from muddle.estimators.pool import MEAN
 from muddle.tables.read import TextOptions
 from muddle.training.jobs import Silent
 
@@ -109,15 +110,18 @@ def test_amounts_are_scored_as_numbers(shell):
 
 
 def test_weights_that_are_shown_add_to_100_with_others_and_the_mean_named():
-    weights = [0.0, 0.3, 0.2, 0.1, 0.1, 0.1, 0.05, 0.03]
-    board = pd.DataFrame({"configuration": list("abcdefgh"), "iteration": 1, "score": 0.5})
-    rows = fitting.list_members(board.assign(weight=weights))
-    assert [row["configuration"] for row in rows] == [*"bcdef", "2 others", "mean of the target"]
+    weights = [0.0, 0.3, 0.2, 0.1, 0.1, 0.1, 0.05, 0.03, 0.12]
+    scores = [0.5] * 8 + [np.nan]
+    board = pd.DataFrame({"configuration": [*"abcdefgh", MEAN], "iteration": 1, "score": scores})
+    board = board.astype({"iteration": "Int64"}).assign(weight=weights)
+    board.loc[[2, 8], "iteration"] = pd.NA
+    rows = fitting.list_members(board)
+    assert [row["configuration"] for row in rows] == [*"bcdef", "2 others", MEAN]
+    assert [row["iteration"] for row in rows] == [1, None, 1, 1, 1, None, None]
     assert [row["weight"] for row in rows[-2:]] == pytest.approx([0.08, 0.12])
     assert fitting.round_weights([1 / 3, 1 / 3, 1 / 3]) == [34, 33, 33]
     assert fitting.round_weights([1.0]) == [100]
-    whole = fitting.list_members(board.assign(weight=np.array(weights) / sum(weights)))
-    assert [row["configuration"] for row in whole] == [*"bcdef", "2 others"]
+    assert [row["configuration"] for row in fitting.list_members(board[:6])] == [*"bcdef"]
 
 
 def test_bar_moves_before_the_training_and_shows_no_score(monkeypatch):

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from muddle.cli import info, output, predicting
 from muddle.cli.output import Screen, print_table, shorten_name
+from muddle_runtime.errors import ModelFileError
 from muddle_runtime.file import read_model, write_model
 
 # Escape, bell, the one-byte start of a sequence, and reversed text.
@@ -147,10 +148,19 @@ def test_info_of_a_forged_file_prints_no_control_character(nasty):
     model = read_model(nasty.folder / "price.muddle")
     origin = dict.fromkeys(("target", "weight", "file"), NASTY) | {"dropped": [NASTY]}
     origin["scores"] = {NASTY: 0.5}
-    training = replace(model.training, origin=origin, created=NASTY, versions={NASTY: NASTY})
+    training = replace(model.training, origin=origin, versions={NASTY: "1.0"})
     write_model(replace(model, training=training), nasty.folder / "forged.muddle")
     for more in ((), ("--json",)):
         assert is_clean(nasty.ok("info", "forged.muddle", *more).stdout)
+
+
+def test_the_error_of_a_forged_file_has_no_control_character(nasty):
+    model, path = read_model(nasty.folder / "price.muddle"), nasty.folder / "forged.muddle"
+    training = replace(model.training, versions={NASTY: NASTY})
+    write_model(replace(model, training=training), path)
+    with pytest.raises(ModelFileError, match="versions") as error:
+        read_model(path)
+    assert is_clean(str(error.value))
 
 
 def test_a_table_on_a_terminal_is_clean_and_in_a_pipe_as_it_is(monkeypatch):

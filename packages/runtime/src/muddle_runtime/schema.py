@@ -24,7 +24,9 @@ DEEPEST = 20
 
 
 def fail(where: str, must: str, found: object) -> NoReturn:
-    raise ModelFileError(f"{where} must be {must}, got {found}.")
+    # The names in a file may hold control characters.
+    place = where if where.isprintable() else repr(where)
+    raise ModelFileError(f"{place} must be {must}, got {found}.")
 
 
 def refuse(where: str, must: str, value: Any) -> NoReturn:

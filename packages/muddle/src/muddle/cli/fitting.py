@@ -48,7 +48,6 @@ MOST_CLASSES = 0.5
 INTERVAL = 0.9
 N_MEMBERS = 5
 MEMBER_COLUMNS = ["configuration", "iteration", "score", "weight"]
-NO_WEIGHT = 1e-6  # a rounding of the sum of all weights
 N_IMPORTANCES = 10
 LINE_EVERY = 10.0  # seconds between two lines of progress
 
@@ -506,22 +505,14 @@ def describe_fit(estimator: Any, training: Training, columns: Columns) -> dict[s
 
 def list_members(board: pd.DataFrame) -> list[dict[str, Any]]:
     """Members with the largest weights, the others as one, and the mean; weights add to 1."""
-    # The board has the mean too, without a score.
-    members = board.loc[(board["weight"] > 0) & board["score"].notna(), MEMBER_COLUMNS]
-    members = members.sort_values("weight", ascending=False, kind="stable")
-    shown, others = members.head(N_MEMBERS), members["weight"][N_MEMBERS:]
-    # Bodies that are no nets have no iteration.
-    rows: list[dict[str, Any]] = shown.astype(object).replace({pd.NA: None}).to_dict("records")
-    rest = {
-        count(len(others), "other"): float(others.sum()),
-        "mean of the target": 1.0 - float(members["weight"].sum()),
-    }
-    blank = {"iteration": None, "score": None}
-    return rows + [
-        {"configuration": name, **blank, "weight": weight}
-        for name, weight in rest.items()
-        if weight > NO_WEIGHT
-    ]
+    board = board.loc[board["weight"] > 0, MEMBER_COLUMNS]
+    board = board.sort_values("weight", ascending=False, kind="stable").astype(object)
+    members, mean = board[board["score"].notna()], board[board["score"].isna()]
+    shown, others = members[:N_MEMBERS], members["weight"][N_MEMBERS:]
+    rest = {"configuration": count(len(others), "other"), "weight": others.sum()}
+    found = pd.concat([shown, pd.DataFrame([rest] if len(others) else []), mean])
+    rows: list[dict[str, Any]] = found.where(found.notna(), None).to_dict("records")
+    return rows
 
 
 def round_weights(weights: Sequence[float]) -> list[int]:

@@ -5,9 +5,9 @@ sees, H hidden units, C label columns.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -55,7 +55,6 @@ def measure_importances(
     n_rows, n_repeats = _count_predictions(len(matrix), len(used))
     order = rng.permutation(len(matrix))[:n_rows]
     n_shuffled = min(len(used), MOST_SHUFFLED)
-    in_blocks = n_shuffled < len(used)
     unknown = np.full(len(columns), np.nan), np.full(len(columns), np.nan)
 
     def prepare(rows: Positions) -> tuple[list[tuple[float, OutOfFold]], float]:
@@ -92,21 +91,26 @@ def measure_importances(
             break
         shuffle = rng.permutation(len(rows))
         alone = used
-        if in_blocks:
-            blocks = np.array_split(used, N_BLOCKS)
-            found = [
-                find_rise(np.concatenate([columns[column] for column in block]), shuffle)
-                for block in blocks
-            ]
-            for block, rise in zip(blocks, found, strict=True):
-                rises[repeat, block] = rise / len(block)
-            best = np.concatenate([blocks[i] for i in np.argsort(found, kind="stable")[::-1]])
-            alone = best[: n_shuffled - N_BLOCKS].tolist()
+        if n_shuffled < len(used):
+            rises[repeat], alone = _screen(columns, used, partial(find_rise, shuffle=shuffle))
         for column in alone:
             if repeat == 0 and time.perf_counter() - began > 2 * seconds:  # slower than planned
                 return unknown
             rises[repeat, column] = find_rise(columns[column], shuffle)
     return rises.mean(axis=0), rises.std(axis=0)
+
+
+def _screen(
+    columns: Sequence[Positions], used: Sequence[int], find_rise: Callable[[Positions], float]
+) -> tuple[FloatArray, list[int]]:
+    """The share of each column in the rise of its block, and the columns to be shuffled alone."""
+    blocks = np.array_split(used, N_BLOCKS)
+    found = [find_rise(np.concatenate([columns[i] for i in block])) for block in blocks]
+    rises = np.zeros(len(columns))
+    for block, rise in zip(blocks, found, strict=True):
+        rises[block] = rise / len(block)
+    best = np.concatenate([blocks[i] for i in np.argsort(found, kind="stable")[::-1]])
+    return rises, best[: MOST_SHUFFLED - N_BLOCKS].tolist()
 
 
 def estimate_importances(n_rows: int, columns: Sequence[Positions]) -> float:

@@ -320,9 +320,7 @@ class Flagship(Estimator):
         if kind == "importances":
             means, deviations = self.feature_importances_, self.feature_importances_std_
             return plots.plot_importances(means, deviations, self.model_.table.names, ax=ax)
-        board = self.leaderboard_.dropna(subset=["score"])
-        history = board[["configuration", "iteration", "score"]].assign(kept=board["weight"] > 0)
-        history = history.sort_values(["configuration", "iteration"])
+        history = plots.list_scores(self.leaderboard_)
         return plots.plot_learning_curves(history, ylabel=f"out-of-fold {self._score_name}", ax=ax)
 
     def _find_dependence(self, X: Any, column: str | None) -> Dependence:

@@ -310,9 +310,7 @@ def gather_facts(estimator: Any, X: Any, y: Any) -> Facts:
     if model.selection is None:
         score_name = "AUC" if labels else "R²"
         board = estimator.leaderboard_
-        scored = board.dropna(subset=["score"])
-        history = scored[["configuration", "iteration", "score"]].assign(kept=scored["weight"] > 0)
-        history = history.sort_values(["configuration", "iteration"])
+        history = plots.list_scores(board)
     else:
         score_name = SCORE_NAMES.get(estimator.validation_metric_, estimator.validation_metric_)
         board, history = _read_nets(estimator)

@@ -79,6 +79,13 @@ def plot_learning_curves(
     return ax
 
 
+def list_scores(board: pd.DataFrame) -> pd.DataFrame:
+    """The leaderboard of a pool as a history for `plot_learning_curves`."""
+    scored = board.dropna(subset=["score"])
+    history = scored[["configuration", "iteration", "score"]].assign(kept=scored["weight"] > 0)
+    return history.sort_values(["configuration", "iteration"])
+
+
 def plot_reliability(
     probabilities: Floats,
     codes: Codes,
