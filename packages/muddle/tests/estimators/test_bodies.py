@@ -22,7 +22,7 @@ from muddle.estimators.bodies import (
     to_single,
 )
 from muddle.estimators.calibrate import fit_normal_scores
-from muddle.estimators.crossfit import choose_features, draw_folds
+from muddle.estimators.crossfit import draw_folds
 from muddle_runtime.forward import Forest, Kernel, Linear
 
 CPU = torch.device("cpu")
@@ -272,23 +272,6 @@ def test_boosting_as_arrays_predicts_as_scikit_learn(tied):
     rows = np.concatenate([matrix, to_single(draw_table(40, seed=1, tied=tied)[0])])
     np.testing.assert_allclose(predict(model, rows)[:, 0], boosted.predict(rows), atol=1e-6)
     assert len(model.representation.roots) == 20
-
-
-def test_boosting_of_a_wide_table_sees_the_features_that_matter_to_the_rows_it_learns():
-    rng = np.random.default_rng(0)
-    matrix = rng.normal(size=(60, 700))
-    labels = 2 * np.sign(matrix[:, [650]]) + 0.1 * rng.normal(size=(60, 1))
-    member = fit("boosting", matrix, labels)
-    for (forest, head), train, held_out in zip(
-        member.fold_models, member.folds.train, member.folds.held_out, strict=True
-    ):
-        used = np.unique(forest.feature[forest.right >= 0])
-        assert 650 in used
-        assert forest.n_features == 700
-        assert np.isin(used, choose_features(matrix[train], labels[train], None)).all()
-        found = predict((forest, head), matrix[held_out])
-        np.testing.assert_allclose(found, member.out_of_fold[held_out], atol=1e-5)
-    assert np.abs(predict((member.representation, member.head), matrix) - labels).mean() < 0.5
 
 
 def test_nodes_are_numbered_depth_first():

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from muddle.page import html
+from muddle_runtime import findings
 
 CASES = {
     html.format_number: {-0.0004: "0.000", -1.5: "−1.500", 1e5: "1.0e5", -math.inf: "−∞"},
@@ -15,8 +16,8 @@ CASES = {
     html.format_percent: {0.256: "26\N{NO-BREAK SPACE}%", math.nan: "–"},
     html.format_seconds: {0.01234: "0.012", 1234.5: "1234", 1e-5: "<0.001"},
     html.format_duration: {1.234: "1.2 s", 45.2: "45 s", 700: "12 min", 7500: "2 h 05 min"},
-    html.format_share: {0: "0 %", 1e-5: "<0.1 %", 0.0123: "1.2 %", 0.5: "50 %", 0.955: "95.5 %",
-                        0.99999: ">99.9 %", 1: "100 %"},
+    findings.format_share: {0: "0 %", 1e-5: "<0.1 %", 0.0123: "1.2 %", 0.5: "50 %",
+                            0.955: "95.5 %", 0.99999: ">99.9 %", 1: "100 %"},
     html.clean: {"a\x00b": "a\N{REPLACEMENT CHARACTER}b"},
     html.shorten: {"x" * 60: "x" * 60, "x" * 61: "x" * 59 + "…"},
 }  # fmt: skip
@@ -29,7 +30,7 @@ def test_values_read_as_expected(write):
 
 
 def test_names_are_listed_and_counted():
-    assert html.list_names(["a", "b", "c"], 2) == "'a', 'b' and 1 more"
+    assert findings.list_names(["a", "b", "c"], 2) == "'a', 'b' and 1 more"
     assert [html.count(1, "row"), html.count(1200, "row")] == ["1 row", "1,200 rows"]
 
 

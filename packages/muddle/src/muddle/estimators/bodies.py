@@ -10,7 +10,7 @@ Shapes: K folds, N rows, F features, C label columns, H hidden units, L leaves o
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
@@ -35,7 +35,7 @@ from muddle.core.kernel import (
 )
 from muddle.errors import DivergenceError
 from muddle.estimators.base import MAX_SEED
-from muddle.estimators.crossfit import Folds, choose_features, is_wide
+from muddle.estimators.crossfit import Folds
 from muddle.tables.target import Rows
 from muddle_runtime import fitted
 from muddle_runtime.columns import FloatArray
@@ -263,24 +263,15 @@ def fit_boosting_body(data: BodyData, folds: Folds, seed: int, device: torch.dev
     began = time.perf_counter()
     seeds = _draw_seeds(seed, folds)
     weights, features = _scale_weights(data.weights), to_single(data.matrix)
-    n_features = features.shape[1]
 
     def fit(rows: Rows, fold: int | None) -> tuple[Model, Predict]:
-        own, chosen = _take(weights, rows), np.arange(n_features)
-        if is_wide(*features.shape):  # histograms of all features would take minutes
-            chosen = choose_features(data.matrix[rows], data.labels[rows], own)
         boosted = HistGradientBoostingRegressor(
             **BOOSTING,
-            max_features=min(1.0, MOST_TRIED / len(chosen)),
+            max_features=min(1.0, MOST_TRIED / features.shape[1]),
             random_state=seeds[-1 if fold is None else fold],
         )
-        boosted.fit(features[np.ix_(rows, chosen)], data.labels[rows, 0], own)
-        forest, head = forest_from_boosting(boosted)
-        assert isinstance(forest, Forest)
-        feature = chosen[forest.feature].astype(np.int32)
-        model = Model(replace(forest, feature=feature, n_features=n_features), head)
-        predict = _predict_with(boosted)
-        return model, lambda matrix: predict(matrix[:, chosen])
+        boosted.fit(features[rows], data.labels[rows, 0], _take(weights, rows))
+        return forest_from_boosting(boosted), _predict_with(boosted)
 
     # OpenMP's number of threads belongs to the calling thread alone.
     with threadpool_limits(1, user_api="openmp"):

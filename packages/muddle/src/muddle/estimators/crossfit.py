@@ -41,8 +41,7 @@ from muddle_runtime.labels import NormalScores
 NETS_TOGETHER = 3
 # A table is wide if it has more features than FEWEST_WIDE and WIDE_SHARE times its rows, or than
 # MOST_WIDE and its rows. Nets that see the features that correlate most with the labels were level
-# there with nets that see all or ahead of them, and ahead of nets on principal components, which
-# lose a few features that matter among thousands (docs/flagship.md).
+# there with nets that see all, or ahead of them (docs/decisions/0020).
 FEWEST_WIDE, MOST_WIDE, WIDE_SHARE, N_CHOSEN = 500, 2000, 10, 128
 TargetScale = Literal["plain", "normal"]
 BodyKind = Literal["kernel", "forest", "boosting", "linear"]

@@ -602,7 +602,7 @@ def fit_pool(
         first = replace(first, reporter=reporter)
         pool = pool.add(first.train_first(nets[:n_first], bodies))
         later = nets[n_first:]
-        if later and in_stages and pool.members and not worth_going_on(pool):
+        if later and in_stages and not worth_going_on(pool):
             pool = pool.add([Trial.none(candidate, "no gain") for candidate, _ in later])
         elif later:
             pool = pool.add(first.train_later(later))
