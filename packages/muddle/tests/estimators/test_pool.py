@@ -311,7 +311,6 @@ def test_stages_change_nothing_if_all_are_trained(fit, monkeypatch):
 
 def test_later_nets_are_trained_if_all_before_diverged(fit, monkeypatch):
     monkeypatch.setattr(pool_module, "FEW_ROWS", 50)
-    monkeypatch.setattr(pool_module, "worth_going_on", lambda pool: False)
     trials = trials_of(fit(draw_rows(), ["broken", "waves"]))
     assert trials["waves"].outcome == "trained"
 

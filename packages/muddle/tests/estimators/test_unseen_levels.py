@@ -12,9 +12,10 @@ from sklearn.metrics import log_loss
 import muddle
 import muddle_runtime
 from muddle import MuddleClassifier, MuddleRegressor
-from muddle.errors import DivergenceError, ModelFileError
+from muddle.errors import ModelFileError
 from muddle.estimators import unseen_levels
 from muddle.estimators.crossfit import draw_grouped_folds
+from muddle.estimators.pool import Trial
 from muddle.estimators.problems import fit_features, read_numbers
 from muddle.estimators.unseen_levels import find_column
 from muddle.tables.preprocessor import TablePreprocessor
@@ -205,18 +206,16 @@ def test_a_column_that_carries_little_needs_no_model(importance):
 
 def test_bodies_that_have_no_time_or_diverge_leave_the_model_as_it_is(monkeypatch):
     table, y, _ = make_panel(20)
-
-    def diverge(*_):
-        raise DivergenceError("no")
-
-    monkeypatch.setattr(unseen_levels, "BODIES", dict.fromkeys(unseen_levels.BODIES, diverge))
-    model = MuddleRegressor(preset="fast", random_state=0, device="cpu").fit(table, y)
-    assert model.model_.fallback is None
-    monkeypatch.undo()
-    monkeypatch.setattr(unseen_levels, "estimate_seconds", lambda *_, **__: 1e9)
     options = {"preset": "fast", "random_state": 0, "device": "cpu"}
-    model = MuddleRegressor(**options, time_limit=1e6).fit(table, y)
-    assert model.model_.fallback is None
+
+    def diverge(body, task):
+        return Trial.none(body, "diverged")
+
+    monkeypatch.setattr(unseen_levels, "fit_body", diverge)
+    assert MuddleRegressor(**options).fit(table, y).model_.fallback is None
+    monkeypatch.undo()
+    monkeypatch.setattr(unseen_levels, "estimate_body", lambda *_: 1e9)
+    assert MuddleRegressor(**options, time_limit=1e6).fit(table, y).model_.fallback is None
 
 
 def test_grouped_folds_hold_out_whole_groups_and_are_of_one_size():
