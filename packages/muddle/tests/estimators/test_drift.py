@@ -196,6 +196,15 @@ def test_columns_are_found_by_name_in_any_order_or_by_position(summary, rows):
         find_drift(table, X[:, :2])
 
 
+@pytest.mark.parametrize("names", [range(3), ["0", "1", "2"], ["x0", "x1", "x2"]])
+def test_names_that_are_numbers_are_positions_if_the_other_side_has_no_names(names):
+    rows = np.random.default_rng(0).normal([0, 50, 1000], [1, 10, 100], (100, 3))
+    turned = pd.DataFrame(rows, columns=names).iloc[:, ::-1]
+    assert find_drift(summarise(rows, rows[:, 0]), turned) == []
+    turned.columns = ["2", "1", "0"]
+    assert find_drift(summarise(turned, rows[:, 0]), pd.DataFrame(rows)) == []
+
+
 def test_rows_of_weight_zero_are_not_in_the_summary():
     X = np.random.default_rng(0).normal(size=(80, 2))
     X[40:] += 100

@@ -16,7 +16,9 @@ from muddle_runtime.columns import (
     Column,
     Table,
     as_levels,
+    find_by_name,
     is_missing,
+    number_columns,
     read_named,
     read_table,
     to_floats,
@@ -53,8 +55,7 @@ class DriftCounter:
 
     def add(self, X: Any) -> Self:
         """Count these rows too; X must have the columns of the fit, in any order."""
-        table = read_table(X, OWNER, min_rows=0)
-        names = self._find_columns(table)
+        table, names = self._find_columns(read_table(X, OWNER, min_rows=0))
         for counts, name in zip(self._counts, names, strict=True):
             counts.add(read_named(table, name, self._summary["missing_values"]))
         self.n_rows += table.n_rows
@@ -70,22 +71,24 @@ class DriftCounter:
         judged = [counts.judge(n_train, self.n_rows, chance) for counts in self._counts]
         return sorted(chain(*judged), key=lambda record: -record["difference"])
 
-    def _find_columns(self, table: Table) -> list[str]:
-        """Names in the table of the columns that are counted."""
-        if self._summary["named"] and table.named:
-            names = [counts.about["name"] for counts in self._counts]
-            missing = [name for name in names if name not in set(table.names)]
+    def _find_columns(self, table: Table) -> tuple[Table, list[str]]:
+        """The table, and the names in it of the columns that are counted; as `TablePlan.match`."""
+        names, n_columns = [counts.about["name"] for counts in self._counts], self._summary["names"]
+        named = self._summary["named"]
+        # A damaged file may claim any number of columns.
+        known = names if named else number_columns(min(n_columns, len(table.names)))
+        found = find_by_name(table, known, named)
+        if found is not None:
+            missing = [name for name in names if name not in set(found.names)]
             if missing:
                 raise ValueError(
                     f"X must have the columns of fit, but lacks {list_columns(missing)}."
-                    f"{suggest(missing[0], set(table.names) - set(names))}"
+                    f"{suggest(missing[0], set(found.names) - set(names))}"
                 )
-            return names
-        if len(table.names) != self._summary["names"]:
-            raise ValueError(
-                f"X must have the {self._summary['names']} columns of fit, got {len(table.names)}."
-            )
-        return [table.names[counts.about["position"]] for counts in self._counts]
+            return found, names
+        if len(table.names) != n_columns:
+            raise ValueError(f"X must have the {n_columns} columns of fit, got {len(table.names)}.")
+        return table, [table.names[counts.about["position"]] for counts in self._counts]
 
 
 @dataclass
