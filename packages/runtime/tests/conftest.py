@@ -18,16 +18,7 @@ import pytest
 
 from muddle_runtime.file import read_model, write_model
 from muddle_runtime.fitted import FittedModel, Member, SpreadModel
-from muddle_runtime.forward import (
-    Bank,
-    ChosenView,
-    Forest,
-    Kernel,
-    Linear,
-    Nets,
-    Ref,
-    WavesView,
-)
+from muddle_runtime.forward import Bank, ChosenView, Forest, Kernel, Linear, Nets, Ref, WavesView
 
 FOLDER = Path(__file__).parent / "fixtures"
 STORED = sorted(path.stem for path in FOLDER.glob("*.muddle"))

@@ -82,24 +82,10 @@ def test_a_wide_confusion_matrix_numbers_its_columns(terminal):
 
 
 def test_info_of_many_long_columns_fits(terminal):
-    columns = [
-        {
-            "column": f"{'c' * 70}{i}",
-            "needed": True,
-            "holds": "number",
-            "missing": 0,
-            "note": "n" * i,
-        }
-        for i in range(40)
-    ]
-    training = {
-        "rows": 9,
-        "file": "f" * 99,
-        "seconds": 1.0,
-        "scores": {},
-        "dropped": [],
-        "weight": "",
-    }
+    shared = {"needed": True, "holds": "number", "missing": 0}
+    columns = [{"column": f"{'c' * 70}{i}", **shared, "note": "n" * i} for i in range(40)]
+    training = {"rows": 9, "file": "f" * 99, "seconds": 1.0}
+    training |= {"scores": {}, "dropped": [], "weight": ""}
     facts = dict.fromkeys(("model", "format", "estimator", "task", "bodies", "target"), "x" * 50)
     facts |= {"columns": columns, "training": training, "parameters": {}, "classes": ["y" * 60] * 9}
     info.print_info({**facts, "size": 1, "created": "", "versions": {}})

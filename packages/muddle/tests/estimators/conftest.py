@@ -9,13 +9,7 @@ import torch
 
 from muddle import MuddleClassifier, MuddleRegressor
 from muddle.estimators import bodies, pool
-from muddle.estimators.crossfit import (
-    Candidate,
-    draw_folds,
-    make_job,
-    make_members,
-    view_per_net,
-)
+from muddle.estimators.crossfit import Candidate, draw_folds, make_job, make_members, view_per_net
 from muddle.estimators.pool import fit_view
 from muddle.training.config import TrainConfig
 from muddle.training.jobs import train_jobs

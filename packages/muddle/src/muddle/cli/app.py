@@ -234,8 +234,7 @@ def refuse_overwriting(output: str | Path, *inputs: str | Path) -> None:
 def fit(
     data: Data,
     target: Annotated[
-        list[str],
-        option("--target COLUMN", "Column to predict. Repeatable, for numbers."),
+        list[str], option("--target COLUMN", "Column to predict. Repeatable, for numbers.")
     ],
     output: Annotated[
         Path, option("--output -o FILE", "Model file to write; replaced if it exists.")

@@ -39,15 +39,7 @@ from muddle.estimators.crossfit import Folds
 from muddle.tables.target import Rows
 from muddle_runtime import fitted
 from muddle_runtime.columns import FloatArray
-from muddle_runtime.forward import (
-    LARGEST_SINGLE,
-    Bank,
-    Forest,
-    Kernel,
-    Linear,
-    Ref,
-    Representation,
-)
+from muddle_runtime.forward import LARGEST_SINGLE, Bank, Forest, Kernel, Linear, Ref, Representation
 from muddle_runtime.labels import NormalScores
 
 N_TREES = 100

@@ -20,14 +20,7 @@ from muddle.core.device import Precision, resolve_device
 from muddle.core.loss import LossName
 from muddle.core.network import Activation
 from muddle.core.penalty import PenaltyGrid
-from muddle.estimators.base import (
-    MAX_SEED,
-    Estimator,
-    store_frame,
-    to_numpy_nets,
-    to_plain,
-    watch,
-)
+from muddle.estimators.base import MAX_SEED, Estimator, store_frame, to_numpy_nets, to_plain, watch
 from muddle.estimators.calibrate import fit_temperature
 from muddle.estimators.problems import (
     ClassProblem,

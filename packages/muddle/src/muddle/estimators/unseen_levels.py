@@ -16,14 +16,7 @@ import torch
 
 from muddle.core.device import torch_threads
 from muddle.estimators.crossfit import BodyCandidate, draw_grouped_folds
-from muddle.estimators.pool import (
-    N_FOLDS,
-    Pool,
-    TrainingSet,
-    estimate_body,
-    fit_body,
-    plan_body,
-)
+from muddle.estimators.pool import N_FOLDS, Pool, TrainingSet, estimate_body, fit_body, plan_body
 from muddle.tables.target import Rows
 from muddle_runtime.columns import FloatArray, Table, read_named
 from muddle_runtime.tables import TablePlan

@@ -11,14 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from muddle_runtime.columns import (
-    FloatArray,
-    Table,
-    as_levels,
-    read_named,
-    read_table,
-    to_floats,
-)
+from muddle_runtime.columns import FloatArray, Table, as_levels, read_named, read_table, to_floats
 from muddle_runtime.fitted import FittedModel
 from muddle_runtime.labels import NumberTarget
 from muddle_runtime.tables import TablePlan, list_columns
