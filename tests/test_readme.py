@@ -68,7 +68,7 @@ def test_rounds_and_sizes_on_the_page_are_those_of_the_pool():
     assert pool.MOST_FURTHER == 2
     few, many = (pool.make_plan("regression", "default", n).nets for n in (2000, 2001))
     assert (len(few), few[0].config.width, len(many), many[0].config.width) == (4, 128, 2, 256)
-    assert "Up to 2,000 rows all of them are trained, 128 units wide" in text
+    assert "| up to 2,000 rows | all configurations, 128 units wide, 100 iterations |" in text
 
 
 def test_bodies_on_the_page_are_those_of_the_pool():

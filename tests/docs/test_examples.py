@@ -34,7 +34,6 @@ def test_the_first_lesson_writes_a_model_and_its_page(run_lesson):
     assert "Diabetes after a year" in Path("first_model.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.filterwarnings("ignore:X holds numbers far outside")  # two rows of one fold
 def test_the_second_lesson_compares_on_equal_folds(run_lesson):
     printed = run_lesson("honest_comparison.py")
     assert printed.count("AUC 0.9") == 2

@@ -24,9 +24,7 @@ DEEPEST = 20
 
 
 def fail(where: str, must: str, found: object) -> NoReturn:
-    # The names in a file may hold control characters.
-    place = where if where.isprintable() else repr(where)
-    raise ModelFileError(f"{place} must be {must}, got {found}.")
+    raise ModelFileError(f"{where} must be {must}, got {found}.")
 
 
 def refuse(where: str, must: str, value: Any) -> NoReturn:
@@ -155,7 +153,8 @@ def mapping_of(inner: Check) -> Check:
             refuse(where, "an object", value)
         for name, entry in value.items():
             text(name, where)
-            inner(entry, f"{where}.{name[:LONGEST_SHOWN]}")
+            shown = name if name.isprintable() else repr(name)
+            inner(entry, f"{where}.{shown[:LONGEST_SHOWN]}")
 
     return check
 
