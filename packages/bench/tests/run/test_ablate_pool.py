@@ -5,10 +5,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import muddle
+from muddle_bench.run.records import Record, write_table
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -41,14 +41,15 @@ def test_the_whole_pool_is_the_flagship_and_variants_differ_from_it(script, monk
     assert np.abs(found["without nets"] - expected).max() > 0.01
 
 
-def test_the_summary_says_what_the_pool_wins_and_gains(script):
-    rows = [
-        {"dataset": "servo", "split": split, "method": method, "r2": score, "task": "regression"}
+def test_the_summary_says_what_the_pool_wins_and_gains(script, tmp_path):
+    about = {"recipe": "clean", "family": "F", "status": "ok", "n_train": 80, "n_test": 20}
+    records = [
+        Record(task="regression", dataset="servo", method=method, split=split, r2=score, **about)
         for split, scores in enumerate([(0.8, 0.7), (0.6, 0.5), (0.4, 0.5)])
         for method, score in zip((script.WHOLE, "without kernel"), scores, strict=True)
     ]
-    table = pd.DataFrame(rows).assign(status="ok", family="Flagship", recipe="clean")
-    (row,) = script.summarise(table).to_dict("records")
+    write_table(records, tmp_path / "ablation.csv")
+    (row,) = script.summarise(script.read_table(tmp_path / "ablation.csv")).to_dict("records")
     assert row["variant"] == "without kernel"
     assert row["won by the pool, %"].startswith("67 [")
     assert row["mean gain"] == pytest.approx(0.1 / 3, abs=1e-4)
