@@ -100,9 +100,9 @@ def ablate(dataset: str, split: int, home: str | None, **options: Any) -> Iterat
     free = model.target
     if isinstance(free, NumberTarget):
         free = replace(free, bounds=None)
+    alone = replace(model, offset=offset, target=free, fallback=None)
     new = [
-        replace(model, members=(member.to_fitted(1.0),), offset=offset, target=free).labels(matrix)
-        for member in pool.members
+        replace(alone, members=(member.to_fitted(1.0),)).labels(matrix) for member in pool.members
     ]
     known = np.stack([member.out_of_fold for member in pool.members])
     codes = problem.y_train[pool.training.rows] if problem.n_classes else None

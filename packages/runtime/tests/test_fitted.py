@@ -159,8 +159,8 @@ def test_predictions_stay_within_the_bounds_of_the_target(regressor):
 
 # Numbers, the date and the duration of the fixture, well within the training rows and far off.
 MOVES = {
-    "size": (0.1, [-8.0, 7.0, 1e12, -1e140]),
-    "age": (50.0, [-20.0, 110.0, 1e9]),
+    "size": (0.1, [-12.0, 11.0, 1e12, -1e140]),
+    "age": (50.0, [-80.0, 190.0, 1e9]),
     "sold": ("2022-01-01", ["1066-10-14", "2090-01-01"]),
     "took": (timedelta(seconds=999), [timedelta(days=9), timedelta(days=-9)]),
 }
@@ -191,15 +191,15 @@ def test_a_number_far_off_is_counted_and_its_interval_is_the_widest(counts, colu
 
 
 @pytest.mark.filterwarnings("error")
-def test_far_begins_one_range_outside_the_training_rows(counts):
+def test_far_begins_two_ranges_outside_the_training_rows(counts):
     model = counts.model
     least, most = model.table.block.ranges[:, 0].tolist()
     for edge, step in ((least, least - most), (most, most - least)):
-        model.predict(PLAIN_ROW | {"size": edge + 0.999 * step})
+        model.predict(PLAIN_ROW | {"size": edge + 1.999 * step})
         with pytest.warns(
-            UserWarning, match=r"far outside .* 'size': 1 \(e\.g\. -?6.*fit had -2\.3"
+            UserWarning, match=r"far outside .* 'size': 1 \(e\.g\. -?1.*fit had -2\.3"
         ):
-            model.predict(PLAIN_ROW | {"size": edge + 1.001 * step})
+            model.predict(PLAIN_ROW | {"size": edge + 2.001 * step})
     model.predict(PLAIN_ROW | {"sold": "2022-12-31 23:59:59"})  # parts of dates come round again
 
 

@@ -142,32 +142,6 @@ def test_the_recorded_evidence_is_that_of_the_records(evidence, capsys, text, ta
     assert capsys.readouterr().out == (ROOT / "results" / text).read_text("utf-8")
 
 
-def test_the_table_in_the_readme_is_that_of_the_records(evidence):
-    table = evidence.read_table(ROOT / "results" / "benchmark_clean.csv.gz")
-    boards = {
-        metric: evidence.compare_with(table, "muddle", metric).set_index("method")
-        for metric in ("r2", "auc", "accuracy", "log_loss", "ece")
-    }
-    names = {
-        "**muddle**": "muddle",
-        "RealMLP-TD, 5 folds": "realmlp-5",
-        "CatBoost": "catboost",
-        "XGBoost": "xgboost",
-    }
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line[:2] == "| "]
-    shown = {row[0].strip(): [cell.strip() for cell in row[1:]] for row in rows if len(row) == 10}
-    for name, method in names.items():
-        wanted = []
-        for metric in ("r2", "auc"):
-            row = boards[metric].loc[method]
-            won = "" if name == "**muddle**" else f"{100 * row['won']:.0f} %"
-            wanted += [f"{row['rank']:.1f}", f"{row['mean']:.3f}", won]
-        more = ("accuracy", "log_loss", "ece")
-        wanted += [f"{boards[metric].loc[method, 'mean']:.3f}" for metric in more]
-        assert shown[name] == wanted
-
-
 def test_ratios_are_medians_over_turns(timing):
     table = timing.make_table("classification", 30)
     seconds = {"muddle": [1.0, 2.0, 9.0], "realmlp-5": [4.0, 1.0, 3.0]}

@@ -54,6 +54,7 @@ def call(request):
 
 @pytest.fixture(autouse=True)
 def close_figures():
+    plt.close("all")  # those of other tests
     yield
     plt.close("all")
 

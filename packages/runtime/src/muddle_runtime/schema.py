@@ -153,7 +153,8 @@ def mapping_of(inner: Check) -> Check:
             refuse(where, "an object", value)
         for name, entry in value.items():
             text(name, where)
-            inner(entry, f"{where}.{name[:LONGEST_SHOWN]}")
+            shown = name if name.isprintable() else repr(name)
+            inner(entry, f"{where}.{shown[:LONGEST_SHOWN]}")
 
     return check
 

@@ -29,6 +29,9 @@ from muddle_runtime.errors import MuddleWarning
 from muddle_runtime.parameters import suggest
 
 LARGEST = 1e150  # of numbers in a table: larger ones cannot be squared
+# Ranges of the training rows that a number is outside of them to be far off. In 150 tables, 13 of
+# 98,000 held-out rows are.
+FAR_WIDTHS = 2.0
 BLOCK_ROWS = 8192  # a block of a hundred columns stays in the cache
 CLIP = 3.0
 EXACT = 2**53  # whole numbers below this are exact as floats
@@ -390,11 +393,11 @@ class TablePlan:
 
     @cached_property
     def limits(self) -> FloatArray:
-        """Scaled numbers beyond these are far outside the training rows: further away than these
-        reach from least to most. (2, numbers)"""
+        """Scaled numbers beyond these are far outside the training rows. (2, numbers)"""
         least, most = self.block.ranges
         with np.errstate(over="ignore", invalid="ignore"):
-            ends = np.stack([2 * least - most, 2 * most - least])
+            reach = FAR_WIDTHS * (most - least)
+            ends = np.stack([least - reach, most + reach])
             scaled = self.block.scale(ends)
         ends = take_columns(ends, self.block.kept)
         return np.where(np.isfinite(ends), scaled, ends)
