@@ -131,6 +131,11 @@ def test_rows_are_drawn_at_random_with_a_note(shell):
     assert found["notes"] == ["30 of 90 rows drawn at random: --max-rows uses more."]
 
 
+def test_columns_shuffled_once_have_no_deviation():
+    found = fitting.rank_importances(["a", "b"], np.array([0.1, 0.2]), np.zeros(2))
+    assert [(row["column"], row["deviation"]) for row in found] == [("b", None), ("a", None)]
+
+
 def test_new_levels_are_noted_once_and_not_with_every_shuffle(shell, monkeypatch):
     monkeypatch.setattr(fitting, "LINE_EVERY", 0.0)
     table = shell.read("homes.csv")
