@@ -9,6 +9,7 @@ import pytest
 from sklearn.metrics import log_loss, mean_absolute_error, r2_score, roc_auc_score
 
 import muddle
+from muddle.cli import fitting
 from muddle.cli.predicting import match_labels
 
 
@@ -128,6 +129,23 @@ def test_rows_are_drawn_at_random_with_a_note(shell):
     found = shell.json("explain", "price.muddle", "homes.csv", "--max-rows", 30, "--repeats", 1)
     assert found["from"] == "homes.csv, 30 rows"
     assert found["notes"] == ["30 of 90 rows drawn at random: --max-rows uses more."]
+
+
+def test_columns_shuffled_once_have_no_deviation():
+    found = fitting.rank_importances(["a", "b"], np.array([0.1, 0.2]), np.zeros(2))
+    assert [(row["column"], row["deviation"]) for row in found] == [("b", None), ("a", None)]
+
+
+def test_new_levels_are_noted_once_and_not_with_every_shuffle(shell, monkeypatch):
+    monkeypatch.setattr(fitting, "LINE_EVERY", 0.0)
+    table = shell.read("homes.csv")
+    table.loc[[3, 7], "kind"] = ["barn", "mill"]  # shuffled, the other one comes first
+    shell.write(table, "odd.csv")
+    result = shell.ok("explain", "price.muddle", "odd.csv", "--repeats", 3)
+    notes = [line for line in result.stderr.splitlines() if line.startswith("Note:")]
+    said = "X holds values that the columns did not have in fit, taken as unknown"
+    assert notes == [f"Note: {said}: column 'kind': 2 new (e.g. 'barn')."]
+    assert "shuffling columns: 100 %, about 0 s left" in result.stderr
 
 
 @pytest.mark.parametrize(("suffix", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml")])

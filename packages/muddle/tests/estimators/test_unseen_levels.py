@@ -110,6 +110,13 @@ def test_rows_of_known_levels_are_answered_as_without_it_alone_and_in_company(pa
         np.testing.assert_allclose(alone[0], mixed[row], atol=1e-6)
 
 
+def test_the_page_says_so(panel, tmp_path):
+    model = panel[0]
+    model.report(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Column &#39;country&#39; carries much of the signal." in page
+
+
 def test_a_file_keeps_it(panel, tmp_path):
     model, table, _, _ = panel
     path = model.save(tmp_path / "panel.muddle")

@@ -4,6 +4,7 @@ import os
 import re
 import sys
 import warnings
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -243,6 +244,17 @@ def test_many_classes_have_a_list_of_mistakes():
     (table,) = section.tables
     assert table.frame.iloc[0].tolist() == ["class 0", "class 7", 10, 10 / 51]
     assert len(section.figures) == 2
+
+
+def test_a_wide_table_says_which_columns_are_summarised(regressor, tmp_path):
+    wide, training = copy(regressor), regressor.model_.training
+    table = {**training.table, "not_summarised": 3}
+    wide.model_ = replace(regressor.model_, training=replace(training, table=table))
+    for model in (regressor, wide):
+        model.report(tmp_path / "page.html")
+        page = (tmp_path / "page.html").read_text(encoding="utf-8")
+        only = f"for the first {len(training.table['columns'])} columns only."
+        assert (only in page) == (model is wide)
 
 
 def test_weak_or_shortened_fits_are_warnings(regressor, classifier):

@@ -101,9 +101,10 @@ def test_columns_that_tell_which_rows_belong_together_are_groups():
     X, codes = make_table(), rng.permutation(np.arange(400) % 40)
     schools = np.array([f"school {i}" for i in range(40)])[codes]
     y = make_target(X)
-    (by_name,) = find(X.assign(patient_id=codes), y, "groups")
-    assert (by_name.columns, by_name.severity) == (("patient_id",), "warning")
-    assert "groups=X['patient_id']" in by_name.text
+    for name in ("patient_id", "speaker"):
+        (by_name,) = find(X.assign(**{name: codes}), y, "groups")
+        assert (by_name.columns, by_name.severity) == ((name,), "warning")
+        assert f"groups=X['{name}']" in by_name.text
     income = rng.normal(size=40)[codes]
     (by_column,) = find(X.assign(school=schools, income=income), y, "groups")
     assert by_column.columns == ("school",)

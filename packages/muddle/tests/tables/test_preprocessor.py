@@ -357,6 +357,16 @@ def test_numbers_hidden_in_text_get_a_hint():
         TablePreprocessor().fit(ranges, np.arange(100.0))
 
 
+def test_a_warning_about_many_columns_names_the_first_few():
+    names = [f"c{number}" for number in range(30)]
+    table = pd.DataFrame(np.random.default_rng(0).normal(size=(40, 30)), columns=names)
+    preprocessor = TablePreprocessor().fit(table)
+    with pytest.warns(UserWarning, match="where predictions guess") as caught:
+        preprocessor.transform(1000 * table)
+    assert str(caught[0].message).count("column 'c") == 5
+    assert str(caught[0].message).endswith(", 25 more columns.")
+
+
 @pytest.mark.filterwarnings("ignore:X holds numbers far outside")
 def test_rows_of_weight_zero_are_not_learnt_from(mixed, target):
     weights = np.r_[np.ones(50), np.zeros(10)]

@@ -143,7 +143,7 @@ def check_range(numbers: FloatArray, names: Sequence[str]) -> None:
     )
 
 
-def _join_first(parts: Sequence[str], most: int = 20) -> str:
+def _join_first(parts: Sequence[str], most: int = 5) -> str:
     """One part per column."""
     more = [f"{len(parts) - most} more columns"] if len(parts) > most else []
     return ", ".join([*parts[:most], *more])
@@ -371,7 +371,7 @@ class TablePlan:
         unusual = []
         if novelties:
             unusual.append(
-                "values that the columns did not have in fit, taken as 'other' or the mean: "
+                "values that the columns did not have in fit, taken as unknown: "
                 f"{_join_first(novelties)}"
             )
         if far := self._describe_far(numbers, matrix):

@@ -310,15 +310,19 @@ def fit(
     settings = {"preset": preset, "time_limit": time_limit, "device": device, "random_state": seed}
     settings["keep_rows"] = not without_rows
     estimator, result = fitting.fit_model(training, columns, settings, output, notes)
+    if not as_json:  # before the report, which may take long or fail: the model is saved
+        fitting.print_fit(result)
     try:
         if report is not None:
+            if not quiet:
+                echo(f"Writing {report}", err=True)
             fitting.write_report(estimator, training, columns, report, notes)
             result["report"] = str(report)
-    finally:  # the model is saved, and said to be, whatever happened to the report
+            if not as_json:
+                echo(f"Wrote {report}")
+    finally:
         if as_json:
             print_json(finite(result))
-        else:
-            fitting.print_fit(result)
 
 
 def predict(

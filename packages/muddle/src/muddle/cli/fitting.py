@@ -389,7 +389,7 @@ def write_report(
 
 def run_fit(training: Training, columns: Columns, settings: Mapping[str, Any], notes: Notes) -> Any:
     """A fitted estimator; unless it must be quiet, with progress on the standard error."""
-    with show_bar() if sys.stderr.isatty() and not notes.quiet else nullcontext(show_lines) as show:
+    with show_progress(notes) as show:
         from muddle import MuddleClassifier, MuddleRegressor, TablePreprocessor  # takes seconds
         from muddle.estimators.base import watched_by
 
@@ -401,6 +401,10 @@ def run_fit(training: Training, columns: Columns, settings: Mapping[str, Any], n
         estimator = kind(preprocessor=preprocessor, **settings)
         with notes.take_warnings(), nullcontext() if notes.quiet else watched_by(show):
             return estimator.fit(training.X, training.y, sample_weight=training.weights)
+
+
+def show_progress(notes: Notes) -> AbstractContextManager["Maker"]:
+    return show_bar() if sys.stderr.isatty() and not notes.quiet else nullcontext(show_lines)
 
 
 @contextmanager
@@ -559,6 +563,8 @@ def rank_importances(
     """Columns, the most important first; empty if there was no time to compute importances."""
     if np.isnan(importances).any():
         return []
+    if deviations is not None and not deviations.any():  # shuffled once
+        deviations = None
     return [
         {
             "column": names[place],
@@ -594,8 +600,6 @@ def print_fit(result: dict[str, Any]) -> None:
     took, size = format_duration(result["seconds"]), format_size(result["size"])
     echo()
     echo(f"Wrote {result['model']} ({size}) after {took}")
-    if result["report"]:
-        echo(f"Wrote {result['report']}")
     option = "--interval 0.9" if result["task"] == "regression" else "--proba"
     echo(f"Next: muddle predict {result['model']} NEW.csv {option} -o predictions.csv")
 

@@ -1,5 +1,6 @@
 """`muddle predict`, `evaluate` and `explain`: a model on the rows of a file."""
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +12,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from muddle.cli.fitting import find_gaps, note_decimal, rank_importances, to_floats
+from muddle.cli.fitting import (
+    find_gaps,
+    note_decimal,
+    rank_importances,
+    show_progress,
+    to_floats,
+)
 from muddle.cli.output import (
     GAP,
     Notes,
@@ -22,7 +29,7 @@ from muddle.cli.output import (
     print_scores,
     print_table,
 )
-from muddle.errors import DataFormatError, MissingPackageError
+from muddle.errors import DataFormatError, MissingPackageError, MuddleWarning
 from muddle.page.html import count
 from muddle.tables import read
 from muddle.tables.write import open_output
@@ -473,15 +480,20 @@ def explain_file(
     error = make_error(model, y)
     base = error(X)
     rises = np.zeros((repeats, len(names)))  # columns that the model does not use stay 0
-    for repeat in range(repeats):
-        # One order for all columns of a repeat: they are compared on the same exchange of rows.
-        order = rng.permutation(len(X))
-        for place, name in enumerate(names):
-            if name in used:
-                label = name if name in X.columns else place
-                shuffled = X.copy(deep=False)
-                shuffled[label] = X[label].array[order]
-                rises[repeat, place] = error(shuffled) - base
+    with show_progress(notes) as show, show(repeats * len(used), "shuffling columns") as reporter:
+        for repeat in range(repeats):
+            # One order for all columns of a repeat: they are compared on the same exchange of rows.
+            order = rng.permutation(len(X))
+            for place, name in enumerate(names):
+                if name in used:
+                    label = name if name in X.columns else place
+                    shuffled = X.copy(deep=False)
+                    shuffled[label] = X[label].array[order]
+                    with warnings.catch_warnings():  # `base` has warned of the same values
+                        warnings.simplefilter("ignore", MuddleWarning)
+                        rises[repeat, place] = error(shuffled) - base
+                    if not notes.quiet:
+                        reporter.advance(1, np.nan, np.nan)
     ranked = rank_importances(names, rises.mean(axis=0), rises.std(axis=0))
     source = f"{title}, {len(X):,} rows"
     return {"from": source, "measure": MEASURES[model.task], "importances": ranked}

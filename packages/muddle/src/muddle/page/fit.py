@@ -326,6 +326,13 @@ def gather_facts(estimator: Any, X: Any, y: Any) -> Facts:
 
     # A file may hold any text.
     found = [replace(f, kind=clean(f.kind), text=clean(f.text)) for f in model.findings_]
+    if model.fallback is not None:
+        name = clean(model.fallback.column)
+        text = (
+            f"Column {name!r} carries much of the signal. Rows with a level of it that fit has not "
+            "seen are predicted without it, less accurately."
+        )
+        found.append(Finding("new levels", "note", (name,), text))
     return Facts(
         model=model,
         parameters=repr(estimator),

@@ -56,9 +56,8 @@ MANY_LEVELS = 10  # fewer are categories rather than groups
 MOST_LEVELS = 0.9  # share of the rows; an id that repeats less often parts hardly any rows
 SAME_TARGET = 0.9  # share of the target that is explained by the other rows of a group
 WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-ID_WORDS = frozenset(
-    ("id", "uuid", "nr", "patient", "subject", "participant", "person", "user", "customer")
-)
+ID_WORDS = frozenset(("id", "uuid", "nr", "patient", "subject", "participant", "respondent"))
+ID_WORDS |= {"person", "speaker", "pupil", "animal", "user", "customer"}
 N_BLOCKS = 10  # of consecutive rows, or values
 MOVED = 0.15  # share of the target that blocks explain; of a shuffled table, 0 or less
 SORTED = 0.75
