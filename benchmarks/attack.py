@@ -34,6 +34,7 @@ import torch
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
+import muddle
 import muddle_runtime
 from muddle import MLRClassifier, MLRRegressor, MuddleClassifier, MuddleRegressor
 
@@ -97,6 +98,7 @@ COLUMNS: dict[str, Make] = {
     "long tail": lambda rng, n: np.exp(rng.normal(0, 4, n)),
     "far away": lambda rng, n: 1e15 + rng.normal(size=n),
     "tiny": lambda rng, n: 1e-300 * rng.normal(size=n),
+    "specks": pick([0.0, 1e-310, 3e-310, -1.0, 1.0]),
     "huge": lambda rng, n: 1e140 * rng.normal(size=n),
     "beyond": lambda rng, n: 1e300 * rng.normal(size=n),
     "infinite": lambda rng, n: np.where(rng.random(n) < 0.1, -np.inf, rng.normal(size=n)),
@@ -204,8 +206,10 @@ def attack_tables(count: int, seed: int, folder: Path) -> Iterator[Attack]:
         kinds = rng.choice(list(COLUMNS), size=int(rng.integers(1, 5)), replace=False).tolist()
         table = pd.DataFrame({kind: COLUMNS[kind](rng, n_rows) for kind in kinds})
         table["usual"] = rng.normal(size=n_rows)
-        names = str(rng.choice(["texts", "texts", "numbers", "dates", "levels", "same"]))
-        if names == "numbers":
+        names = str(rng.choice(["texts", "texts", "places", "numbers", "dates", "levels", "same"]))
+        if names == "places":
+            table.columns = list(range(table.shape[1]))
+        elif names == "numbers":
             table.columns = list(range(10, 10 + table.shape[1]))
         elif names == "dates":
             table.columns = list(DAYS[: table.shape[1]])
@@ -232,7 +236,7 @@ def attack_tables(count: int, seed: int, folder: Path) -> Iterator[Attack]:
 
 
 def check_table(model: Any, X: Any, y: Any, weights: Any, folder: Path) -> None:
-    """Fit, and ask the model, one row of it, and its file."""
+    """Fit, and ask the model, one row of it, and its file; then in other forms, and other rows."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         warnings.simplefilter("error", RuntimeWarning)
@@ -244,9 +248,45 @@ def check_table(model: Any, X: Any, y: Any, weights: Any, folder: Path) -> None:
         alone = _answer(model, X[:1])
         if np.abs(alone[0] - answers[0]).max() > 1e-5 * size:
             raise Broken(f"a row alone gets {alone[0]}, in company {answers[0]}")
-        again = _answer(muddle_runtime.load_model(model.save(folder / "odd.muddle")), X)
-        if np.abs(again - answers).max() > 1e-5 * size:
-            raise Broken("the file answers otherwise")
+        try:
+            served = muddle_runtime.load_model(model.save(folder / "odd.muddle"))
+        except muddle_runtime.ModelFileError as error:
+            raise Broken(f"a fitted model cannot be saved: {error}") from error
+        same = {"the file": _answer(served, X)}
+        if isinstance(X, pd.DataFrame):
+            same["columns reversed"] = _answer(model, X[X.columns[::-1]])
+            same["records"] = _answer(model, X.to_dict("records"))
+        for form, found in same.items():
+            if np.abs(found - answers).max() > 1e-5 * size:
+                raise Broken(f"{form}: other answers")
+        if isinstance(X, pd.DataFrame):
+            check_rows(served, make_strange(X))
+
+
+def make_strange(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with levels that were never seen, and numbers far away."""
+    strange = table.copy()
+    for place, kind in enumerate(table.dtypes):
+        column = table.iloc[:, place]
+        if kind.kind == "O" or pd.api.types.is_string_dtype(kind):
+            column = column.map(lambda value: f"{value}!" if isinstance(value, str) else value)
+        elif pd.api.types.is_float_dtype(kind):
+            column = column * 1e6
+        strange.isetitem(place, column)
+    return strange
+
+
+def check_rows(model: Any, rows: pd.DataFrame) -> None:
+    """Answers are numbers, those of a row alone the same, and bounds in order."""
+    answers, alone = _answer(model, rows), _answer(model, rows[:1])
+    if answers.dtype.kind != "f" or not np.isfinite(answers).all():
+        raise Broken("answers are not finite")
+    if not np.allclose(alone[0], answers[0], rtol=1e-4, atol=1e-5 * np.abs(answers).max()):
+        raise Broken(f"a row alone gets {alone[0]}, in company {answers[0]}")
+    if hasattr(model, "predict_interval"):
+        lower, upper = np.moveaxis(model.predict_interval(rows), -1, 0)
+        if not (lower <= upper).all():
+            raise Broken("bounds are not in order")
 
 
 def _answer(model: Any, X: Any) -> Any:
@@ -287,17 +327,27 @@ def make_models(folder: Path) -> list[tuple[Path, pd.DataFrame]]:
         }
     )
     y = table["number"].fillna(0) + (table["colour"] == "red") + np.exp(rng.normal(size=n))
+    # A column of levels with most of the signal, of which 12 are known: rows of others get a model
+    # of their own. And more columns than nets see.
+    levels = rng.integers(0, 12, 4 * n)
+    level = np.exp(rng.normal(size=12))[levels]
+    by_level = pd.DataFrame({"number": rng.normal(size=4 * n), "place": [f"p{i}" for i in levels]})
+    wide = pd.DataFrame(rng.normal(size=(40, 510))).add_prefix("x")
     found: list[tuple[Path, pd.DataFrame]] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for model, target in (
-            (MuddleRegressor(preset="default", random_state=0, device="cpu"), y),
-            (MuddleClassifier(**QUICK), pd.cut(y, 3, labels=["a", "b", "c"]).astype(str)),
-            (MLRRegressor(**SMALL), y),
+        for name, model, rows, target in (
+            ("default", MuddleRegressor(random_state=0, device="cpu"), table, y),
+            ("classes", MuddleClassifier(**QUICK), table, pd.cut(y, 3, labels=False).astype(str)),
+            ("net", MLRRegressor(**SMALL), table, y),
+            ("levels", MuddleRegressor(**QUICK), by_level, level + 0.1 * by_level["number"] ** 2),
+            ("wide", MuddleRegressor(**QUICK), wide, wide.iloc[:, :40].sum(axis=1)),
         ):
-            path = folder / f"{len(found)}.muddle"
-            model.fit(table, target).save(path)
-            found.append((path, table))
+            path = folder / f"{name}.muddle"
+            model.fit(rows, target).save(path)
+            found.append((path, rows))
+    assert muddle_runtime.load_model(folder / "levels.muddle").fallback is not None
+    assert "chosen" in _read_header(folder / "wide.muddle")
     return found
 
 
@@ -348,11 +398,10 @@ def check_file(path: Path, table: pd.DataFrame) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = muddle_runtime.load_model(path)
-        answers = _answer(model, table)
-        if answers.dtype.kind == "f" and not np.isfinite(answers).all():
-            raise Broken("answers are not finite")
-        if hasattr(model, "predict_interval") and np.isnan(model.predict_interval(table)).any():
-            raise Broken("bounds are not numbers")
+        check_rows(model, table)
+        check_rows(model, make_strange(table))
+        _ = repr(model), model.columns, model.findings_, model.drift(table)
+        _ = muddle.load_model(path)._repr_html_()
 
 
 def _read_header(path: Path) -> str:
