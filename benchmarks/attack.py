@@ -1,4 +1,4 @@
-"""Attack muddle: odd tables, hostile CSV files, forged model files, kills, a full disk, threads.
+"""Attack muddle: tables, forged model files, hostile CSV, kills, full disks, time limits, threads.
 
     python benchmarks/attack.py --out results/attacks.csv
     python benchmarks/attack.py tables --count 500 --seed 7
@@ -14,6 +14,7 @@ import collections
 import json
 import os
 import random
+import re
 import resource
 import signal
 import subprocess
@@ -33,10 +34,11 @@ import pandas as pd
 import torch
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
+from sklearn.base import RegressorMixin
 
 import muddle
 import muddle_runtime
-from muddle import MLRClassifier, MLRRegressor, MuddleClassifier, MuddleRegressor
+from muddle import EnsMLRRegressor, MLRClassifier, MLRRegressor, MuddleClassifier, MuddleRegressor
 
 ANSWERED, REFUSED, FAULT = "answered", "refused", "fault"
 OWN = ("/muddle/", "/muddle_runtime/")
@@ -44,7 +46,8 @@ SMALL: dict[str, Any] = {"width": 8, "max_iter": 5, "depth": 1, "random_state": 
 QUICK: dict[str, Any] = {"preset": "fast", "random_state": 0, "device": "cpu"}
 Outcome = tuple[str, str]  # how it ended, and the message
 Attack = tuple[str, Callable[[], object]]  # in words, and to be run
-FIT = ["--target", "y", "--preset", "fast", "--device", "cpu", "--seed", "0"]
+OPTIONS = ["--preset", "fast", "--device", "cpu", "--seed", "0"]
+FIT = ["--target", "y", *OPTIONS]
 # Until a command has imported its modules, Ctrl-C is Python's.
 IMPORT_SECONDS = 3.0
 
@@ -276,7 +279,7 @@ def make_strange(table: pd.DataFrame) -> pd.DataFrame:
     return strange
 
 
-def check_rows(model: Any, rows: pd.DataFrame) -> None:
+def check_rows(model: Any, rows: Any) -> None:
     """Answers are numbers, those of a row alone the same, and bounds in order."""
     answers, alone = _answer(model, rows), _answer(model, rows[:1])
     if answers.dtype.kind != "f" or not np.isfinite(answers).all():
@@ -376,7 +379,7 @@ def attack_files(count: int, seed: int, folder: Path) -> Iterator[Attack]:
             if kind == "header":
                 where = _change_field(header, choose)
             else:
-                where = choose.choice(sorted(tensors))
+                where = choose.choice(sorted(name for name in tensors if tensors[name].size))
                 value = choose.choice(NUMBERS_IN_ARRAYS)
                 array = tensors[where].copy()
                 with np.errstate(all="ignore"):
@@ -458,8 +461,8 @@ def run_command(arguments: list[str], **options: Any) -> subprocess.CompletedPro
 def check_command(ended: subprocess.CompletedProcess[bytes], outputs: list[Path]) -> None:
     """No traceback, no raw control characters, no part of a file."""
     text = (ended.stdout + ended.stderr).decode(errors="replace")
-    if "Traceback" in text:
-        raise Broken(f"a traceback: {text[-500:]}")
+    if "Traceback" in text or re.search(r"\.py:\d", text):
+        raise Broken(f"a traceback, or a warning of another library: {text[-500:]}")
     if ended.returncode not in (0, 1, 2):
         raise Broken(f"status {ended.returncode}: {text[-300:]}")
     if "\x1b" in text or "\x00" in text:
@@ -481,9 +484,9 @@ def attack_csv(count: int, seed: int, folder: Path) -> Iterator[Attack]:
         n_columns, n_rows = choose.randint(1, 5), choose.choice([0, 1, 5, 40])
         ends = choose.choice(["\n", "\r\n"])
         separator = choose.choice([",", ",", ";", "\t"])
-        names = [
-            choose.choice(["a", "b", "a", "", "=x", "\x1b[1m", '"q"']) for _ in range(n_columns)
-        ]
+        names = choose.sample(["a", "b", "", "=x", "\x1b[1m", '"q"'], n_columns)
+        if choose.random() < 0.1:
+            names[0] = names[-1]
         odd = choose.random() < 0.5
         lines = [separator.join([*names, "y"])]
         for _ in range(n_rows):
@@ -501,10 +504,10 @@ def attack_csv(count: int, seed: int, folder: Path) -> Iterator[Attack]:
         path, model = folder / "odd.csv", folder / f"csv{number}.muddle"
         coding = choose.choice(["utf-8", "utf-8", "utf-16", "latin-1"])
         path.write_bytes(ends.join(lines).encode(coding, errors="replace"))
-        target = choose.choice(["y", "y", "y", "nobody", "a"])
-        options = ["--preset", "fast", "--device", "cpu", "--seed", "0"]
+        targets = choose.choice([["y"], ["y"], ["y"], ["y", "a"], ["y", "b"], ["y", "y"], ["none"]])
+        roles = [word for target in targets for word in ("--target", target)]
 
-        fit = ["fit", str(path), "--target", target, "-o", str(model), *options]
+        fit = ["fit", str(path), *roles, "-o", str(model), *OPTIONS]
         yield f"csv number {number}", partial(check_csv, fit, model, path)
 
 
@@ -586,6 +589,36 @@ def check_disk(fit: list[str], model: Path, before: bytes, size: int) -> None:
     check_command(ended, [model])
 
 
+# --- time limits ---------------------------------------------------------------------------------
+
+
+def attack_limits(count: int, seed: int, folder: Path) -> Iterator[Attack]:
+    """Small tables and little time: a model in time, or an error that says how much it takes."""
+    makers = [MuddleRegressor, MuddleClassifier, MLRRegressor, MLRClassifier, EnsMLRRegressor]
+    for number in range(count):
+        rng = np.random.default_rng([seed, number])
+        X = rng.normal(size=(int(rng.choice([8, 60, 600])), 4))
+        make = makers[int(rng.integers(len(makers)))]
+        y = X[:, 0] if issubclass(make, RegressorMixin) else X[:, 0] > 0
+        seconds = float(10 ** rng.uniform(-3, 0.5))
+        model = make(time_limit=seconds, random_state=0, device="cpu")
+
+        about = f"{make.__name__}, {len(X)} rows, {seconds:.3g} s, number {number}"
+        yield about, partial(check_limit, model, X, y, seconds)
+
+
+def check_limit(model: Any, X: Any, y: Any, seconds: float) -> None:
+    began = time.perf_counter()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            check_rows(model.fit(X, y), X)
+    finally:
+        taken = time.perf_counter() - began
+        if taken > 2 * seconds + 1:  # answers included, beside other processes
+            raise Broken(f"{taken:.1f} s")
+
+
 # --- threads -------------------------------------------------------------------------------------
 
 
@@ -625,6 +658,7 @@ ATTACKS: dict[str, tuple[Callable[[int, int, Path], Iterator[Attack]], int]] = {
     "csv": (attack_csv, 60),
     "kills": (attack_kills, 20),
     "disk": (attack_disk, 8),
+    "limits": (attack_limits, 40),
     "threads": (attack_threads, 10),
 }
 
