@@ -274,7 +274,7 @@ def make_strange(table: pd.DataFrame) -> pd.DataFrame:
         if kind.kind == "O" or pd.api.types.is_string_dtype(kind):
             column = column.map(lambda value: f"{value}!" if isinstance(value, str) else value)
         elif pd.api.types.is_float_dtype(kind):
-            column = column * 1e6
+            column = column * 1e4
         strange.isetitem(place, column)
     return strange
 
