@@ -289,11 +289,13 @@ def test_a_net_that_lowers_the_error_promises_more_and_one_that_does_not_none(fi
     assert pool_module.worth_going_on(fit(straight, ["waves"]))
 
 
-def test_further_rounds_are_asked_for_so_all_nets_are_trained(fit, monkeypatch):
+def test_classes_and_plans_of_several_rounds_always_go_on(fit, monkeypatch):
     monkeypatch.setattr(pool_module, "FEW_ROWS", 50)
     monkeypatch.setattr(pool_module, "worth_going_on", lambda pool: False)
-    trials = trials_of(fit(draw_rows(), ["waves", "plain"], n_rounds=2, bodies=LINEAR))
-    assert trials["plain"].outcome == "trained"
+    classes = replace(draw_rows(), of_classes=True)
+    for training, n_rounds in ((draw_rows(), 2), (classes, 1)):
+        trials = trials_of(fit(training, ["waves", "plain"], n_rounds=n_rounds, bodies=LINEAR))
+        assert trials["plain"].outcome == "trained"
 
 
 def test_stages_change_nothing_if_all_are_trained(fit, monkeypatch):

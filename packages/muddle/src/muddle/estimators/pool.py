@@ -104,8 +104,8 @@ LEAST_RATE, MOST_RATE = 1e-3, 1e-2
 # low: over the range of the smooth clip, (-3, 3), most make less than one turn.
 N_BINS = 8
 N_CURVES, N_COSINES, FREQUENCY = 3, 16, 0.1
-# Further nets are trained if the first one lowered the error of the other bodies by this share of
-# it, and of the labels' variance: where it did not, neither did they (docs/decisions/0018).
+# Further nets of numbers are trained if the first one lowered the error of the other bodies by this
+# share of it, and of the variance: where it did not, neither did they (docs/decisions/0018).
 LEAST_FALL, LEAST_GAIN = 2e-3, 1e-4
 # Rows that vote for equal weights: with few rows, members can hardly be told apart.
 PRIOR_ROWS = 10.0
@@ -496,7 +496,8 @@ class Pool:
 
 def worth_going_on(pool: Pool) -> bool:
     """Whether further nets are trained after the first one and the other bodies: if the first one
-    lowered their out-of-fold error. Asked above FEW_ROWS rows, where nets take most of the time."""
+    lowered their out-of-fold error. Asked for numbers of more than FEW_ROWS rows, whose nets take
+    most of the time; classes gain by further nets where squared errors do not show it."""
     bodies: list[AnyMember] = [one for one in pool.members if isinstance(one, BodyMember)]
     if not bodies or len(bodies) == len(pool.members):
         return True
@@ -591,14 +592,14 @@ def fit_pool(
     first = start(draw_folds(training.strata, n_folds, int(seeds.randint(MAX_SEED))))
     nets = first.draw_seeds(plan.nets, seeds)
     bodies = [(body, first.plan_body(body, seeds)) for body in plan.bodies]
-    # Up to FEW_ROWS rows all are trained side by side, which keeps the threads busy.
-    n_first = 1 if n_rows > FEW_ROWS or schedule is not None else len(nets)
+    # Without stages all are trained side by side, which keeps the threads busy.
+    in_stages = n_rows > FEW_ROWS and not training.of_classes and plan.n_rounds == 1
+    n_first = 1 if in_stages or schedule is not None else len(nets)
     with watch(first.count_iterations(plan.nets), "first round") as reporter:
         first = replace(first, reporter=reporter)
         pool = pool.add(first.train_first(nets[:n_first], bodies))
         later = nets[n_first:]
-        asked = pool.members and n_rows > FEW_ROWS and plan.n_rounds == 1
-        if later and asked and not worth_going_on(pool):
+        if later and in_stages and pool.members and not worth_going_on(pool):
             pool = pool.add([Trial.none(candidate, "no gain") for candidate, _ in later])
         elif later:
             pool = pool.add(first.train_later(later))
