@@ -518,8 +518,8 @@ def check_csv(fit: list[str], model: Path, table: Path) -> None:
     check_command(run_command(["info", str(model)]), [])
 
 
-def write_table(folder: Path, n_rows: int = 300) -> Path:
-    rng = np.random.default_rng(0)
+def write_table(folder: Path) -> Path:
+    rng, n_rows = np.random.default_rng(0), 60
     path = folder / "table.csv"
     frame = pd.DataFrame(rng.normal(size=(n_rows, 4)), columns=list("abcd"))
     frame.assign(y=frame["a"] + rng.normal(size=n_rows)).to_csv(path, index=False)
@@ -550,9 +550,12 @@ def check_kill(fit: list[str], model: Path, sent: signal.Signals, after: float) 
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    time.sleep(after)
-    process.send_signal(sent)
-    output = b"".join(process.communicate(timeout=300)).decode(errors="replace")
+    try:
+        ended = process.communicate(timeout=after)
+    except subprocess.TimeoutExpired:
+        process.send_signal(sent)
+        ended = process.communicate(timeout=300)
+    output = b"".join(ended).decode(errors="replace")
     if sent == signal.SIGINT and "Traceback" in output and after > IMPORT_SECONDS:
         raise Broken(f"a traceback after Ctrl-C: {output[-400:]}")
     muddle_runtime.load_model(model)
