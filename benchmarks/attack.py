@@ -1,4 +1,4 @@
-"""Attack muddle: odd tables, hostile CSV files, forged model files, kills, a full disk, threads.
+"""Attack muddle: tables, forged model files, hostile CSV, kills, full disks, time limits, threads.
 
     python benchmarks/attack.py --out results/attacks.csv
     python benchmarks/attack.py tables --count 500 --seed 7
@@ -14,6 +14,7 @@ import collections
 import json
 import os
 import random
+import re
 import resource
 import signal
 import subprocess
@@ -33,9 +34,11 @@ import pandas as pd
 import torch
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
+from sklearn.base import RegressorMixin
 
+import muddle
 import muddle_runtime
-from muddle import MLRClassifier, MLRRegressor, MuddleClassifier, MuddleRegressor
+from muddle import EnsMLRRegressor, MLRClassifier, MLRRegressor, MuddleClassifier, MuddleRegressor
 
 ANSWERED, REFUSED, FAULT = "answered", "refused", "fault"
 OWN = ("/muddle/", "/muddle_runtime/")
@@ -43,7 +46,8 @@ SMALL: dict[str, Any] = {"width": 8, "max_iter": 5, "depth": 1, "random_state": 
 QUICK: dict[str, Any] = {"preset": "fast", "random_state": 0, "device": "cpu"}
 Outcome = tuple[str, str]  # how it ended, and the message
 Attack = tuple[str, Callable[[], object]]  # in words, and to be run
-FIT = ["--target", "y", "--preset", "fast", "--device", "cpu", "--seed", "0"]
+OPTIONS = ["--preset", "fast", "--device", "cpu", "--seed", "0"]
+FIT = ["--target", "y", *OPTIONS]
 # Until a command has imported its modules, Ctrl-C is Python's.
 IMPORT_SECONDS = 3.0
 
@@ -97,6 +101,7 @@ COLUMNS: dict[str, Make] = {
     "long tail": lambda rng, n: np.exp(rng.normal(0, 4, n)),
     "far away": lambda rng, n: 1e15 + rng.normal(size=n),
     "tiny": lambda rng, n: 1e-300 * rng.normal(size=n),
+    "specks": pick([0.0, 1e-310, 3e-310, -1.0, 1.0]),
     "huge": lambda rng, n: 1e140 * rng.normal(size=n),
     "beyond": lambda rng, n: 1e300 * rng.normal(size=n),
     "infinite": lambda rng, n: np.where(rng.random(n) < 0.1, -np.inf, rng.normal(size=n)),
@@ -204,8 +209,10 @@ def attack_tables(count: int, seed: int, folder: Path) -> Iterator[Attack]:
         kinds = rng.choice(list(COLUMNS), size=int(rng.integers(1, 5)), replace=False).tolist()
         table = pd.DataFrame({kind: COLUMNS[kind](rng, n_rows) for kind in kinds})
         table["usual"] = rng.normal(size=n_rows)
-        names = str(rng.choice(["texts", "texts", "numbers", "dates", "levels", "same"]))
-        if names == "numbers":
+        names = str(rng.choice(["texts", "texts", "places", "numbers", "dates", "levels", "same"]))
+        if names == "places":
+            table.columns = list(range(table.shape[1]))
+        elif names == "numbers":
             table.columns = list(range(10, 10 + table.shape[1]))
         elif names == "dates":
             table.columns = list(DAYS[: table.shape[1]])
@@ -232,7 +239,7 @@ def attack_tables(count: int, seed: int, folder: Path) -> Iterator[Attack]:
 
 
 def check_table(model: Any, X: Any, y: Any, weights: Any, folder: Path) -> None:
-    """Fit, and ask the model, one row of it, and its file."""
+    """Fit, and ask the model, one row of it, and its file; then in other forms, and other rows."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         warnings.simplefilter("error", RuntimeWarning)
@@ -244,9 +251,45 @@ def check_table(model: Any, X: Any, y: Any, weights: Any, folder: Path) -> None:
         alone = _answer(model, X[:1])
         if np.abs(alone[0] - answers[0]).max() > 1e-5 * size:
             raise Broken(f"a row alone gets {alone[0]}, in company {answers[0]}")
-        again = _answer(muddle_runtime.load_model(model.save(folder / "odd.muddle")), X)
-        if np.abs(again - answers).max() > 1e-5 * size:
-            raise Broken("the file answers otherwise")
+        try:
+            served = muddle_runtime.load_model(model.save(folder / "odd.muddle"))
+        except muddle_runtime.ModelFileError as error:
+            raise Broken(f"a fitted model cannot be saved: {error}") from error
+        same = {"the file": _answer(served, X)}
+        if isinstance(X, pd.DataFrame):
+            same["columns reversed"] = _answer(model, X[X.columns[::-1]])
+            same["records"] = _answer(model, X.to_dict("records"))
+        for form, found in same.items():
+            if np.abs(found - answers).max() > 1e-5 * size:
+                raise Broken(f"{form}: other answers")
+        if isinstance(X, pd.DataFrame):
+            check_rows(served, make_strange(X))
+
+
+def make_strange(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with levels that were never seen, and numbers far away."""
+    strange = table.copy()
+    for place, kind in enumerate(table.dtypes):
+        column = table.iloc[:, place]
+        if kind.kind == "O" or pd.api.types.is_string_dtype(kind):
+            column = column.map(lambda value: f"{value}!" if isinstance(value, str) else value)
+        elif pd.api.types.is_float_dtype(kind):
+            column = column * 1e4
+        strange.isetitem(place, column)
+    return strange
+
+
+def check_rows(model: Any, rows: Any) -> None:
+    """Answers are numbers, those of a row alone the same, and bounds in order."""
+    answers, alone = _answer(model, rows), _answer(model, rows[:1])
+    if answers.dtype.kind != "f" or not np.isfinite(answers).all():
+        raise Broken("answers are not finite")
+    if not np.allclose(alone[0], answers[0], rtol=1e-4, atol=1e-5 * np.abs(answers).max()):
+        raise Broken(f"a row alone gets {alone[0]}, in company {answers[0]}")
+    if hasattr(model, "predict_interval"):
+        lower, upper = np.moveaxis(model.predict_interval(rows), -1, 0)
+        if not (lower <= upper).all():
+            raise Broken("bounds are not in order")
 
 
 def _answer(model: Any, X: Any) -> Any:
@@ -287,17 +330,27 @@ def make_models(folder: Path) -> list[tuple[Path, pd.DataFrame]]:
         }
     )
     y = table["number"].fillna(0) + (table["colour"] == "red") + np.exp(rng.normal(size=n))
+    # A column of levels with most of the signal, of which 12 are known: rows of others get a model
+    # of their own. And more columns than nets see.
+    levels = rng.integers(0, 12, 4 * n)
+    level = np.exp(rng.normal(size=12))[levels]
+    by_level = pd.DataFrame({"number": rng.normal(size=4 * n), "place": [f"p{i}" for i in levels]})
+    wide = pd.DataFrame(rng.normal(size=(40, 510))).add_prefix("x")
     found: list[tuple[Path, pd.DataFrame]] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for model, target in (
-            (MuddleRegressor(preset="default", random_state=0, device="cpu"), y),
-            (MuddleClassifier(**QUICK), pd.cut(y, 3, labels=["a", "b", "c"]).astype(str)),
-            (MLRRegressor(**SMALL), y),
+        for name, model, rows, target in (
+            ("default", MuddleRegressor(random_state=0, device="cpu"), table, y),
+            ("classes", MuddleClassifier(**QUICK), table, pd.cut(y, 3, labels=False).astype(str)),
+            ("net", MLRRegressor(**SMALL), table, y),
+            ("levels", MuddleRegressor(**QUICK), by_level, level + 0.1 * by_level["number"] ** 2),
+            ("wide", MuddleRegressor(**QUICK), wide, wide.iloc[:, :40].sum(axis=1)),
         ):
-            path = folder / f"{len(found)}.muddle"
-            model.fit(table, target).save(path)
-            found.append((path, table))
+            path = folder / f"{name}.muddle"
+            model.fit(rows, target).save(path)
+            found.append((path, rows))
+    assert muddle_runtime.load_model(folder / "levels.muddle").fallback is not None
+    assert "chosen" in _read_header(folder / "wide.muddle")
     return found
 
 
@@ -326,7 +379,7 @@ def attack_files(count: int, seed: int, folder: Path) -> Iterator[Attack]:
             if kind == "header":
                 where = _change_field(header, choose)
             else:
-                where = choose.choice(sorted(tensors))
+                where = choose.choice(sorted(name for name in tensors if tensors[name].size))
                 value = choose.choice(NUMBERS_IN_ARRAYS)
                 array = tensors[where].copy()
                 with np.errstate(all="ignore"):
@@ -348,11 +401,10 @@ def check_file(path: Path, table: pd.DataFrame) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = muddle_runtime.load_model(path)
-        answers = _answer(model, table)
-        if answers.dtype.kind == "f" and not np.isfinite(answers).all():
-            raise Broken("answers are not finite")
-        if hasattr(model, "predict_interval") and np.isnan(model.predict_interval(table)).any():
-            raise Broken("bounds are not numbers")
+        check_rows(model, table)
+        check_rows(model, make_strange(table))
+        _ = repr(model), model.columns, model.findings_, model.drift(table)
+        _ = muddle.load_model(path)._repr_html_()
 
 
 def _read_header(path: Path) -> str:
@@ -409,8 +461,8 @@ def run_command(arguments: list[str], **options: Any) -> subprocess.CompletedPro
 def check_command(ended: subprocess.CompletedProcess[bytes], outputs: list[Path]) -> None:
     """No traceback, no raw control characters, no part of a file."""
     text = (ended.stdout + ended.stderr).decode(errors="replace")
-    if "Traceback" in text:
-        raise Broken(f"a traceback: {text[-500:]}")
+    if "Traceback" in text or re.search(r"\.py:\d", text):
+        raise Broken(f"a traceback, or a warning of another library: {text[-500:]}")
     if ended.returncode not in (0, 1, 2):
         raise Broken(f"status {ended.returncode}: {text[-300:]}")
     if "\x1b" in text or "\x00" in text:
@@ -432,9 +484,9 @@ def attack_csv(count: int, seed: int, folder: Path) -> Iterator[Attack]:
         n_columns, n_rows = choose.randint(1, 5), choose.choice([0, 1, 5, 40])
         ends = choose.choice(["\n", "\r\n"])
         separator = choose.choice([",", ",", ";", "\t"])
-        names = [
-            choose.choice(["a", "b", "a", "", "=x", "\x1b[1m", '"q"']) for _ in range(n_columns)
-        ]
+        names = choose.sample(["a", "b", "", "=x", "\x1b[1m", '"q"'], n_columns)
+        if choose.random() < 0.1:
+            names[0] = names[-1]
         odd = choose.random() < 0.5
         lines = [separator.join([*names, "y"])]
         for _ in range(n_rows):
@@ -452,10 +504,10 @@ def attack_csv(count: int, seed: int, folder: Path) -> Iterator[Attack]:
         path, model = folder / "odd.csv", folder / f"csv{number}.muddle"
         coding = choose.choice(["utf-8", "utf-8", "utf-16", "latin-1"])
         path.write_bytes(ends.join(lines).encode(coding, errors="replace"))
-        target = choose.choice(["y", "y", "y", "nobody", "a"])
-        options = ["--preset", "fast", "--device", "cpu", "--seed", "0"]
+        targets = choose.choice([["y"], ["y"], ["y"], ["y", "a"], ["y", "b"], ["y", "y"], ["none"]])
+        roles = [word for target in targets for word in ("--target", target)]
 
-        fit = ["fit", str(path), "--target", target, "-o", str(model), *options]
+        fit = ["fit", str(path), *roles, "-o", str(model), *OPTIONS]
         yield f"csv number {number}", partial(check_csv, fit, model, path)
 
 
@@ -466,8 +518,8 @@ def check_csv(fit: list[str], model: Path, table: Path) -> None:
     check_command(run_command(["info", str(model)]), [])
 
 
-def write_table(folder: Path, n_rows: int = 300) -> Path:
-    rng = np.random.default_rng(0)
+def write_table(folder: Path) -> Path:
+    rng, n_rows = np.random.default_rng(0), 60
     path = folder / "table.csv"
     frame = pd.DataFrame(rng.normal(size=(n_rows, 4)), columns=list("abcd"))
     frame.assign(y=frame["a"] + rng.normal(size=n_rows)).to_csv(path, index=False)
@@ -498,9 +550,12 @@ def check_kill(fit: list[str], model: Path, sent: signal.Signals, after: float) 
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    time.sleep(after)
-    process.send_signal(sent)
-    output = b"".join(process.communicate(timeout=300)).decode(errors="replace")
+    try:
+        ended = process.communicate(timeout=after)
+    except subprocess.TimeoutExpired:
+        process.send_signal(sent)
+        ended = process.communicate(timeout=300)
+    output = b"".join(ended).decode(errors="replace")
     if sent == signal.SIGINT and "Traceback" in output and after > IMPORT_SECONDS:
         raise Broken(f"a traceback after Ctrl-C: {output[-400:]}")
     muddle_runtime.load_model(model)
@@ -535,6 +590,36 @@ def check_disk(fit: list[str], model: Path, before: bytes, size: int) -> None:
     if model.name not in text.replace("\n", ""):
         raise Broken(f"the error does not name the file: {text[-300:]}")
     check_command(ended, [model])
+
+
+# --- time limits ---------------------------------------------------------------------------------
+
+
+def attack_limits(count: int, seed: int, folder: Path) -> Iterator[Attack]:
+    """Small tables and little time: a model in time, or an error that says how much it takes."""
+    makers = [MuddleRegressor, MuddleClassifier, MLRRegressor, MLRClassifier, EnsMLRRegressor]
+    for number in range(count):
+        rng = np.random.default_rng([seed, number])
+        X = rng.normal(size=(int(rng.choice([8, 60, 600])), 4))
+        make = makers[int(rng.integers(len(makers)))]
+        y = X[:, 0] if issubclass(make, RegressorMixin) else X[:, 0] > 0
+        seconds = float(10 ** rng.uniform(-3, 0.5))
+        model = make(time_limit=seconds, random_state=0, device="cpu")
+
+        about = f"{make.__name__}, {len(X)} rows, {seconds:.3g} s, number {number}"
+        yield about, partial(check_limit, model, X, y, seconds)
+
+
+def check_limit(model: Any, X: Any, y: Any, seconds: float) -> None:
+    began = time.process_time()  # other processes may keep this one waiting
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            check_rows(model.fit(X, y), X)
+    finally:
+        taken = time.process_time() - began
+        if taken > 1.1 * seconds + 1:  # of one thread, answers included
+            raise Broken(f"{taken:.1f} s of the processor")
 
 
 # --- threads -------------------------------------------------------------------------------------
@@ -576,6 +661,7 @@ ATTACKS: dict[str, tuple[Callable[[int, int, Path], Iterator[Attack]], int]] = {
     "csv": (attack_csv, 60),
     "kills": (attack_kills, 20),
     "disk": (attack_disk, 8),
+    "limits": (attack_limits, 40),
     "threads": (attack_threads, 10),
 }
 

@@ -285,3 +285,54 @@ def test_seconds_of_a_page_and_of_a_summary_are_measured(tmp_path):
     table = pd.read_csv(tmp_path / "times.csv")
     assert table.what.tolist() == ["first page", "page", "summary"]
     assert (table.cpu_s >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("tables", 4),
+        ("limits", 3),
+        pytest.param("threads", 1, marks=pytest.mark.slow),
+        pytest.param("files", 20, marks=pytest.mark.slow),
+        pytest.param("csv", 4, marks=pytest.mark.slow),
+        pytest.param("kills", 3, marks=pytest.mark.slow),
+        pytest.param("disk", 2, marks=pytest.mark.slow),
+    ],
+)
+def test_attacks_find_no_fault(name, count, tmp_path, capsys):
+    out = tmp_path / "attacks.csv"
+    assert load("attack").main([name, "--count", str(count), "--out", str(out)]) == 0
+    (row,) = pd.read_csv(out).to_dict("records")
+    assert (row["attack"], row["count"], row["fault"]) == (name, count, 0)
+    assert row["answered"] + row["refused"] == count
+
+
+def test_forged_files_are_answered_or_refused(tmp_path, monkeypatch, capsys):
+    attack = load("attack")
+    table = pd.DataFrame({"a": np.arange(20.0), "b": ["x", "y"] * 10})
+    path = attack.MLRRegressor(**attack.SMALL).fit(table, table["a"]).save(tmp_path / "m.muddle")
+    monkeypatch.setattr(attack, "make_models", lambda _: [(path, table)])
+    assert attack.main(["files", "--count", "40", "--show-refusals"]) == 0
+    said = capsys.readouterr().out
+    assert "answered: m.muddle" in said
+    assert "ModelFileError" in said
+
+
+def test_a_fault_is_told_from_a_refusal_and_gives_status_1(monkeypatch, capsys):
+    attack = load("attack")
+    X = pd.DataFrame({"a": np.arange(8.0)})
+    net = attack.MLRRegressor(**attack.SMALL)
+    endless = Ridge().fit(X, X["a"])
+    endless.intercept_ = np.inf
+    planted = {
+        "infinite": lambda: attack.check_rows(endless, X),
+        "no number": lambda: attack.check_rows(Ridge().fit(X, X["a"]), X.assign(a=np.nan)),
+        "other": lambda: attack.check_rows(net.fit(X, X["a"]), X),
+        "words": lambda: net.fit(X, ["a"] * 8),
+    }
+    monkeypatch.setitem(attack.ATTACKS, "tables", (lambda *_: planted.items(), 3))
+    assert attack.main(["tables"]) == 1
+    said = capsys.readouterr().out
+    assert "fault: no number\n    ValueError: Input X contains NaN" in said
+    assert "fault: infinite\n    answers are not finite" in said
+    assert "answered 1, refused 1, fault 2" in said

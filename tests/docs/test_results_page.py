@@ -1,5 +1,5 @@
-"""Numbers on docs/results.md, docs/choosing.md, docs/benchmark.md and README.md are those of the
-records."""
+"""Numbers on docs/results.md, docs/choosing.md, docs/benchmark.md, docs/guides/production.md and
+README.md are those of the records."""
 
 import re
 from pathlib import Path
@@ -168,3 +168,13 @@ def test_what_each_part_is_worth_is_what_the_ablation_says(part, variant, refere
         cells += [f"{100 * ((gap > 0).mean() + (gap == 0).mean() / 2):.0f} %"]
     page = (ROOT / "docs" / "how_it_works.md").read_text(encoding="utf-8")
     assert f"| {part} | {' | '.join(cells)} |\n" in page
+
+
+def test_attacks_are_those_of_the_last_run():
+    page = (ROOT / "docs" / "guides" / "production.md").read_text(encoding="utf-8")
+    section = page.split("## What was tried against it")[1].split("\n## ")[0]
+    rows = [row.strip("|").split("|") for row in section.splitlines() if row.startswith("| `")]
+    said = [[cell.strip(" `") for cell in (row[0], *row[2:])] for row in rows]
+    counts = ["attack", "count", "answered", "refused", "fault"]
+    found = pd.read_csv(ROOT / "results" / "attacks.csv", dtype=str)[counts]
+    assert said == found.to_numpy().tolist()

@@ -82,6 +82,12 @@ def test_a_target_of_names_is_an_error_unless_it_is_meant(shell):
     assert said.endswith("pass --task classification.")
 
 
+def test_a_target_of_numbers_and_a_word_is_told_apart_from_names(shell):
+    table = pd.DataFrame({"x": np.arange(30), "y": np.arange(30) / 8}, dtype=object)
+    table.loc[4, "y"] = "sold"
+    assert "must be numbers in regression, got 'sold' in line 6 of t.csv." in refuse(shell, table)
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [

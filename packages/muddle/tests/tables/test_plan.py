@@ -90,12 +90,14 @@ def test_smooth_clip_follows_the_quartiles_and_bounds_outliers(numbers):
     np.testing.assert_allclose(preprocessor.fit_transform(numbers), expected)
     far = preprocessor.transform(np.array([[1e149, -1e149, 0.0], [1e12, -1e140, 0.0]]))
     np.testing.assert_allclose(far[:, :2], [[3, -3], [3, -3]])
-    preprocessor.fit(numbers * 1e-200)  # the quotient is beyond the largest float
-    np.testing.assert_allclose(preprocessor.transform(np.full((1, 3), 1e140)), [[3, 3, 3]])
+    preprocessor.fit(numbers * 1e-145)
+    np.testing.assert_allclose(preprocessor.transform(np.full((1, 3), 1e149)), [[3, 3, 3]])
     mostly_one_value = np.zeros((50, 1))
     mostly_one_value[3] = 4.0
     out = preprocessor.fit_transform(mostly_one_value)
     assert out[3, 0] == pytest.approx(2 / np.sqrt(1 + (2 / 3) ** 2))
+    mostly_one_value[30:] = 1e-310  # quartiles too close to divide by
+    np.testing.assert_array_equal(preprocessor.fit_transform(mostly_one_value)[:30], out[:30])
 
 
 def test_a_piecewise_linear_function_is_linear_in_the_bins():
@@ -127,6 +129,8 @@ def test_constant_columns():
         [[1.0, 0.3, np.nan, 2.0], [1.0, 0.1 + 0.2, np.nan, np.nan], [1, 0.3, np.nan, 3]]
     )
     assert find_constant(table).tolist() == [True, True, True, False]
+    assert find_constant(table * 1e-300).all()
+    assert fit_scale(table[:, :2] + [[0], [1e-200], [0]], None)[1].all()
 
 
 def test_quantiles_with_weights():

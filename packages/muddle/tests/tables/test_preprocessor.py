@@ -182,6 +182,10 @@ def test_a_column_that_varies_less_than_its_rounding_says_so():
     )
     with pytest.warns(UserWarning, match=f"^{re.escape(expected)}$"):
         TablePreprocessor().fit(table)
+    tiny = pd.DataFrame({"tiny": 1e-300 * np.arange(30), "n": range(30)})
+    expected = "values near 0 differ by 2.9e-299 at most, too little to be computed with; multiply"
+    with pytest.warns(UserWarning, match=re.escape(expected)):
+        TablePreprocessor().fit(tiny)
     better = table.assign(big=table["big"] - 1e15, same=range(30))
     assert "big" in TablePreprocessor().fit(better).get_feature_names_out()
 

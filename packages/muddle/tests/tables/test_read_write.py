@@ -259,6 +259,7 @@ def test_several_markers_of_a_gap_are_named():
         (["a", "b"], "classification"),
         ([1, 2], "classification"),
         ([1.5, 2.0], "regression"),
+        ([1.0, np.inf], "regression"),
         (list(range(30)), "regression"),
         ([True, False], "classification"),
     ],

@@ -70,6 +70,9 @@ def test_small_nets_do_not_count_as_slow(make_job, small):
     deadline.now = 8.0  # the first nets of a process
     clock.note_first(1)
     assert clock.goes_on(0.1)  # 3 of 53 nets have their share of 2 s
+    deadline.now = 12.0
+    with pytest.raises(TimeLimitError, match=r"=10.0 s is .* Raise time_limit beyond 12 s"):
+        clock.note_first(1)  # by their speed alone they would take far less
 
 
 def test_iterations_leave_time_for_the_heads(make_job, small, any_speed):

@@ -127,7 +127,7 @@ def read_training(
         task = "regression"
     elif task is None:
         task, reason = read.guess_task(targets[0])
-        _check_classes(table, targets[0], task)
+        _check_classes(table, targets[0], chunk, task)
     labels = [_read_labels(table, target, chunk, task) for target in targets]
     weight = columns.weight
     weights = None if weight is None else _read_weights(table.title, chunk, weight)
@@ -267,11 +267,15 @@ def find_gaps(
     return gaps
 
 
-def _check_classes(table: read.OpenTable, target: "pd.Series[Any]", task: Task) -> None:
-    """Raise for texts that are hardly classes: names, keys, numbers with a unit."""
+def _check_classes(
+    table: read.OpenTable, target: "pd.Series[Any]", chunk: read.Chunk, task: Task
+) -> None:
+    """Raise for texts that are hardly classes: names, keys, numbers with a unit or a few words."""
     n_rows, n_values = len(target), target.nunique()
     if task == "regression" or n_rows < FEWEST_ROWS or n_values <= MOST_CLASSES * n_rows:
         return
+    if np.isfinite(to_floats(target)).mean() > 1 - read.MOSTLY_NUMBERS:
+        _read_labels(table, target, chunk, "regression")  # which names the first word
     example = str(target.iloc[0])
     hint = read.hint_decimal(example)
     raise DataFormatError(

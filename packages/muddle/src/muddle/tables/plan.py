@@ -33,6 +33,7 @@ from muddle_runtime.columns import (
     read_column,
 )
 from muddle_runtime.tables import (
+    LARGEST,
     UNSEEN,
     Decision,
     Levels,
@@ -63,6 +64,7 @@ Bins = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
 
 # A column that varies by no more than a few roundings of its largest value is constant.
 ROUNDING = 8 * float(np.finfo(np.float64).eps)
+LEAST_RANGE = 1 / LARGEST  # and one that varies by less: quotients could be infinite
 OUTER_WIDTHS = 100.0  # the outer bins go on for this many of their widths
 FOLDS = 5
 MAX_CLASSES = 20  # whole numbers with no more values than this are classes
@@ -217,10 +219,10 @@ def describe_rounding(values: FloatArray) -> str:
     low, high = np.nanmin(values), np.nanmax(values)
     if low == high:
         return ""
-    return (
-        f"values near {low:g} differ by {high - low:g} at most, too little for numbers of that "
-        f"size; subtract {low:g} first"
-    )
+    differ = f"values near {low:g} differ by {high - low:g} at most"
+    if high - low < LEAST_RANGE:
+        return f"{differ}, too little to be computed with; multiply them first"
+    return f"{differ}, too little for numbers of that size; subtract {low:g} first"
 
 
 def _refuse_free_text(name: str, keys: tuple[str, ...], n_present: int) -> None:
@@ -362,7 +364,8 @@ def looks_continuous(y: Any) -> bool:
     values = np.asarray(y)
     if values.dtype.kind not in "iuf":
         return False
-    return bool((values % 1 != 0).any()) or len(np.unique(values)) > MAX_CLASSES
+    with np.errstate(invalid="ignore"):  # infinity has no rest; it is refused elsewhere
+        return bool((values % 1 != 0).any()) or len(np.unique(values)) > MAX_CLASSES
 
 
 # Numbers
@@ -392,7 +395,7 @@ def fit_numbers(
         steps = (fit_scale(filled, weights)[0],)
     elif len(kept) and options.scaling == "robust+clip":
         low, median, high = weighted_quantiles(filled, np.array([0.25, 0.5, 0.75]), weights)
-        spread = np.where(high > low, high - low, np.ptp(filled, axis=0) / 2)
+        spread = np.where(high - low > LEAST_RANGE, high - low, np.ptp(filled, axis=0) / 2)
         steps = (SmoothClip(median, spread),)
     features = [(i, names[i]) for i in kept.tolist()]
     features += [(i, f"{marks[i]}=missing") for i in flagged.tolist()]
@@ -402,10 +405,15 @@ def fit_numbers(
     return NumberBlock(fill, kept, flagged, steps, tuple(features), ranges)
 
 
+def is_constant(differences: FloatArray, sizes: FloatArray) -> NDArray[np.bool_]:
+    """Whether largest differences are too small to be told from rounding, or to divide by. (P,)"""
+    return np.asarray(differences <= np.maximum(ROUNDING * sizes, LEAST_RANGE))
+
+
 def find_constant(numbers: FloatArray) -> NDArray[np.bool_]:
     """Columns with one value at most up to rounding, apart from gaps. (P,)"""
     low, high = np.fmin.reduce(numbers, axis=0), np.fmax.reduce(numbers, axis=0)
-    constant: NDArray[np.bool_] = high - low <= ROUNDING * np.maximum(abs(low), abs(high))
+    constant = is_constant(high - low, np.maximum(abs(low), abs(high)))
     empty: NDArray[np.bool_] = np.isnan(low)
     return constant | empty
 
@@ -431,7 +439,7 @@ def fit_scale(table: FloatArray, weights: FloatArray | None) -> tuple[Scale, NDA
     below zero, and squares of values beyond 1e154 overflow.
     """
     largest = np.abs(table).max(axis=0)
-    constant = np.ptp(table, axis=0) <= ROUNDING * largest
+    constant = is_constant(np.ptp(table, axis=0), largest)
     unit = np.where(constant, 1.0, largest)
     scaled = table / unit  # so that no square overflows
     mean = np.average(scaled, axis=0, weights=weights)

@@ -159,8 +159,8 @@ class WholeClock(Clock):
             parts += [f"about {s:.2g} s for {n}" for n, s in zip(names, seconds, strict=True)]
         raise TimeLimitError(
             f"time_limit={self._limit} s is too short: {', '.join(parts)}. Raise time_limit beyond "
-            f"{self._before + sum(seconds):.2g} s, or lower the number of nets, width or "
-            "batch_size, or pass fewer rows."
+            f"{max(self._before + sum(seconds), needed):.2g} s, or lower the number of nets, width "
+            "or batch_size, or pass fewer rows."
         )
 
 
