@@ -74,6 +74,14 @@ def test_a_file_that_is_not_a_model(shell, content):
     assert shell("info", "no.muddle").exit_code == 1
 
 
+def test_a_table_in_place_of_the_model_tells_the_order(shell):
+    assert (
+        shell.fails("predict", "new.csv", "price.muddle")
+        .strip()
+        .endswith("MODEL comes before DATA.")
+    )
+
+
 @pytest.mark.parametrize(
     ("model", "data", "options", "said"),
     [

@@ -12,6 +12,7 @@ from sklearn.metrics import log_loss
 import muddle
 import muddle_runtime
 from muddle import MuddleClassifier, MuddleRegressor
+from muddle.cli.info import describe_model
 from muddle.errors import ModelFileError
 from muddle.estimators import unseen_levels
 from muddle.estimators.crossfit import draw_grouped_folds
@@ -154,6 +155,13 @@ def test_a_forged_file_is_refused_by_name(panel, change, message):
     change(header, arrays)
     with pytest.raises(ModelFileError, match=message):
         restore_model(header, arrays)
+
+
+def test_the_command_line_tells_of_it(panel, tmp_path):
+    path = panel[0].save(tmp_path / "panel.muddle")
+    notes = {column["column"]: column["note"] for column in describe_model(path)["columns"]}
+    expected = {"country": "rows of new levels are predicted without it", "income": "", "year": ""}
+    assert notes == expected
 
 
 def test_a_graph_has_it(panel, tmp_path):

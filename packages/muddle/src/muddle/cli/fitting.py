@@ -361,7 +361,9 @@ def fit_model(
     if training.reason:
         other = "regression" if training.task == "classification" else "classification"
         reason = f"{training.task}, {training.reason}"
-        notes.add(f"task guessed: {reason}. If this is wrong, pass --task {other}.")
+        possible = other == "classification" or read.is_numeric(pd.Series(training.y))
+        advice = f" If this is wrong, pass --task {other}." if possible else ""
+        notes.add(f"task guessed: {reason}.{advice}")
     if settings["time_limit"] is None and n_rows > MANY_ROWS and settings["preset"] != "fast":
         notes.add(f"a fit to {n_rows:,} rows may take long: --time-limit SECONDS limits it.")
     estimator = run_fit(training, columns, settings, notes)

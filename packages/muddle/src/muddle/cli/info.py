@@ -16,12 +16,14 @@ from muddle.cli.output import (
     print_table,
 )
 from muddle.page.html import format_duration
+from muddle_runtime.errors import ModelFileError
 from muddle_runtime.parameters import suggest
 
 if TYPE_CHECKING:
     from muddle_runtime.fitted import FittedModel
 
 MOST_SHOWN = 30  # columns and classes
+TABLES = (".csv", ".tsv", ".txt", ".gz", ".parquet", ".feather")
 HEADER_AT = 8  # bytes before the header of a model file
 SETTINGS = ("preset", "time_limit", "keep_rows", "depth", "width", "n_nets")
 
@@ -37,7 +39,12 @@ def load_model(path: Path, *, device: str = "cpu") -> "FittedModel":
         raise FileNotFoundError(f"there is no model file {path}.{suggest(path.name, beside)}")
     from muddle_runtime.file import read_model
 
-    model = read_model(path)
+    try:
+        model = read_model(path)
+    except ModelFileError as error:
+        if path.suffix.lower() not in TABLES:
+            raise
+        raise ModelFileError(f"{error} If it is a table: MODEL comes before DATA.") from error
     if device == "cpu":
         return model
     from muddle.core.device import resolve_device
@@ -81,6 +88,8 @@ def describe_model(path: Path) -> dict[str, Any]:
             decision = decisions[column.name]
             n_missing = decision.n_missing
             note = f"ignored: {decision.ignored}" if decision.ignored else ""
+            if model.fallback is not None and model.fallback.column == column.name:
+                note = "rows of new levels are predicted without it"
         about = {"column": column.name, "needed": column.needed, "holds": column.holds}
         columns.append({**about, "missing": n_missing, "note": note})
     return {
