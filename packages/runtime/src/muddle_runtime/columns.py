@@ -263,7 +263,7 @@ def _read_array(X: Any, owner: str) -> Table:
         raise ValueError(f"Found array with dim {n_axes}, while dim <= 2 is required by {owner}.")
     if n_axes == 1 and hasattr(X, "to_dict"):
         raise ValueError(
-            f"Expected 2D array, got 1D array instead: a {type(X).__name__} of {len(array)} values. "
+            f"Expected 2D array, got 1D array instead: {type(X).__name__} of {len(array)} values. "
             "If it is a row, pass it as a dict: row.to_dict(); if a column, as a frame of one."
         )
     if n_axes < 2:
