@@ -113,6 +113,8 @@ def test_a_piecewise_linear_function_is_linear_in_the_bins():
     x = np.array([[0.0], [0.0], [0.0], [1.0], [5.0], [5.0]])
     features = fill_bins(x, *fit_piecewise(x, None, 4))
     np.testing.assert_allclose(features[[0, -1]], [[0, 0, 0, 0], [1, 1, 0, 0]])
+    x[1] = 1e-310  # too narrow a bin to divide by
+    np.testing.assert_allclose(fill_bins(x, *fit_piecewise(x, None, 4)), features, atol=1e-300)
 
 
 def test_blocks_of_rows_make_no_difference():

@@ -458,6 +458,7 @@ def fit_piecewise(scaled: FloatArray, weights: FloatArray | None, n_bins: int) -
     least, most = np.zeros_like(starts), np.ones_like(starts)
     for i, column in enumerate(scaled.T):
         edges = find_edges(column, weights, n_bins)
+        edges = edges[np.append(True, np.diff(edges) > LEAST_RANGE)]
         used = len(edges) - 1
         starts[i, :used] = edges[:-1]
         widths[i, :used] = np.diff(edges)
