@@ -54,7 +54,8 @@ def check_target(
     if values.dtype.kind in "OUS":
         values = _to_numbers(values, owner) if y_numeric else _to_labels(values)
     if values.dtype.kind == "f":
-        beyond = ~(np.abs(values.astype(np.float64)) <= LARGEST)  # also the text "nan"
+        with np.errstate(over="ignore"):  # of numbers that are longer
+            beyond = ~(np.abs(values.astype(np.float64)) <= LARGEST)  # also the text "nan"
         if beyond.any():
             raise _too_large(_show_first(values, beyond))
     target: NDArray[Any] = _check_y(values, multi_output=multi_output, estimator=owner)
