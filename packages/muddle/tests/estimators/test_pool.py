@@ -289,6 +289,16 @@ def test_a_net_that_lowers_the_error_promises_more_and_one_that_does_not_none(fi
     assert pool_module.worth_going_on(fit(straight, ["waves"]))
 
 
+def test_only_the_kernel_counts_as_faster_on_a_gpu():
+    training = draw_rows(120)
+    for kind, factor in (("kernel", pool_module.GPU_SPEED_UP), ("forest", 1.0)):
+        body = BodyCandidate(kind, kind)
+        on_core, on_gpu = (
+            pool_module.estimate_body(training, body, 5, on_gpu=on_gpu) for on_gpu in (False, True)
+        )
+        assert on_core == pytest.approx(factor * on_gpu)
+
+
 def test_classes_and_plans_of_several_rounds_always_go_on(fit, monkeypatch):
     monkeypatch.setattr(pool_module, "FEW_ROWS", 50)
     monkeypatch.setattr(pool_module, "worth_going_on", lambda pool: False)

@@ -450,7 +450,7 @@ def estimate_seconds(
     if name == "forest":
         n_tried = _count_tried(n_features, of_classes)
         levels = math.log2(max(2, min(n_rows, ROWS_PER_LEAF)))
-        tree = 7e-4 + 2e-8 * n_rows * levels * n_tried * (1 + 0.2 * (n_labels - 1))
+        tree = 7e-4 + 1.3e-8 * n_rows * levels * n_tried * (1 + 0.2 * (n_labels - 1))
         return n_fits * (QUICK["n_trees"] if quick else N_TREES) * tree
     if name == "boosting":
         n_leaves = min(BOOSTING["max_leaf_nodes"], 1 + n_rows // 20)

@@ -119,6 +119,8 @@ ROUNDING = 1e-9  # of the sum of all weights
 STRICTNESS = 1e4
 # Tables of more numbers, counted once per net, get one view for all nets.
 MOST_NUMBERS = 2**25
+# A kernel on a GPU takes less than this part of its time on a core.
+GPU_SPEED_UP = 10.0
 # Rows of the probe that a time limit is planned by: the largest batch and its fold.
 PROBE_ROWS = 2560
 
@@ -541,7 +543,8 @@ def plan_in_time(
         pace = measure_pace(jobs, device, deadline)
     whole = _count_work(training, first, (n_folds, 1), n_threads)
     schedule = Schedule(deadline, reserve, pace, n_threads, whole, whole)
-    costs = [estimate_body(training, body, n_folds) for body in plan.bodies]
+    on_gpu = device.type == "cuda"
+    costs = [estimate_body(training, body, n_folds, on_gpu=on_gpu) for body in plan.bodies]
     others = min(BODIES_SHARE * schedule.left(), makespan(costs, torch.get_num_threads()))
     schedule.work = fit_to_time(whole, pace, FILL * (schedule.left() - others), n_threads)
     return schedule
@@ -567,11 +570,14 @@ def _count_work(
     )
 
 
-def estimate_body(training: TrainingSet, body: BodyCandidate, n_folds: int) -> float:
-    """Seconds on one core, by those of another machine."""
+def estimate_body(
+    training: TrainingSet, body: BodyCandidate, n_folds: int, *, on_gpu: bool = False
+) -> float:
+    """Seconds on one core, by those of another machine; on_gpu: where there is one."""
     size = *training.matrix.shape, training.labels.shape[1], n_folds
     options = {"of_classes": training.of_classes, "quick": body.quick}
-    return estimate_seconds(body.kind, *size, **options)
+    seconds = estimate_seconds(body.kind, *size, **options)
+    return seconds / GPU_SPEED_UP if on_gpu and body.kind == "kernel" else seconds
 
 
 def fit_pool(
@@ -798,7 +804,8 @@ class _Rounds:
         return train_side_by_side([], tasks, cpu, self.deadline, None)[1]
 
     def _estimate(self, body: BodyCandidate) -> float:
-        return estimate_body(self.training, body, self.folds.n_nets)
+        on_gpu = self.device.type == "cuda"
+        return estimate_body(self.training, body, self.folds.n_nets, on_gpu=on_gpu)
 
     def _fit_body(self, body: BodyCandidate, task: BodyTask, keep: float = 0.0) -> Trial:
         schedule = self.schedule
