@@ -114,7 +114,8 @@ def test_the_forward_pass_is_the_textbook_one(activation):
     np.testing.assert_allclose(bank.total(matrix), np.sum(expected, axis=0), atol=5e-6)
 
 
-def test_rows_far_from_the_others_are_computed_in_float64_and_only_those():
+def test_rows_far_from_the_others_are_computed_in_float64_and_only_those(monkeypatch):
+    monkeypatch.setattr(forward, "FEW_WEIGHTS", 0)  # nets in float32, small as they are
     rng = np.random.default_rng(1)
     nets = make_nets(1, 4, "relu", rng)
     refs = [Ref(nets, 0, rng.normal(size=(7, 1)))]
@@ -125,7 +126,15 @@ def test_rows_far_from_the_others_are_computed_in_float64_and_only_those():
     assert (found != exact)[[0, 1, 3, 4]].any()
 
 
-def test_nets_that_see_many_features_are_computed_in_float64():
+def test_nets_of_few_weights_are_computed_in_float64():
+    rng = np.random.default_rng(1)
+    refs = [Ref(make_nets(1, 4, "relu", rng), 0, rng.normal(size=(7, 1)))]
+    matrix = rng.normal(size=(5, 4))
+    np.testing.assert_array_equal(Bank(refs).total(matrix), Bank(refs, exact=True).total(matrix))
+
+
+def test_nets_that_see_many_features_are_computed_in_float64(monkeypatch):
+    monkeypatch.setattr(forward, "FEW_WEIGHTS", 0)  # nets in float32, small as they are
     rng = np.random.default_rng(2)
     n_features = forward.MANY_FEATURES + 1
     refs = [Ref(make_nets(1, n_features, "selu", rng), 0, rng.normal(size=(7, 1)))]

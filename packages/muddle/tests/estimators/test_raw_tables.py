@@ -14,6 +14,8 @@ pl = pytest.importorskip("polars")
 pa = pytest.importorskip("pyarrow")
 
 QUICK = {"width": 32, "max_iter": 12, "learning_rate": 1e-2, "random_state": 0}
+# A row alone is promised to 1e-6: its last bits depend on the processor's products.
+ALONE = 1e-6
 
 
 def draw_houses():
@@ -82,7 +84,7 @@ def test_new_rows_may_be_records_as_in_the_runtime(fitted):
     records = new.astype(object).where(new.notna(), None).to_dict("records")
     expected = fitted.predict(new)
     assert (fitted.predict(records) == expected).all()
-    assert (fitted.predict(records[0]) == expected[:1]).all()
+    np.testing.assert_allclose(fitted.predict(records[0]), expected[:1], rtol=ALONE)
     assert (fitted.predict(new.to_dict("list")) == expected).all()
     model = MLRClassifier(**QUICK).fit(TABLE.to_dict("records"), LABELS)
     assert (model.predict_proba(records) == model.predict_proba(new)).all()
@@ -137,7 +139,7 @@ def test_columns_are_found_by_names_of_any_type_also_in_a_file(names, tmp_path):
     reversed_ = table.iloc[:, ::-1]
     for predict in (model.predict, served.predict):
         np.testing.assert_array_equal(predict(reversed_), expected)
-        np.testing.assert_array_equal(predict(reversed_[:1]), expected[:1])
+        np.testing.assert_allclose(predict(reversed_[:1]), expected[:1], rtol=ALONE)
         np.testing.assert_array_equal(predict(reversed_.to_dict("records")), expected)
 
 

@@ -36,8 +36,10 @@ MOST_CACHED = 2**23  # bytes
 MOST_COSINES = 2**18
 # float32 is exact to 1e-7 of the numbers in a sum. Predictions are promised to 1e-6 of the target's
 # deviation, so nets that see more features than this, rows with a feature this many deviations
-# away, and labels whose transformation is undone afterwards are computed in float64.
+# away, and labels whose transformation is undone afterwards are computed in float64. So are nets of
+# few weights, which take no longer: some processors round a row's products by its place in a batch.
 MANY_FEATURES, FAR = 300, 32.0
+FEW_WEIGHTS = 2**13  # of all nets of a stack
 LARGEST_SINGLE = float(np.finfo(np.float32).max)
 SELU_SCALE, SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
 # Scaled features of the other kinds are clipped to this: their squares and sums stay finite.
@@ -395,7 +397,9 @@ class _NetStack:
             place = {view: i for i, view in enumerate(distinct)}
             self.seen_by = library.put(np.array([place[view] for view in views]))
         self.views = _ViewStack(distinct if self.seen_by is not None else distinct[:1], library)
-        self.dtype = "float64" if exact or views[0].n_seen > MANY_FEATURES else "float32"
+        n_weights = len(own) * sum(weight[0].size for weight in first.weights)
+        exact = exact or views[0].n_seen > MANY_FEATURES or n_weights <= FEW_WEIGHTS
+        self.dtype = "float64" if exact else "float32"
         self.rounded = first.rounded and self.dtype == "float64"  # float32 is round already
         # (K, H, C) float64
         self.heads = library.put(np.stack([ref.factor * ref.head for ref in own]))
