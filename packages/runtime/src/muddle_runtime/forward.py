@@ -206,8 +206,8 @@ def view_features(view: View, matrix: FloatArray) -> NDArray[np.float32]:
 class _ViewStack:
     """Views of one kind and shape, computed together."""
 
-    def __init__(self, views: Sequence[View], library: Library) -> None:
-        self._xp = library.xp
+    def __init__(self, views: Sequence[View], library: Library, dtype: str = "float64") -> None:
+        self._xp, self._cast, self._dtype = library.xp, library.cast, dtype
         self._first = views[0]
         self._arrays = [
             library.put(np.stack([getattr(view, name) for view in views]))
@@ -215,8 +215,13 @@ class _ViewStack:
         ]
         # Views of other features have nothing to compute together.
         self._inner = [
-            _ViewStack([view.inner], library) for view in views if isinstance(view, ChosenView)
+            _ViewStack([view.inner], library, dtype)
+            for view in views
+            if isinstance(view, ChosenView)
         ]
+        if isinstance(self._first, WavesView):
+            frequencies, phases, mixtures = self._arrays
+            self._arrays = [frequencies, phases / (2 * np.pi), library.cast(mixtures, dtype)]
 
     def apply(self, matrix: Array) -> Array:
         """(N, F) -> (S, N, V)"""
@@ -228,7 +233,8 @@ class _ViewStack:
         n_numbers = len(self._arrays[0][0])
         if isinstance(self._first, BinsView):
             return self._fill_bins(matrix[:, :n_numbers], matrix[:, n_numbers:])
-        stacked = self._xp.broadcast_to(matrix, (len(self._arrays[0]), *matrix.shape))
+        stacked = self._cast(matrix, self._dtype)
+        stacked = self._xp.broadcast_to(stacked, (len(self._arrays[0]), *matrix.shape))
         return self._xp.concatenate([stacked, self._draw_curves(matrix[:, :n_numbers])], axis=2)
 
     def _fill_bins(self, numbers: Array, rest: Array) -> Array:
@@ -240,11 +246,15 @@ class _ViewStack:
         return self._xp.stack(views)
 
     def _draw_curves(self, numbers: Array) -> Array:
-        """(N, P) -> (S, N, P * curves)"""
+        """(N, P) -> (S, N, P * curves)
+
+        Whole turns are taken away in float64, so that cosines of what is left may be float32, which
+        takes a sixth of the time.
+        """
         xp, n_rows = self._xp, len(numbers)
         frequencies, phases, mixtures = self._arrays
         n_views, n_numbers, n_cosines, n_curves = mixtures.shape
-        turns = 2 * np.pi * numbers.T[:, :, None]  # (P, N, 1): products go number by number
+        by_number = numbers.T[:, :, None]  # (P, N, 1): products go number by number
         parts = []
         rows_at_once = max(1, MOST_COSINES * 16 // max(1, n_numbers * n_cosines))
         views_at_once = max(1, MOST_COSINES // max(1, n_rows * n_numbers * n_cosines))
@@ -252,8 +262,11 @@ class _ViewStack:
             views = slice(first, first + views_at_once)
             blocks = []
             for start in range(0, max(1, n_rows), rows_at_once):
-                cosines = turns[:, start : start + rows_at_once] * frequencies[views, :, None]
-                cosines += phases[views, :, None]
+                turns = by_number[:, start : start + rows_at_once] * frequencies[views, :, None]
+                turns += phases[views, :, None]
+                turns -= xp.round(turns)
+                cosines = self._cast(turns, self._dtype)
+                cosines *= 2 * np.pi
                 curves = xp.cos(cosines, out=cosines) @ mixtures[views]  # (views, P, rows, curves)
                 flat = xp.swapaxes(curves, 1, 2).reshape(len(curves), -1, n_numbers * n_curves)
                 blocks.append(flat)
@@ -396,10 +409,12 @@ class _NetStack:
         if len(distinct) > 1 and not isinstance(distinct[0], PlainView):
             place = {view: i for i, view in enumerate(distinct)}
             self.seen_by = library.put(np.array([place[view] for view in views]))
-        self.views = _ViewStack(distinct if self.seen_by is not None else distinct[:1], library)
         n_weights = len(own) * sum(weight[0].size for weight in first.weights)
         exact = exact or views[0].n_seen > MANY_FEATURES or n_weights <= FEW_WEIGHTS
         self.dtype = "float64" if exact else "float32"
+        if self.seen_by is None:
+            distinct = distinct[:1]
+        self.views = _ViewStack(distinct, library, self.dtype)
         self.rounded = first.rounded and self.dtype == "float64"  # float32 is round already
         # (K, H, C) float64
         self.heads = library.put(np.stack([ref.factor * ref.head for ref in own]))
