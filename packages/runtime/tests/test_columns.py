@@ -98,6 +98,7 @@ def test_some_rows_of_a_table(X, rows):
         (pd.DataFrame(index=[0, 1]), ValueError, r"0 feature\(s\) \(shape=\(2, 0\)\)"),
         (pd.DataFrame({"a": []}), ValueError, r"0 sample\(s\).* minimum of 1 is required by me"),
         (np.zeros(3), ValueError, "Expected 2D array, got 1D array"),
+        ([], ValueError, "Expected 2D array, got 1D array instead: no rows"),
         (np.zeros((2, 2, 2)), ValueError, "Found array with dim 3"),
         (pd.Series([1.0]), ValueError, r"got 1D array instead: Series of 1 .* row\.to_dict\(\)"),
         ([[1, 2], [3]], ValueError, "inhomogeneous"),

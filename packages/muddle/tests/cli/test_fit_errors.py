@@ -82,8 +82,9 @@ def test_a_target_of_names_is_an_error_unless_it_is_meant(shell):
     assert said.endswith("pass --task classification.")
 
 
-def test_a_target_of_numbers_and_a_word_is_told_apart_from_names(shell):
-    table = pd.DataFrame({"x": np.arange(30), "y": np.arange(30) / 8}, dtype=object)
+@pytest.mark.parametrize("y", [np.arange(30) / 8, np.repeat(np.arange(22), 50)])
+def test_a_target_of_numbers_and_a_word_is_told_apart_from_names(shell, y):
+    table = pd.DataFrame({"x": np.arange(len(y)), "y": y}, dtype=object)
     table.loc[4, "y"] = "sold"
     assert "must be numbers in regression, got 'sold' in line 6 of t.csv." in refuse(shell, table)
 

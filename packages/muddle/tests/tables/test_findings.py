@@ -114,6 +114,9 @@ def test_columns_that_tell_which_rows_belong_together_are_groups():
         (by_target,) = find(X.assign(place=values), same, "groups")
         assert "The target hardly changes" in by_target.text
         assert find(X.assign(place=values), same, "possible leak") == []
+    # Groups of one row tell nothing, neither for nor against.
+    stops = [f"alone {row}" if row < 80 else f"stop {code}" for row, code in enumerate(codes)]
+    assert [one.columns for one in find(X.assign(stop=stops), codes % 2, "groups")] == [("stop",)]
 
 
 def test_ids_that_do_not_repeat_categories_and_smooth_numbers_are_not_groups():

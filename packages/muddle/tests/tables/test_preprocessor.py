@@ -347,6 +347,9 @@ def test_dates_that_are_not_iso_are_named(n_days, said):
     with pytest.warns(UserWarning, match=said):
         TablePreprocessor().fit(table)
     TablePreprocessor(categorical=["day"]).fit(table, range(40))  # as asked, so no warning
+    year_first = table.assign(day=[f"2024/{day[3:5]}/{day[:2]} 17:00" for day in days])
+    with pytest.warns(UserWarning, match=r"such as '2024/12/01 17:00'.*to_datetime\(\)"):
+        TablePreprocessor().fit(year_first)
 
 
 def test_numbers_hidden_in_text_get_a_hint():

@@ -266,6 +266,11 @@ def _read_array(X: Any, owner: str) -> Table:
             f"Expected 2D array, got 1D array instead: {type(X).__name__} of {len(array)} values. "
             "If it is a row, pass it as a dict: row.to_dict(); if a column, as a frame of one."
         )
+    if n_axes == 1 and not len(array):
+        raise ValueError(
+            f"Expected 2D array, got 1D array instead: no rows. {owner} needs rows, or an array "
+            "with columns, such as numpy.empty((0, 3))."
+        )
     if n_axes < 2:
         raise ValueError(
             f"Expected 2D array, got {'1D' if n_axes else 'scalar'} array instead:\n"

@@ -272,10 +272,16 @@ def _check_classes(
 ) -> None:
     """Raise for texts that are hardly classes: names, keys, numbers with a unit or a few words."""
     n_rows, n_values = len(target), target.nunique()
-    if task == "regression" or n_rows < FEWEST_ROWS or n_values <= MOST_CLASSES * n_rows:
+    if task == "regression" or n_rows < FEWEST_ROWS:
         return
-    if np.isfinite(to_floats(target)).mean() > 1 - read.MOSTLY_NUMBERS:
-        _read_labels(table, target, chunk, "regression")  # which names the first word
+    if read.is_text(target):
+        numbers = to_floats(target)
+        known = pd.Series(numbers[np.isfinite(numbers)])
+        mostly = len(known) > (1 - read.MOSTLY_NUMBERS) * n_rows
+        if mostly and read.guess_task(known)[0] == "regression":
+            _read_labels(table, target, chunk, "regression")  # which names the first word
+    if n_values <= MOST_CLASSES * n_rows:
+        return
     example = str(target.iloc[0])
     hint = read.hint_decimal(example)
     raise DataFormatError(

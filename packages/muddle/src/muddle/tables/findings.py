@@ -345,7 +345,7 @@ def find_groups(
             continue
         elif is_text and (same := _find_constant(codes, measures)):
             sign = f"{_name_columns(same, 'never changes', 'never change')} within one"
-        elif min(_explain(codes, own, SAME_TARGET) for own in outputs) >= SAME_TARGET and (
+        elif _hardly_changes(codes, outputs) and (
             # A target that follows a number smoothly is known from the values around as well.
             is_text or _explain(codes * N_BLOCKS // n_levels, outputs[0], 0.0) < SAME_TARGET / 2
         ):
@@ -366,6 +366,15 @@ def _is_repeated_id(column: Column) -> bool:
         return False
     codes = _code_values(column)
     return MANY_LEVELS <= len(np.unique(codes)) <= MOST_LEVELS * len(codes)
+
+
+def _hardly_changes(codes: Codes, outputs: Sequence[FloatArray]) -> bool:
+    """Whether the other rows of a level tell the target, in those that have some."""
+    several = np.bincount(codes)[codes] > 1
+    if 2 * np.count_nonzero(several) < len(codes):
+        return False
+    own = codes[several]
+    return min(_explain(own, one[several], SAME_TARGET) for one in outputs) >= SAME_TARGET
 
 
 def _find_constant(codes: Codes, numbers: Mapping[str, FloatArray]) -> list[str]:

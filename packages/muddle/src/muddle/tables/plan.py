@@ -6,6 +6,7 @@ new rows into features.
 Shapes: N rows, P columns of numbers, T columns of the target.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -257,9 +258,11 @@ def _hint_at_dates(column: Column) -> str:
         return ""
     if not all(DAY.fullmatch(key.strip()) for key in column.keys):
         return ""
+    example = column.keys[0]
+    options = "" if re.match(r"\d{4}", example.strip()) else "dayfirst=True"
     return (
-        f"its values look like dates, such as {column.keys[0]!r}; write them as 2024-01-31, or "
-        "turn them into dates first, e.g. with pandas.to_datetime(dayfirst=True)"
+        f"its values look like dates, such as {example!r}; write them as 2024-01-31, or turn them "
+        f"into dates first, e.g. with pandas.to_datetime({options})"
     )
 
 

@@ -563,7 +563,10 @@ def is_number(text: str) -> bool:
 # Columns: types, gaps, names, the task of a target.
 
 # Days that are not written as 2024-01-31; which number is the month is not guessed.
-DAY = re.compile(r"\d{1,2}([./-])\d{1,2}\1\d{2,4}\b.*|\d{1,2}[. -]+[A-Za-z]{3,9}[. -]+\d{2,4}\b.*")
+DAY = re.compile(
+    r"\d{1,2}([./-])\d{1,2}\1\d{2,4}\b.*|\d{4}([./])\d{1,2}\2\d{1,2}\b.*"
+    r"|\d{1,2}[. -]+[A-Za-z]{3,9}[. -]+\d{2,4}\b.*"
+)
 # "007" and "00501" are codes: as numbers they would lose their zeros.
 CODE = re.compile(r"[+-]?0\d")
 # A text column with a larger share of numbers is probably numbers with a marker for gaps.
