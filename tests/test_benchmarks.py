@@ -159,6 +159,8 @@ def test_ratio_and_rate_are_those_of_the_seconds(speed, textbook):
     line = speed.describe_row(setting, seconds, 4)
     assert (line["ratio"], line["ratio_reduced"]) == (50.0, 100.0)
     assert (line["catboost_s"], line["realmlp_s"]) == (0.5, None)
+    held_up = speed.describe_row(setting, {**seconds, "ens_mlr": 7000.0}, 4)
+    assert held_up["ratio"] == 0.0143
     sizes = dict(width=64, n_features=10, n_train=436, n_validation=109, batch_size=1024)
     gflop = 10 * sum(speed.count_gflop(depth, **sizes) for depth in (1, 2))
     assert line["gflop_per_iteration"] == pytest.approx(gflop, abs=0.005)
