@@ -1,16 +1,20 @@
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import permutations
 
 import pytest
 import torch
 
+from muddle.core import device
 from muddle.core.device import (
     _left_in_group,
     available_memory,
     product_precision,
     resolve_device,
+    spread,
+    threads_where_they_pay,
     torch_threads,
 )
 from muddle.errors import DeviceError
@@ -154,3 +158,40 @@ assert (cuda.fp32_precision, cpu.fp32_precision) == ("tf32", "bf16")
     if not hasattr(torch.backends.cuda.matmul, "fp32_precision"):
         pytest.skip("this torch has one setting for all backends")
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_work_is_spread_only_where_it_pays():
+    before = torch.get_num_threads()
+    small, large = device.FEWEST_SHARED / 2, device.FEWEST_SHARED
+    with threads_where_they_pay(3):
+        assert torch.get_num_threads() == 1
+        for work, expected in ((small, 1), (large, 3)):
+            with spread(work):
+                assert torch.get_num_threads() == expected
+            assert torch.get_num_threads() == 1
+        with spread(large):
+            with spread(large), spread(small):  # what lies inside is spread already
+                assert torch.get_num_threads() == 3
+            assert torch.get_num_threads() == 3
+    with spread(large):
+        assert torch.get_num_threads() == before
+    assert torch.get_num_threads() == before
+
+
+def test_a_thread_of_the_caller_keeps_its_number_while_another_one_spreads_work():
+    with torch_threads(5), ThreadPoolExecutor(1) as other:
+        assert other.submit(torch.get_num_threads).result() == 5
+        with threads_where_they_pay(2), spread(device.FEWEST_SHARED):
+            assert other.submit(torch.get_num_threads).result() == 5
+        assert torch.get_num_threads() == 5
+
+
+def test_idle_threads_are_there_only_while_threads_share_work():
+    def count():
+        return sum("idle" in thread.name for thread in threading.enumerate())
+
+    with threads_where_they_pay(1):
+        assert count() == 0
+    with threads_where_they_pay(2):
+        assert count() == 1
+    assert count() == 0

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from muddle.core.device import torch_threads
 from muddle.training import jobs as jobs_module
 from muddle.training.config import TrainConfig
 from muddle.training.data import TrainingData, TrainJob
@@ -12,6 +13,13 @@ from muddle.training.stopping import Deadline
 from muddle.training.trainer import Trainer
 
 CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Nets are not divided among threads, unless a test asks for it."""
+    with torch_threads(1):
+        yield
 
 
 @pytest.fixture(scope="session")

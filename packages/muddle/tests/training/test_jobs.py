@@ -3,6 +3,7 @@
 import gc
 import math
 import pickle
+import time
 import warnings
 import weakref
 from concurrent.futures.process import BrokenProcessPool
@@ -13,13 +14,17 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from muddle.core.device import torch_threads
 from muddle.errors import DivergenceError, NotEnoughMemoryError, TimeLimitError, WorkerError
 from muddle.training import jobs as jobs_module
 from muddle.training.jobs import (
     CPU_WORKSPACE,
     USABLE,
     Share,
+    SharedReporter,
+    Silent,
     bytes_per_net,
+    count_workers,
     divide_jobs,
     fix_score,
     is_out_of_memory,
@@ -74,6 +79,59 @@ def test_groups_give_the_same_nets(change, size, largest, make_job, small, train
     assert f"in groups of {largest}," in watcher.said[0]
     assert sum(watcher.steps) == 6 * 9
     assert_same(grouped, together)
+
+
+@pytest.mark.parametrize("n_threads", [2, 3, 4])
+def test_threads_divide_the_nets_and_give_the_same_ones(n_threads, make_job, small, train):
+    jobs = [make_job(small, n_nets=3), make_job(replace(small, depth=1, max_iter=12), n_nets=3)]
+    together, watcher = train(*jobs), Watcher()
+    with torch_threads(n_threads):
+        divided = train(*jobs, reporter=watcher)
+        assert torch.get_num_threads() == n_threads
+    for ours, theirs in zip(divided, together, strict=True):
+        assert_same(ours, theirs)
+    assert sum(watcher.steps) == 3 * 9 + 3 * 13
+
+
+@pytest.mark.parametrize(
+    ("n_nets", "n_threads", "n_workers"),
+    [(1, 8, 1), (20, 2, 2), (3, 2, 1), (5, 2, 1), (15, 2, 2), (10, 16, 5), (20, 16, 4), (4, 1, 1)],
+)
+def test_threads_divide_nets_where_all_get_about_as_many(n_nets, n_threads, n_workers):
+    assert count_workers(n_nets, n_threads) == n_workers
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, NotEnoughMemoryError])
+def test_an_error_in_one_thread_ends_the_others(error, make_job, small, train, monkeypatch):
+    trained, iterations = jobs_module._train_wave, []
+
+    def fail_in_one(jobs, device, clock, reporter):
+        if jobs[0].seeds[0] == job.seeds[0]:
+            raise error("in one thread")
+        return trained(jobs, device, clock, Watching(reporter))
+
+    class Watching(Silent):
+        def __init__(self, reporter):
+            self.reporter = reporter
+
+        def advance(self, n_net_iterations, loss, score):
+            iterations.append(n_net_iterations)
+            self.reporter.advance(n_net_iterations, loss, score)
+            time.sleep(0.002)
+
+    job = make_job(replace(small, max_iter=10_000, patience=10_000), n_nets=2)
+    monkeypatch.setattr(jobs_module, "_train_wave", fail_in_one)
+    with torch_threads(2), pytest.raises(error, match="in one thread"):
+        train(job)
+    assert len(iterations) < 1_000
+
+
+def test_several_threads_say_the_same_text_once():
+    watcher = Watcher()
+    shared = SharedReporter(watcher)
+    for text in ("groups of 3", "groups of 3", "groups of 2"):
+        shared.say(text)
+    assert watcher.said == ["groups of 3", "groups of 2"]
 
 
 def test_jobs_side_by_side_equal_each_alone(make_job, small, train):
@@ -317,14 +375,10 @@ def test_threads_and_memory_are_divided_among_workers_and_given_back(monkeypatch
 
     monkeypatch.setattr(jobs_module, "_train", note)
     monkeypatch.setattr(joblib, "cpu_count", lambda: 8)
-    before = torch.get_num_threads()
-    try:
-        for n_own, n_workers in ((6, 4), (1, 4), (6, 50)):
-            torch.set_num_threads(n_own)
+    for n_own, n_workers in ((6, 4), (1, 4), (6, 50)):
+        with torch_threads(n_own):
             run_worker(0, [], "cpu", Deadline(None), n_workers)
             assert torch.get_num_threads() == n_own
-    finally:
-        torch.set_num_threads(before)
     # Two of eight cores each; never more than the process was given; at least one.
     assert seen == [(2, 0.25), (1, 0.25), (1, 0.02)]
 

@@ -14,7 +14,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from muddle.core.device import Precision, product_precision
+from muddle.core.device import PER_NUMBER, Precision, product_precision, spread
 from muddle.core.network import Activation, StackedMLP
 
 aten = torch.ops.aten
@@ -111,19 +111,21 @@ class Pass:
         weights = (nets.first_weight(out=self._scaled), *nets.weights[1:])
         for index, (weight, bias) in enumerate(zip(weights, nets.biases, strict=True)):
             out = _first_rows(self._layers[index], n_rows)
-            if index == 0:
-                torch.baddbmm(bias, layer, weight, out=out)
-            elif self._reduced is None:
-                with self._products():
+            with spread(out.numel() * weight.shape[1]):
+                if index == 0:
                     torch.baddbmm(bias, layer, weight, out=out)
-            else:
-                entering = _first_rows(self._inputs[index - 1], n_rows).copy_(layer)
-                product = _first_rows(self._product, n_rows)
-                torch.bmm(entering, self._reduced.copies[index - 1], out=product)
-                torch.add(product, bias, out=out)
-            if self._entered:
-                _first_rows(self._entered[index], n_rows).copy_(out)
-            layer = self._activate(out)
+                elif self._reduced is None:
+                    with self._products():
+                        torch.baddbmm(bias, layer, weight, out=out)
+                else:
+                    entering = _first_rows(self._inputs[index - 1], n_rows).copy_(layer)
+                    product = _first_rows(self._product, n_rows)
+                    torch.bmm(entering, self._reduced.copies[index - 1], out=product)
+                    torch.add(product, bias, out=out)
+            with spread(out.numel() * PER_NUMBER):
+                if self._entered:
+                    _first_rows(self._entered[index], n_rows).copy_(out)
+                layer = self._activate(out)
         return layer
 
     def backward(self, nets: StackedMLP, features: Tensor) -> None:
@@ -132,13 +134,16 @@ class Pass:
         gradient = self.hidden_gradient
         for index in reversed(range(depth)):
             kept = self._entered[index] if self._entered else self._layers[index]
-            self._multiply_slope(gradient, kept)
-            torch.sum(gradient, dim=1, keepdim=True, out=self.gradients[depth + index])
+            with spread(gradient.numel() * PER_NUMBER):
+                self._multiply_slope(gradient, kept)
+                torch.sum(gradient, dim=1, keepdim=True, out=self.gradients[depth + index])
             if index > 0:
                 other = self._gradients[0 if gradient is self._gradients[-1] else -1]
-                self._multiply_back(index, nets.weights[index], gradient, other)
+                with spread(gradient.numel() * nets.width):
+                    self._multiply_back(index, nets.weights[index], gradient, other)
                 gradient = other
-        _multiply_transposed(features, gradient, self.gradients[0])
+        with spread(gradient.numel() * features.shape[2]):
+            _multiply_transposed(features, gradient, self.gradients[0])
         if nets.scale is not None:  # so far it is the gradient of the scaled weights
             product = torch.mul(self.gradients[0], nets.weights[0], out=self._scaled)
             torch.sum(product, dim=2, keepdim=True, out=self.gradients[-1])

@@ -3,7 +3,7 @@
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
@@ -13,6 +13,11 @@ from muddle.errors import DeviceError
 
 Precision = Literal["float32", "reduced"]
 ProductSetting = Literal["highest", "high"]
+
+# Work of fewer multiplications than this takes less time than waking other threads.
+FEWEST_SHARED = 1e7
+# A number that is read and written takes the time of this many multiplications in a product.
+PER_NUMBER = 20
 
 
 def resolve_device(device: str) -> torch.device:
@@ -178,3 +183,75 @@ def _write_threads(wanted: dict[int, int], before: int) -> None:
 
 
 _THREADS = _Setting(torch.get_num_threads, _write_threads)
+
+
+# --- threads that wait ---------------------------------------------------------------------------
+
+
+class _Shared(threading.local):
+    n_threads = 1  # that `spread` uses
+
+
+_SHARED = _Shared()
+
+
+@contextmanager
+def threads_where_they_pay(n_threads: int) -> Iterator[None]:
+    """Inside, this thread computes alone, but for the work in `spread`, which n_threads share.
+    Threads that wait for others give up their core."""
+    with torch_threads(1), _never_spin() if n_threads > 1 else nullcontext():
+        _SHARED.n_threads = n_threads
+        try:
+            yield
+        finally:
+            _SHARED.n_threads = 1
+
+
+@contextmanager
+def spread(n_multiplications: float) -> Iterator[None]:
+    """Share this work among threads, if it is enough and this thread has some."""
+    n_threads = _SHARED.n_threads
+    if n_threads == 1 or n_multiplications < FEWEST_SHARED:
+        yield
+        return
+    torch.set_num_threads(n_threads)
+    _SHARED.n_threads = 1  # work inside is spread already
+    try:
+        yield
+    finally:
+        _SHARED.n_threads = n_threads
+        torch.set_num_threads(1)
+
+
+@contextmanager
+def _never_spin() -> Iterator[None]:
+    """Meanwhile, threads that wait for each other give up their core.
+
+    Torch's threads are those of OpenMP, which wait in a loop for milliseconds: beside a process
+    that keeps the cores busy, each waits for another that has no core, at every product. GNU's
+    OpenMP does not wait like that while there are more of its threads than cores, so this begins
+    some that do nothing. The environment variables for it count only before torch is loaded.
+    """
+    started, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with torch_threads(available_cores()):
+            torch.ones(2**20).add_(1.0)  # enough for all of them to begin
+        started.set()
+        done.wait()
+
+    holder = threading.Thread(target=hold, name="muddle: idle threads", daemon=True)
+    holder.start()
+    started.wait()
+    try:
+        yield
+    finally:
+        done.set()
+        holder.join()
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -8,7 +8,6 @@ Shapes: K nets of a member, N rows, F features, V features that a net sees, H hi
 columns.
 """
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -29,7 +28,7 @@ from muddle.tables.target import Rows
 from muddle.training.clock import count_operations
 from muddle.training.config import TrainConfig
 from muddle.training.data import TrainingData, TrainJob
-from muddle.training.jobs import Reporter, train_jobs
+from muddle.training.jobs import Reporter, SharedReporter, train_jobs
 from muddle.training.stopping import Deadline
 from muddle.training.trainer import TrainResult, merge_results
 from muddle_runtime import fitted
@@ -329,7 +328,7 @@ def train_side_by_side(
         ends = list(accumulate(own))
         pieces += [job.part(end - size, end) for end, size in zip(ends, own, strict=True)]
     n_workers = min(len(pieces) + len(others), torch.get_num_threads())
-    shared = None if reporter is None else _SharedReporter(reporter)
+    shared = None if reporter is None else SharedReporter(reporter)
     # What is slower than planned must not take the time of pieces that wait for a thread.
     costs = [count_operations([(piece, piece.n_nets)]).steps for piece in pieces]
     shares = [min(1.0, n_workers * cost / sum(costs[i:])) for i, cost in enumerate(costs)]
@@ -384,19 +383,3 @@ def attempt(task: Callable[[], Any]) -> Any:
         return task()
     except DivergenceError:
         return None
-
-
-class _SharedReporter:
-    """A reporter that several threads may call."""
-
-    def __init__(self, reporter: Reporter) -> None:
-        self._reporter = reporter
-        self._lock = threading.Lock()
-
-    def advance(self, n_net_iterations: int, loss: float, score: float) -> None:
-        with self._lock:
-            self._reporter.advance(n_net_iterations, loss, score)
-
-    def say(self, text: str) -> None:
-        with self._lock:
-            self._reporter.say(text)

@@ -13,12 +13,11 @@ import torch
 from numpy.typing import NDArray
 
 from muddle.estimators.crossfit import Trained
-from muddle.training.clock import count_forward, count_solve
 from muddle.training.config import N_CYCLES, TrainConfig
 from muddle.training.data import TrainJob
 from muddle.training.jobs import fix_score
 from muddle.training.stopping import Deadline
-from muddle.training.trainer import Trainer
+from muddle.training.trainer import Trainer, count_forward, count_solve
 from muddle_runtime.columns import FloatArray
 
 # The steps after training have at most this share of the limit. With less they use fewer rows.

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 from muddle.core.penalty import Look, count_grid_operations, ignore, penalty_grid
 from muddle.errors import TimeLimitError
-from muddle.training.config import TrainConfig
 from muddle.training.data import TrainJob
 from muddle.training.stopping import Deadline
-from muddle.training.trainer import solves_head_to_score
+from muddle.training.trainer import count_forward, count_solve, solves_head_to_score
 
 # A fit may take this much longer than its limit.
 TOLERANCE = 1.1
@@ -40,17 +39,6 @@ class Operations:
 
 
 Sizes = Sequence[tuple[TrainJob, int]]  # jobs, and how many of their nets
-
-
-def count_forward(config: TrainConfig, n_features: int) -> int:
-    """Operations of a row's way through one net."""
-    return n_features * config.width + (config.depth - 1) * config.width**2
-
-
-def count_solve(n_rows: int, width: int) -> float:
-    """Operations of a Gram matrix and its factor."""
-    size = min(n_rows, width)
-    return n_rows * size * width / 2 + size**3 / 3
 
 
 def count_operations(sizes: Sizes) -> Operations:

@@ -1,12 +1,14 @@
 """Train many nets, of one or several configurations, in one call.
 
-Nets that fit into memory together form a wave and are trained side by side; `train_in_parallel`
-divides them among joblib's workers first.
+Nets that fit into memory together form a wave and are trained side by side. The threads of a CPU
+divide them first, and before that `train_in_parallel` divides them among joblib's workers.
 """
 
 import math
+import threading
 from collections.abc import Sequence
-from concurrent.futures import BrokenExecutor
+from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import astuple, dataclass, replace
 from itertools import chain, pairwise
 from typing import Protocol
@@ -15,7 +17,13 @@ import joblib
 import torch
 
 from muddle.core.backprop import KEEPS_INPUT
-from muddle.core.device import available_memory, product_precision, resolve_device, torch_threads
+from muddle.core.device import (
+    available_memory,
+    product_precision,
+    resolve_device,
+    threads_where_they_pay,
+    torch_threads,
+)
 from muddle.errors import DivergenceError, NotEnoughMemoryError, WorkerError
 from muddle.training.clock import Clock, make_clock
 from muddle.training.config import N_CYCLES
@@ -37,6 +45,8 @@ USABLE = 0.8
 MOST_ON_CPU = 2 * 2**30
 # Libraries keep workspaces: cuBLAS for each stream, a CPU's for each thread.
 CUDA_WORKSPACE, CPU_WORKSPACE = 2**27, 2**26
+# Threads that share the products of a net are as fast as their number to this power.
+SHARED_SPEED = 0.9
 # Messages of torch's errors that mean lack of memory but have no class of their own.
 OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED")
 # Dask's error for a lost worker, by name, so that Dask need not be imported.
@@ -60,6 +70,32 @@ class Reporter(Protocol):
 
 class Silent(Reporter):
     """A reporter that shows nothing."""
+
+
+class SharedReporter(Reporter):
+    """A reporter that several threads may call. Once it is stopped, it ends those that do."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter, self._lock = reporter, threading.Lock()
+        self._said: set[str] = set()
+        self._stopped = False
+
+    def advance(self, n_net_iterations: int, loss: float, score: float) -> None:
+        with self._lock:
+            if self._stopped:
+                raise InterruptedError("the training was stopped.")
+            self._reporter.advance(n_net_iterations, loss, score)
+
+    def say(self, text: str) -> None:
+        """The same text of several threads is said once."""
+        with self._lock:
+            if text not in self._said:
+                self._said.add(text)
+                self._reporter.say(text)
+
+    def stop(self) -> None:
+        with self._lock:
+            self._stopped = True
 
 
 @dataclass(frozen=True)
@@ -120,8 +156,53 @@ def _train(
     memory_share: float,
     with_heads: bool,
 ) -> list[TrainResult]:
-    """Train wave by wave, a wave in halves if the device runs out of memory. One result per job,
-    perhaps without nets."""
+    """One result per job, perhaps without nets. On a CPU, threads divide the nets: they wait for
+    each other once, and not at every product."""
+    n_threads = torch.get_num_threads() if device.type == "cpu" else 1
+    n_workers = count_workers(sum(job.n_nets for job in jobs), n_threads)
+    if n_workers == 1:
+        on_cpu = device.type == "cpu"
+        with threads_where_they_pay(n_threads) if on_cpu else nullcontext():
+            return _train_waves(jobs, device, deadline, reporter, memory_share, with_heads)
+    shared = SharedReporter(reporter)
+
+    def train(part: Jobs) -> list[TrainResult]:
+        with threads_where_they_pay(n_threads // n_workers):
+            share = memory_share / n_workers
+            return _train_waves(part, device, deadline, shared, share, with_heads)
+
+    shares = divide_jobs(jobs, n_workers)
+    trained: _Trained = []
+    with ThreadPoolExecutor(n_workers) as executor:
+        futures = [executor.submit(train, [share.take(jobs) for share in own]) for own in shares]
+        try:
+            for own, future in zip(shares, futures, strict=True):
+                trained += zip(own, future.result(), strict=True)
+        except BaseException:
+            shared.stop()  # after an error or Ctrl-C, the others end at their next iteration
+            raise
+    return _merge_shares(len(jobs), trained)
+
+
+def count_workers(n_nets: int, n_threads: int) -> int:
+    """Into how many parts threads divide nets: as many as nets and threads divide well into."""
+
+    def speed(n_workers: int) -> float:
+        most, each = -(-n_nets // n_workers), n_threads // n_workers
+        return n_nets / most * float(each**SHARED_SPEED)
+
+    return max(range(1, min(n_nets, n_threads) + 1), key=speed)
+
+
+def _train_waves(
+    jobs: Jobs,
+    device: torch.device,
+    deadline: Deadline,
+    reporter: Reporter,
+    memory_share: float,
+    with_heads: bool,
+) -> list[TrainResult]:
+    """Train wave by wave, a wave in halves if the device runs out of memory."""
     waves = plan_waves(jobs, device, memory_share)
     for index, job in enumerate(jobs):
         sizes = [share.n_nets for wave in waves for share in wave if share.job == index]

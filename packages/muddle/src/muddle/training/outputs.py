@@ -14,6 +14,7 @@ from torch import Tensor
 
 from muddle.core import ridge
 from muddle.core.backprop import Pass
+from muddle.core.device import spread
 from muddle.core.loss import MuddledLoss, combine, make_loss
 from muddle.core.network import Generators, StackedMLP
 from muddle.core.penalty import Look, first_penalty, ignore
@@ -88,12 +89,16 @@ class RidgeOutput:
         if batch.root_weights is not None:
             columns = columns * batch.root_weights
         factor, hopeless = self._factor(hidden, first=first)
-        residual, solved = ridge.apply_ridge(hidden, columns, factor)
+        n_multiplications = hidden.numel() * columns.shape[2]
+        with spread(n_multiplications):
+            residual, solved = ridge.apply_ridge(hidden, columns, factor)
         n_loss = mixed.shape[-1]
         residual, loss_solved = residual[..., :n_loss], solved[..., :n_loss]
 
         def backward(gradient: Tensor, out: Tensor) -> None:
-            d_penalty = ridge.ridge_gradients(hidden, factor, loss_solved, residual, gradient, out)
+            with spread(n_multiplications):
+                given = hidden, factor, loss_solved, residual, gradient
+                d_penalty = ridge.ridge_gradients(*given, out)
             torch.mul(d_penalty, factor.penalty, out=self.log_penalty.grad)
 
         head = solved[..., n_loss:]
@@ -106,7 +111,8 @@ class RidgeOutput:
         the start gets larger penalties until it can. Later it skips the iteration and gets one for
         the next, since trying at once would mean waiting for the device."""
         penalty = self.log_penalty.exp()
-        gram = ridge.gram_matrix(hidden, out=self._gram)
+        with spread(hidden.numel() * min(hidden.shape[1:]) / 2):
+            gram = ridge.gram_matrix(hidden, out=self._gram)
         if first:
             factor = ridge.factor_with_recovery(gram, penalty)
             raised = factor.n_raises > 0
@@ -114,7 +120,8 @@ class RidgeOutput:
             self._status.count_raises(self._places, factor.n_raises)
             return factor.harmless(), factor.failed
         visible = ridge.visible_penalty(gram)
-        factor = factor_gram(gram, penalty, out=self._lower)
+        with spread(gram.numel() * gram.shape[1] / 6):
+            factor = factor_gram(gram, penalty, out=self._lower)
         failed = factor.failed
         # A matrix that is not finite has diverged: no penalty helps it.
         raised = failed & visible.isfinite() & self._status.alive[self._places]

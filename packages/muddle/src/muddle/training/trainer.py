@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from muddle.core.backprop import Pass, ReducedWeights
+from muddle.core.device import PER_NUMBER, spread
 from muddle.core.loss import LossTerms, MuddledLoss, loss_gradient, make_loss, stack_permuted
 from muddle.core.network import StackedMLP, draw_nets, draw_weights
 from muddle.core.penalty import Look, ignore
@@ -137,6 +138,17 @@ def choose_loss(config: TrainConfig) -> MuddledLoss:
     return make_loss(config.task, name, structured_noise=config.noise_scales[1] > 0)
 
 
+def count_forward(config: TrainConfig, n_features: int) -> int:
+    """Operations of a row's way through one net."""
+    return n_features * config.width + (config.depth - 1) * config.width**2
+
+
+def count_solve(n_rows: int, width: int) -> float:
+    """Operations of a Gram matrix and its factor."""
+    size = min(n_rows, width)
+    return n_rows * size * width / 2 + size**3 / 3
+
+
 class Adam:
     """Adam on parameters with the nets on the first axis. It takes the steps of torch.optim.Adam,
     which would load torch's compiler first: seconds of the first fit in a process."""
@@ -155,9 +167,25 @@ class Adam:
     def step(self) -> None:
         gradients = [p.grad for p in self.parameters if p.grad is not None]  # all have one
         torch._foreach_add_(self._steps, 1)
+        state = self.parameters, gradients, self._means, self._squares, self._steps
+        if self.parameters[0].is_cuda:
+            self._step_together(*state)
+            return
+        for each in zip(*state, strict=True):
+            with spread(each[0].numel() * PER_NUMBER):
+                self._step_together(*([one] for one in each))
+
+    def _step_together(
+        self,
+        parameters: list[Tensor],
+        gradients: list[Tensor],
+        means: list[Tensor],
+        squares: list[Tensor],
+        steps: list[Tensor],
+    ) -> None:
         # Unfused, Adam makes several passes over every weight and takes many times as long.
         torch._fused_adam_(
-            *(self.parameters, gradients, self._means, self._squares, [], self._steps),
+            *(parameters, gradients, means, squares, [], steps),
             lr=self.rate,
             beta1=0.9,
             beta2=self.decay,
@@ -229,7 +257,8 @@ class Trainer:
             if config.head != "linear":
                 first = self.batches.at(self.slot)
                 known = self.nets, first, self.baseline, config, generators, look
-                log_penalty = outputs.first_log_penalty(*known)
+                with self._spread():
+                    log_penalty = outputs.first_log_penalty(*known)
                 self.output = outputs.RidgeOutput(log_penalty, self.loss, config, self.status)
             self.noise = Noise(config.noise_scales, shape, generators, self.n_ahead)
             self.places = torch.arange(len(seeds), device=device)
@@ -245,6 +274,13 @@ class Trainer:
             self.rates = config.rate * torch.tensor(factors, device=device)
             self.adams = self._make_adams()
             self._make_buffers()
+
+    @property
+    def _work(self) -> float:
+        """Multiplications of a part of an iteration, such as the way through the nets."""
+        n_rows, config = min(self.data.n_train, self.config.batch_size), self.config
+        each = n_rows * count_forward(config, self.data.n_features)
+        return self.nets.n_nets * (each + count_solve(n_rows, config.width))
 
     def advance(self) -> None:
         """Start the next iterations; on CUDA they are only sent, not waited for."""
@@ -301,7 +337,9 @@ class Trainer:
     def _collect(self, best: BestNets, kept: Tensor, places: Tensor) -> TrainResult:
         """Result of the nets `kept` (K',) of `best`, which are the nets `places` of the job."""
         data, status = self._all_data.keep(places.to(kept.device)), self.status
-        head, held_out_head, output, n_raises = outputs.solve_heads(best, kept, data, self.config)
+        with self._spread():
+            found = outputs.solve_heads(best, kept, data, self.config)
+        head, held_out_head, output, n_raises = found
         kept_places = places[kept.cpu()]
         loss, permutation, score, penalty = torch.cat(self.seen)[:, kept_places].unbind(2)
         seconds = torch.tensor(self.seconds)[:, None].expand(-1, len(kept))
@@ -367,6 +405,9 @@ class Trainer:
         self.places = self.places[nets]
         self._make_buffers()
 
+    def _spread(self) -> contextlib.AbstractContextManager[None]:
+        return spread(self._work)
+
     def _on_stream(self) -> contextlib.AbstractContextManager[object]:
         return contextlib.nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
 
@@ -430,10 +471,11 @@ class Trainer:
             # there, chooses as well (decisions/0008).
             blocks = self.data.blocks(self.data.train_rows, self.scorer_rows, self._forward)
             n_rows = self.data.n_train
-            system = gather_system(blocks, n_rows, fit.penalty.dtype)
-            # PAPER: the penalty was trained on the rows of a batch; it grows with their number.
-            factor = factor_gram(system.gram, fit.penalty * (n_rows / self.batches.n_rows))
-            head, scored = system.solve(factor.harmless()), scored & ~factor.failed
+            with self._spread():
+                system = gather_system(blocks, n_rows, fit.penalty.dtype)
+                # PAPER: the penalty was trained on the rows of a batch; it grows with their number.
+                factor = factor_gram(system.gram, fit.penalty * (n_rows / self.batches.n_rows))
+                head, scored = system.solve(factor.harmless()), scored & ~factor.failed
         with torch.inference_mode():
             rows = self.scorer_rows
             predicted = outputs.predict_validation(self._forward, head, self.data, rows)
