@@ -104,6 +104,11 @@ def test_bad_files_and_options(shell, model, data, options, said):
     assert refuse(shell, *options, model=model, data=data).startswith(said)
 
 
+def test_only_a_percentage_gets_the_hint_at_one(shell):
+    assert refuse(shell, "--interval=90").endswith("got 90. Did you mean 0.9?")
+    assert refuse(shell, "--interval=2").endswith("got 2.")
+
+
 def test_kept_column_with_the_name_of_an_output(shell):
     other = change(shell, slice(None), prediction="7")
     assert "got 'prediction'" in refuse(shell, "--keep-all", data=other)

@@ -36,7 +36,7 @@ from muddle.tables.write import open_output
 from muddle_runtime.findings import list_names
 from muddle_runtime.fitted import FittedModel
 from muddle_runtime.labels import NumberTarget
-from muddle_runtime.parameters import suggest
+from muddle_runtime.parameters import hint_percent, suggest
 from muddle_runtime.tables import list_columns
 from muddle_runtime.whole_file import check_place, write_whole
 
@@ -169,8 +169,9 @@ def check_outputs(outputs: Outputs, model: FittedModel) -> None:
             )
         for level in np.ravel(asked):
             if not 0 < level < 1:
-                hint = f" Did you mean {level / 100:g}?" if 1 < level < 100 else ""
-                raise ValueError(f"{option} must lie between 0 and 1, got {level:g}.{hint}")
+                raise ValueError(
+                    f"{option} must lie between 0 and 1, got {level:g}.{hint_percent(level)}"
+                )
 
 
 def predict_file(
