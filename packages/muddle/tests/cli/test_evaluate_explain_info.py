@@ -165,7 +165,7 @@ def test_plot_that_cannot_be_written(shell):
 @pytest.mark.parametrize("command", ["predict", "evaluate", "explain"])
 def test_a_device_that_does_not_exist_is_an_error(shell, command):
     said = shell.fails(command, "price.muddle", "homes.csv", "--device", "cuda:99")
-    assert "device='cuda:99'" in said
+    assert "--device cuda:99" in said
 
 
 def test_info_has_columns_training_and_versions(shell):
@@ -210,7 +210,9 @@ def test_models_saved_by_python_without_names_work_by_position(shell):
     np.testing.assert_allclose(shell.read("p.csv")["prediction"], model.predict(X), rtol=1e-5)
     said = shell.fails("predict", "m.muddle", shell.write(table[["a", "b"]], "two.csv"))
     assert "must have the 3 columns of the training table in the same order" in said
-    assert "needs a MuddleRegressor" in shell.fails("predict", "m.muddle", "t.csv", "--interval=.9")
+    assert "got one of MLRRegressor, whi" in shell.fails(
+        "predict", "m.muddle", "t.csv", "--interval=.9"
+    )
     shell.write(table.assign(y=X[:, 0]), "y.csv")
     found = shell.json("explain", "m.muddle", "y.csv", "--target", "y", "--repeats", 1)
     assert found["importances"][0]["column"] == "x0"

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -292,6 +293,21 @@ def test_texts_that_look_like_numbers_are_noted(shell, values, said):
     _, notes = read(shell, "t.csv")
     assert (said is None) == (notes == [])
     assert said is None or f"column 'z' {said}" in notes[0]
+
+
+def test_notes_name_options_and_a_text_column_once(shell):
+    table = shell.read("homes.csv")
+    numbers = np.arange(len(table)).astype(str)
+    numbers[5] = "none so far"
+    table["number"] = numbers
+    shell.write(table.assign(date=[f"{i % 28 + 1:02}.03.2024" for i in range(len(table))]), "t.csv")
+    notes = shell.json("fit", "t.csv", "--target", "price", *FAST, "-o", "m.muddle")["notes"]
+    (said,) = (note for note in notes if "'number'" in note)
+    assert "because of 'none so far' in 1 row(s)" in said
+    (said,) = (note for note in notes if "'date'" in note)
+    assert said.endswith("write them as 2024-01-31.")
+    for text in notes:
+        assert not re.search("TablePreprocessor|Muddle|pandas|sklearn|leaderboard_", text)
 
 
 def test_a_guess_of_the_decimal_sign_can_be_refused(shell):

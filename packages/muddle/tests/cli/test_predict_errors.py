@@ -45,8 +45,12 @@ def test_words_among_numbers_are_named_by_their_line_and_numbers_get_the_option(
 
 def test_rows_of_a_message_are_placed_in_the_file(shell):
     said = refuse(shell, "--chunk-rows", 50, data=change(shell, 60, sold="yesterday"))
-    assert "'sold'" in said
-    assert said.endswith("(Rows are counted from row 50 of other.csv.)")
+    assert "column 'sold'" in said
+    assert "'yesterday' in line 62 of other.csv." in said
+    pytest.importorskip("pyarrow")
+    shell.read("other.csv").to_parquet(shell.folder / "t.parquet")
+    said = refuse(shell, "--chunk-rows", 50, data="t.parquet")
+    assert "'yesterday' in row 60 of t.parquet." in said
 
 
 def test_interrupt_leaves_no_file_and_ends_with_130(shell, monkeypatch):

@@ -18,6 +18,7 @@ from muddle.cli.output import (
     Notes,
     Task,
     echo,
+    errors_with_lines,
     finite,
     format_score,
     format_size,
@@ -80,6 +81,7 @@ class Training:
     weights: Floats | None
     task: Task
     reason: str  # for the guess of the task; empty if the task was given
+    places: read.Places  # of the rows
 
 
 def check_outputs(output: Path, report: Path | None) -> None:
@@ -140,7 +142,8 @@ def read_training(
         frame = read.type_columns(frame, columns.gaps, as_text=columns.categorical, keep_codes=True)
     _note_texts(frame.drop(columns=list(columns.categorical)), notes)
     y = labels[0] if len(labels) == 1 else np.column_stack(labels)
-    return Training(table.title, frame, y, weights, task, reason)
+    places = chunk.places(table.title)
+    return Training(table.title, frame, y, weights, task, reason, places)
 
 
 def _check_roles(table: read.OpenTable, columns: Columns) -> None:
@@ -219,7 +222,8 @@ def _keep_labelled(
             f"{table.title} must have at least {MIN_ROWS} rows with a target, got {len(rows)}."
         )
     lines = None if chunk.lines is None else [chunk.lines[row] for row in rows]
-    return read.Chunk(chunk.frame.iloc[rows].reset_index(drop=True), 0, lines)
+    kept = chunk.frame.iloc[rows].reset_index(drop=True)
+    return read.Chunk(kept, 0, lines, rows=rows)
 
 
 def _read_target(
@@ -302,7 +306,7 @@ def _read_labels(
         value = target.tolist()[wrong[0]]
         raise DataFormatError(
             f"the target {target.name!r} must be numbers in regression, got {value!r} in "
-            f"{_locate(chunk, wrong[0])} of {table.title}. Pass --missing {value} if it means a "
+            f"{chunk.places(table.title).name(wrong[0])}. Pass --missing {value} if it means a "
             "missing value, or --task classification."
         )
     return numbers
@@ -320,13 +324,9 @@ def _read_weights(title: str, chunk: read.Chunk, name: str) -> Floats:
     if len(wrong):
         raise DataFormatError(
             f"--weight must be a column of numbers that are not negative, without gaps, got "
-            f"{chunk.frame[name].tolist()[wrong[0]]!r} in {_locate(chunk, wrong[0])} of {title}."
+            f"{chunk.frame[name].tolist()[wrong[0]]!r} in {chunk.places(title).name(wrong[0])}."
         )
     return weights
-
-
-def _locate(chunk: read.Chunk, row: int) -> str:
-    return f"row {row}" if chunk.lines is None else f"line {chunk.lines[row]}"
 
 
 def _check_single_values(table: pd.DataFrame) -> None:
@@ -411,7 +411,11 @@ def run_fit(training: Training, columns: Columns, settings: Mapping[str, Any], n
         )
         kind = MuddleRegressor if training.task == "regression" else MuddleClassifier
         estimator = kind(preprocessor=preprocessor, **settings)
-        with notes.take_warnings(), nullcontext() if notes.quiet else watched_by(show):
+        # Rows of weight 0 are left out before the others are counted.
+        counted = training.weights is None or bool(np.all(training.weights))
+        places = training.places if counted else None
+        watched = nullcontext() if notes.quiet else watched_by(show)
+        with notes.take_warnings(places=places), errors_with_lines(places), watched:
             return estimator.fit(training.X, training.y, sample_weight=training.weights)
 
 

@@ -2,8 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from muddle.cli.output import (
     Notes,
     Screen,
     echo,
+    errors_with_lines,
     make_console,
     print_interval,
     print_scores,
@@ -164,8 +164,8 @@ def check_outputs(outputs: Outputs, model: FittedModel) -> None:
             )
         if model.spread is None:
             raise ValueError(
-                f"{option} needs a MuddleRegressor, got a model of {model.estimator}, which has no "
-                "intervals."
+                f"{option} needs a model that `muddle fit` wrote, got one of {model.estimator}, "
+                "which has no intervals."
             )
         for level in np.ravel(asked):
             if not 0 < level < 1:
@@ -204,7 +204,8 @@ def predict_file(
         form = {"as_json": as_json, "escape_formulas": escape_formulas}
         with open_output(output, Screen(), **form) as write:
             for chunk, rows in chain([first], prepared):
-                with notes.take_warnings(per_chunk=True), _locate_rows(table, chunk):
+                places = chunk.places(table.title)
+                with notes.take_warnings(per_chunk=True), errors_with_lines(places):
                     predicted = predict_rows(model, rows, outputs)
                     if drift is not None:
                         drift.add(rows)
@@ -245,19 +246,6 @@ def _name_targets(name: str, values: Any, targets: Sequence[str]) -> dict[str, F
     n_targets = values.shape[1]
     named = targets if len(set(targets)) == n_targets else range(n_targets)
     return {f"{name}_{target}": values[:, place] for place, target in enumerate(named)}
-
-
-@contextmanager
-def _locate_rows(table: read.OpenTable, chunk: read.Chunk) -> Iterator[None]:
-    """Messages of the model count rows from the start of the chunk: add where that is."""
-    try:
-        yield
-    except ValueError as error:
-        if chunk.first_row == 0:
-            raise
-        raise DataFormatError(
-            f"{error} (Rows are counted from row {chunk.first_row} of {table.title}.)"
-        ) from error
 
 
 def _join(table: read.OpenTable, kept: pd.DataFrame, predicted: pd.DataFrame) -> pd.DataFrame:

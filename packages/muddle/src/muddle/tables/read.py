@@ -13,7 +13,7 @@ import sys
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
@@ -108,6 +108,21 @@ class TextOptions:
 
 
 @dataclass(frozen=True)
+class Places:
+    """Where rows are in a file: the line of a text file, or the row from 0, of each."""
+
+    title: str
+    noun: Literal["line", "row"]
+    numbers: Sequence[int]
+
+    def name(self, row: int) -> str:
+        return f"{self.noun} {self.numbers[row]} of {self.title}"
+
+    def keep(self, rows: Iterable[int]) -> "Places":
+        return replace(self, numbers=[self.numbers[row] for row in rows])
+
+
+@dataclass(frozen=True)
 class Chunk:
     """Consecutive rows: the texts of a text file, or the typed columns of another file."""
 
@@ -115,6 +130,13 @@ class Chunk:
     first_row: int  # position in the file, from 0
     lines: Sequence[int] | None  # the line at which each row of a text file ends
     original: Any = None  # the rows as read: texts before rewriting, or a pyarrow batch
+    rows: Sequence[int] | None = None  # their positions in the file if they are not consecutive
+
+    def places(self, title: str) -> Places:
+        if self.lines is not None:
+            return Places(title, "line", self.lines)
+        after = range(self.first_row, self.first_row + len(self.frame))
+        return Places(title, "row", after if self.rows is None else self.rows)
 
     def keep(self, names: list[str]) -> pd.DataFrame:
         """Columns as they are in the file; integers with gaps stay integers."""
