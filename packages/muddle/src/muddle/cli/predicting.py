@@ -261,13 +261,18 @@ def _join(table: read.OpenTable, kept: pd.DataFrame, predicted: pd.DataFrame) ->
 # evaluate
 
 
+@dataclass(frozen=True)
+class Labelled:
+    """The rows of a file that have a target; all rows if it has no column of targets."""
+
+    rows: pd.DataFrame
+    y: NDArray[Any] | None  # numbers, or positions of classes
+    places: read.Places
+
+
 def read_labelled(
     model: FittedModel, data: str, options: read.TextOptions, target: str | None, notes: Notes
-) -> tuple[str, pd.DataFrame, NDArray[Any] | None]:
-    """Title of a file, its rows with a target, and the targets: numbers, or positions of classes.
-
-    Without a column of targets, all rows and None.
-    """
+) -> Labelled:
     if isinstance(model.target, NumberTarget) and (n := len(model.target.scale.mean)) > 1:
         raise DataFormatError(
             f"the model must predict one target, got one that predicts {n}. Use its `score` in "
@@ -280,24 +285,47 @@ def read_labelled(
             target = _trained_target(model)
         pairs = list(each_prepared(table, model, notes, target))
     rows = pd.concat([prepared for _, prepared in pairs], ignore_index=True)
+    numbers = [number for chunk, _ in pairs for number in chunk.places(table.title).numbers]
+    places = replace(pairs[0][0].places(table.title), numbers=numbers)
     if target is None:
-        return table.title, rows, None
+        return Labelled(rows, None, places)
     labels = pd.concat([chunk.frame[target] for chunk, _ in pairs], ignore_index=True)
     gaps = find_gaps(labels, _list_gaps(model), table.title, notes)
     rows, labels = rows[~gaps].reset_index(drop=True), labels[~gaps]
+    places = places.keep(np.flatnonzero(~gaps))
     if model.task == "regression":
-        return table.title, rows, _read_numbers(table, labels)
-    classes = model.classes_
-    codes = match_labels(labels.tolist(), classes)
-    unknown = codes < 0
-    if unknown.any():
-        raise DataFormatError(
-            f"every target of {table.title} must be a class of the model "
-            f"({list_names(classes.tolist(), read.SHOWN_NAMES)}), got "
-            f"{labels[unknown].tolist()[0]!r} in {unknown.sum()} of {len(codes)} rows. Leave these "
-            "rows out."
+        return Labelled(rows, _read_numbers(table, labels, places), places)
+    codes = match_labels(labels.tolist(), model.classes_)
+    if (codes < 0).any():
+        raise _describe_unknown(labels[codes < 0].tolist(), model.classes_, codes, places)
+    return Labelled(rows, codes, places)
+
+
+def _describe_unknown(
+    unknown: list[Any], classes: NDArray[Any], codes: NDArray[np.int64], places: read.Places
+) -> DataFormatError:
+    """The error of labels that are no classes: other ones, or the same in another spelling."""
+    names = [str(name) for name in classes.tolist()]
+    hint = suggest(unknown[0], names)
+    if 2 * len(unknown) >= len(codes):
+        advice = (
+            "The labels are written differently than in the training table, or this is another "
+            "column: write them as there, or name the column with --target."
         )
-    return table.title, rows, codes
+    elif hint:
+        advice = "Write these labels as in the training table, or leave the rows out."
+    else:
+        advice = "Leave these rows out."
+    if np.issubdtype(classes.dtype, np.number) and all(read.is_number(str(u)) for u in unknown):
+        advice += (
+            " If the target is an amount or a count, fit the model again with --task regression."
+        )
+    return DataFormatError(
+        f"every target of {places.title} must be a class of the model "
+        f"({list_names(classes.tolist(), read.SHOWN_NAMES)}), got {unknown[0]!r} in "
+        f"{places.noun} {places.numbers[int(np.argmax(codes < 0))]}, and {len(unknown)} of "
+        f"{len(codes)} rows have no known class.{hint} {advice}"
+    )
 
 
 def _trained_target(model: FittedModel) -> str | None:
@@ -305,14 +333,15 @@ def _trained_target(model: FittedModel) -> str | None:
     return (model.training.origin or {}).get("target")
 
 
-def _read_numbers(table: read.OpenTable, labels: "pd.Series[Any]") -> Floats:
+def _read_numbers(table: read.OpenTable, labels: "pd.Series[Any]", places: read.Places) -> Floats:
     amounts = read.strip_unit(labels, table.decimal) if read.is_text(labels) else None
     values = to_floats(labels if amounts is None else amounts[1])
     wrong = np.flatnonzero(~np.isfinite(values))
     if len(wrong):
         raise DataFormatError(
-            f"the target {labels.name!r} of {table.title} must be numbers, got "
-            f"{labels.tolist()[wrong[0]]!r}."
+            f"the target {labels.name!r} must be finite numbers, got "
+            f"{labels.tolist()[wrong[0]]!r} in {places.name(wrong[0])}. Correct the value, or "
+            "leave it empty to leave the row out."
         )
     return values
 
@@ -347,14 +376,16 @@ def evaluate_file(
 ) -> dict[str, Any]:
     if model.spread is not None:
         check_outputs(Outputs(interval=interval), model)
-    title, rows, y = read_labelled(model, data, options, target, notes)
+    found = read_labelled(model, data, options, target, notes)
+    title, rows, y = found.places.title, found.rows, found.y
     if y is None:
         name = _trained_target(model)
         expected = "" if name is None else f" ({name!r} in the training table)"
         raise DataFormatError(
             f"{title} must have a column of targets{expected}. Name it with --target."
         )
-    scores = score_rows(model, rows, y, interval)
+    with errors_with_lines(found.places):
+        scores = score_rows(model, rows, y, interval)
     return {"data": title, "task": model.task, "rows": len(rows), **scores}
 
 
@@ -453,7 +484,8 @@ def explain_file(
     seed: int,
 ) -> dict[str, Any] | None:
     """Importances on the rows of a file; None if it has no targets."""
-    title, X, y = read_labelled(model, data, options, target, notes)
+    found = read_labelled(model, data, options, target, notes)
+    title, X, y, places = found.places.title, found.rows, found.y, found.places
     if y is None:
         notes.add(
             f"{title} has no column of targets, so these are the importances from the fit. Name "
@@ -464,10 +496,11 @@ def explain_file(
     if len(X) > max_rows:
         notes.add(f"{max_rows:,} of {len(X):,} rows drawn at random: --max-rows uses more.")
         chosen = np.sort(rng.permutation(len(X))[:max_rows])
-        X, y = X.iloc[chosen].reset_index(drop=True), y[chosen]
+        X, y, places = X.iloc[chosen].reset_index(drop=True), y[chosen], places.keep(chosen)
     names, used = model.table.names, set(model.table.used)
     error = make_error(model, y)
-    base = error(X)
+    with errors_with_lines(places):
+        base = error(X)
     rises = np.zeros((repeats, len(names)))  # columns that the model does not use stay 0
     with show_progress(notes) as show, show(repeats * len(used), "shuffling columns") as reporter:
         for repeat in range(repeats):
