@@ -310,6 +310,30 @@ def test_notes_name_options_and_a_text_column_once(shell):
         assert not re.search("TablePreprocessor|Muddle|pandas|sklearn|leaderboard_", text)
 
 
+def test_columns_with_decimal_commas_beside_decimal_points_are_named_and_can_be_read(shell):
+    i = np.arange(60)
+    sizes = [f"{size:.2f}".replace(".", ",") for size in 2 + i * 7 % 60 / 10]
+    few = np.array(["0,5", "1,5"])[i % 2]
+    table = pd.DataFrame({"size": sizes, "few": few, "dense": 1 + i * i % 23 / 1000})
+    table["rare"] = np.where(i == 7, "1,5", i)
+    table["price"] = i * 7 % 60 + 0.25
+    shell.write(table.to_csv(index=False, sep=";"), "t.csv")
+    notes = shell.json("fit", "t.csv", "--target", "price", *FAST, "-o", "m.muddle")["notes"]
+    for name, example in (("size", "2,00"), ("few", "0,5"), ("rare", "1,5")):
+        (said,) = (note for note in notes if f"'{name}'" in note)
+        assert f"look like numbers with a decimal comma, such as '{example}'" in said
+        assert "pass --decimal ','" in said
+        assert "pandas" not in said
+    options = ("--target", "price", *FAST, "--decimal", ",", "-o", "m.muddle")
+    notes = " ".join(shell.json("fit", "t.csv", *options)["notes"])
+    assert "columns 'price', 'dense' have decimal points, such as '0.25', and are read wi" in notes
+    held = {row["column"]: row["holds"] for row in shell.json("info", "m.muddle")["columns"]}
+    assert held == dict.fromkeys(("size", "few", "dense", "rare"), "number")
+    predict = ("predict", "m.muddle", "t.csv", "--decimal", ",")
+    assert "column 'dense' has decimal points" in shell.ok(*predict, "-o", "p.csv").stderr
+    assert shell.ok(*predict, "--chunk-rows", 7).stdout == shell.ok(*predict).stdout
+
+
 def test_a_guess_of_the_decimal_sign_can_be_refused(shell):
     rows = "".join(f"{i},{i:03};{2 * i + i % 3}\n" for i in range(1, 60))
     shell.write("x;price\n" + rows, "t.csv")

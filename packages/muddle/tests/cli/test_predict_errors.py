@@ -41,6 +41,8 @@ def test_words_among_numbers_are_named_by_their_line_and_numbers_get_the_option(
     other = change(shell, 60, area="1,234")
     assert refuse(shell, data=other).endswith("If it is 1234, pass --decimal '.'.")
     shell.ok("predict", "price.muddle", other, "-o", "p.csv", "--decimal", ".")
+    said = refuse(shell, data=change(shell, 60, area="1,01"))
+    assert said.endswith("If it is 1.01, write it so: other numbers have a decimal point.")
 
 
 def test_rows_of_a_message_are_placed_in_the_file(shell):

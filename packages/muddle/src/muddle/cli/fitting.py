@@ -117,6 +117,7 @@ def read_training(
         _check_roles(table, columns)
         chunk = read.read_whole(table)
     _note_format(table, options, notes)
+    read.check_points(table, [name for name in table.names if name not in columns.drop])
     chunk = _keep_labelled(table, chunk, columns, notes)
     targets = [_read_target(table, chunk, name, columns, task, notes) for name in columns.targets]
     reason = ""
@@ -140,6 +141,9 @@ def read_training(
         frame = read.mark_gaps(frame, columns.gaps)
     else:
         frame = read.type_columns(frame, columns.gaps, as_text=columns.categorical, keep_codes=True)
+    typed = [*targets, *(frame[name] for name in names)]
+    if said := read.describe_points(table, [str(c.name) for c in typed if not read.is_text(c)]):
+        notes.add(said)
     _note_texts(frame.drop(columns=list(columns.categorical)), notes)
     y = labels[0] if len(labels) == 1 else np.column_stack(labels)
     places = chunk.places(table.title)
@@ -287,7 +291,7 @@ def _check_classes(
     if n_values <= MOST_CLASSES * n_rows:
         return
     example = str(target.iloc[0])
-    hint = read.hint_decimal(example)
+    hint = "" if chunk.lines is None else read.hint_decimal(example, str(target.name), chunk.frame)
     raise DataFormatError(
         f"the target must be numbers or classes that repeat, got {n_values} texts in {n_rows} rows "
         f"of column {target.name!r} of {table.title}, such as {example!r}.{hint} If these are "
@@ -340,9 +344,14 @@ def _check_single_values(table: pd.DataFrame) -> None:
 
 
 def _note_texts(table: pd.DataFrame, notes: Notes) -> None:
-    """Add notes on text columns that people take for numbers; the fit warns about dates."""
-    for sentence, _ in read.find_near_numbers(table):
-        notes.add(f"{sentence}. If it means a missing value, pass it with --missing.")
+    """Add notes on text columns that people take for numbers; the fit warns about dates and about
+    numbers with decimal commas."""
+    commas = [name for name in table.columns if read.has_decimal_commas(table[name])]
+    for sentence, _ in read.find_near_numbers(table.drop(columns=commas)):
+        notes.add(
+            f"{sentence}. If it means a missing value, pass it with --missing; else write it as a "
+            "number."
+        )
     for name in table.columns:
         if not read.is_text(table[name]):
             continue

@@ -92,14 +92,16 @@ def prepare_rows(
     names, named = model.table.names, model.table.named
     if named:
         frame = chunk.frame[[name for name in names if name in chunk.frame]]
+        written = frame.columns
     else:
         frame = chunk.frame.drop(columns=[target] if target in chunk.frame else [])
+        written = frame.columns
         frame = frame.set_axis(list(names), axis=1)
     if chunk.lines is not None:
         decisions = model.table.decisions
         numeric = {d.name for d in decisions if d.number == "number" and d.levels is None}
         columns = {}
-        for name in frame.columns:
+        for name, in_file in zip(frame.columns, written, strict=True):
             texts = frame[name].to_numpy(dtype=object)
             gaps = frame[name].isin(_list_gaps(model)).to_numpy()
             values = np.where(gaps, np.nan, texts)
@@ -108,10 +110,11 @@ def prepare_rows(
                 wrong = np.flatnonzero(np.isnan(values) & ~gaps)
                 if len(wrong):
                     text = texts[wrong[0]]
+                    hint = read.hint_decimal(text, in_file, chunk.original)
                     raise DataFormatError(
                         f"column {name!r} must contain numbers as in the training table, got "
                         f"{text!r} in line {chunk.lines[wrong[0]]} of {table.title}. Correct the "
-                        f"value, or leave it empty if it is missing.{read.hint_decimal(text)}"
+                        f"value, or leave it empty if it is missing.{hint}"
                     )
             columns[name] = values
         frame = pd.DataFrame(columns, index=frame.index)
@@ -129,7 +132,14 @@ def each_prepared(
     """The chunks of a table and their rows for the model; a table without rows is an error."""
     check_columns(table, model, notes, target)
     note_decimal(table, notes)
+    numbers = [d.name for d in model.table.decisions if d.number is not None]
+    if target is not None and model.task == "regression":
+        numbers.append(target)
+    numbers = numbers if model.table.named else table.names
     for chunk in table.chunks:
+        read.check_points(table, numbers)
+        if said := read.describe_points(table, numbers):
+            notes.add(said)
         yield chunk, prepare_rows(table, chunk, model, target)
     if not table.n_rows:
         raise read.no_rows(table)
