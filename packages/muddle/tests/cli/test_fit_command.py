@@ -295,6 +295,26 @@ def test_texts_that_look_like_numbers_are_noted(shell, values, said):
     assert said is None or f"column 'z' {said}" in notes[0]
 
 
+def test_words_that_make_classes_of_numbers_are_named(shell):
+    for i, word in ((60, "yes"), (495, "many")):
+        table = pd.DataFrame({"x": np.arange(i), "price": np.arange(i) % 12}, dtype=object)
+        table.loc[[7, 40], "price"] = word
+        shell.write(table, "t.csv")
+        training, notes = read(shell, "t.csv")
+        assert training.task == "classification"
+        assert (
+            f"the target 'price' has classes because of '{word}' in 2 rows, first in line 9 of "
+            f"{shell.folder / 't.csv'}; all other values are numbers. If it means a missing value, "
+            f"pass --missing '{word}'; if the target is an amount or a count, correct the value "
+            "and pass --task regression." in notes
+        )
+        assert not any("because" in note for note in read(shell, "t.csv", missing=[word])[1])
+    table["price"] = np.where(np.arange(len(table)) % 2, "1,5", "2,25")
+    shell.write(table.to_csv(index=False, sep=";").replace("0;2,25", "0.5;2,25", 1), "t.csv")
+    notes = " ".join(read(shell, "t.csv")[1])
+    assert "such as '2,25'. If it is 2.25, pass --decimal ','." in notes
+
+
 def test_notes_name_options_and_a_text_column_once(shell):
     table = shell.read("homes.csv")
     numbers = np.arange(len(table)).astype(str)

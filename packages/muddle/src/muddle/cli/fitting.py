@@ -31,6 +31,7 @@ from muddle.cli.output import (
 from muddle.errors import DataFormatError, MissingPackageError, MuddleError
 from muddle.page.html import count, format_duration, join_words
 from muddle.tables import read
+from muddle_runtime.findings import list_names
 from muddle_runtime.whole_file import check_place
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def read_training(
         task = "regression"
     elif task is None:
         task, reason = read.guess_task(targets[0])
-        _check_classes(table, targets[0], chunk, task)
+        _check_classes(table, targets[0], chunk, task, notes)
     labels = [_read_labels(table, target, chunk, task) for target in targets]
     weight = columns.weight
     weights = None if weight is None else _read_weights(table.title, chunk, weight)
@@ -276,18 +277,26 @@ def find_gaps(
 
 
 def _check_classes(
-    table: read.OpenTable, target: "pd.Series[Any]", chunk: read.Chunk, task: Task
+    table: read.OpenTable, target: "pd.Series[Any]", chunk: read.Chunk, task: Task, notes: Notes
 ) -> None:
-    """Raise for texts that are hardly classes: names, keys, numbers with a unit or a few words."""
+    """Raise for texts that are hardly classes: names, keys, numbers with a unit or a few words.
+
+    Add a note if they may be classes, though all but a few words are numbers.
+    """
     n_rows, n_values = len(target), target.nunique()
-    if task == "regression" or n_rows < FEWEST_ROWS:
+    if task == "regression":
         return
     if read.is_text(target):
         numbers = to_floats(target)
         known = pd.Series(numbers[np.isfinite(numbers)])
-        mostly = len(known) > (1 - read.MOSTLY_NUMBERS) * n_rows
-        if mostly and read.guess_task(known)[0] == "regression":
-            _read_labels(table, target, chunk, "regression")  # which names the first word
+        if len(known) > (1 - read.MOSTLY_NUMBERS) * n_rows:
+            if n_rows >= FEWEST_ROWS and read.guess_task(known)[0] == "regression":
+                _read_labels(table, target, chunk, "regression")  # which names the first word
+            _note_words(target, np.isnan(numbers), chunk.places(table.title), notes)
+        elif chunk.lines is not None:
+            _note_decimals(target, chunk, notes)
+    if n_rows < FEWEST_ROWS:
+        return
     if n_values <= MOST_CLASSES * n_rows:
         return
     example = str(target.iloc[0])
@@ -297,6 +306,35 @@ def _check_classes(
         f"of column {target.name!r} of {table.title}, such as {example!r}.{hint} If these are "
         "classes, pass --task classification."
     )
+
+
+def _note_words(
+    target: "pd.Series[Any]", is_word: NDArray[np.bool_], places: read.Places, notes: Notes
+) -> None:
+    """Name the words because of which a target of numbers is taken as classes."""
+    if not is_word.any():  # codes with leading zeros
+        return
+    words = list(dict.fromkeys(target[is_word]))
+    options = " ".join(f"--missing {word!r}" for word in words[: read.MOST_MARKERS])
+    it, value = ("it means", "value") if len(words) == 1 else ("they mean", "values")
+    notes.add(
+        f"the target {target.name!r} has classes because of "
+        f"{list_names(words, read.MOST_MARKERS)} in {count(int(is_word.sum()), 'row')}, first in "
+        f"{places.name(int(is_word.argmax()))}; all other values are numbers. If {it} a missing "
+        f"value, pass {options}; if the target is an amount or a count, correct the {value} and "
+        "pass --task regression."
+    )
+
+
+def _note_decimals(target: "pd.Series[Any]", chunk: read.Chunk, notes: Notes) -> None:
+    """Say that classes look like numbers with a decimal comma."""
+    commas = target[[read.shows_sign(str(text), ",") for text in target]]
+    if len(commas) > read.MOSTLY_NUMBERS * len(target):
+        hint = read.hint_decimal(commas.iloc[0], str(target.name), chunk.frame)
+        notes.add(
+            f"the target {target.name!r} has classes, as its values are no numbers, such as "
+            f"{commas.iloc[0]!r}.{hint}"
+        )
 
 
 def _read_labels(
