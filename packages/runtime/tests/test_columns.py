@@ -104,13 +104,16 @@ def test_some_rows_of_a_table(X, rows):
         ([[1, 2], [3]], ValueError, "inhomogeneous"),
         (None, ValueError, "Expected 2D array, got scalar"),
         (scipy.sparse.eye_array(1000), TypeError, r"Use '.toarray\(\)' .* which takes 8.0 MB"),
+        (scipy.sparse.dok_array((9, 2)), TypeError, r"Use '.toarray\(\)'"),  # a mapping, too
         (pd.DataFrame([[1, 2]], columns=[(1, "a"), ("1", "a")]), ValueError, "2 columns named"),
         (np.zeros((2, 2), dtype=complex), ValueError, "Complex data not supported"),
         (np.zeros((2, 1), dtype=[("a", "f4")]), ValueError, "got a structured array"),
         ({"a": [1, 2], "b": [3]}, ValueError, "equally long, got 2 values in 'a' and 1 values in"),
         ({"a": [1, 2], "b": "x"}, ValueError, "2 values in 'a' and a single value in 'b'"),
         ([{"a": 1}, [1]], TypeError, "got a list in row 1"),
-        ({}, ValueError, r"0 sample\(s\) \(shape=\(0, 0\)\)"),
+        ({}, ValueError, "must have columns, got an empty record"),
+        ([{}], ValueError, "must have columns, got an empty record"),
+        ([{}, {}], ValueError, "must have columns, got an empty record"),
     ],
 )
 def test_rows_that_are_not_a_table_are_refused(X, error, message):

@@ -297,6 +297,8 @@ def test_too_few_rows_for_an_interval_are_said_once_and_at_the_caller(regressor)
         assert [one.filename for one in caught if "finite" in str(one.message)] == [__file__]
     with pytest.raises(ValueError, match=r"coverage must lie in \(0, 1\).*Did you mean 0.9"):
         regressor.model.predict_interval(row, coverage=90)
+    with pytest.raises(ValueError, match=r"coverage must lie in \(0, 1\), got coverage=2\.$"):
+        regressor.model.predict_interval(row, coverage=2)
 
 
 def test_a_model_tells_its_columns(regressor):

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -292,6 +293,65 @@ def test_texts_that_look_like_numbers_are_noted(shell, values, said):
     _, notes = read(shell, "t.csv")
     assert (said is None) == (notes == [])
     assert said is None or f"column 'z' {said}" in notes[0]
+
+
+def test_words_that_make_classes_of_numbers_are_named(shell):
+    for i, word in ((60, "yes"), (495, "many")):
+        table = pd.DataFrame({"x": np.arange(i), "price": np.arange(i) % 12}, dtype=object)
+        table.loc[[7, 40], "price"] = word
+        shell.write(table, "t.csv")
+        training, notes = read(shell, "t.csv")
+        assert training.task == "classification"
+        assert (
+            f"the target 'price' has classes because of '{word}' in 2 rows, first in line 9 of "
+            f"{shell.folder / 't.csv'}; all other values are numbers. If it means a missing value, "
+            f"pass --missing '{word}'; if the target is an amount or a count, correct the value "
+            "and pass --task regression." in notes
+        )
+        assert not any("because" in note for note in read(shell, "t.csv", missing=[word])[1])
+    table["price"] = np.where(np.arange(len(table)) % 2, "1,5", "2,25")
+    shell.write(table.to_csv(index=False, sep=";").replace("0;2,25", "0.5;2,25", 1), "t.csv")
+    notes = " ".join(read(shell, "t.csv")[1])
+    assert "such as '2,25'. If it is 2.25, pass --decimal ','." in notes
+
+
+def test_notes_name_options_and_a_text_column_once(shell):
+    table = shell.read("homes.csv")
+    numbers = np.arange(len(table)).astype(str)
+    numbers[5] = "none so far"
+    table["number"] = numbers
+    shell.write(table.assign(date=[f"{i % 28 + 1:02}.03.2024" for i in range(len(table))]), "t.csv")
+    notes = shell.json("fit", "t.csv", "--target", "price", *FAST, "-o", "m.muddle")["notes"]
+    (said,) = (note for note in notes if "'number'" in note)
+    assert "because of 'none so far' in 1 row(s)" in said
+    (said,) = (note for note in notes if "'date'" in note)
+    assert said.endswith("write them as 2024-01-31.")
+    for text in notes:
+        assert not re.search("TablePreprocessor|Muddle|pandas|sklearn|leaderboard_", text)
+
+
+def test_columns_with_decimal_commas_beside_decimal_points_are_named_and_can_be_read(shell):
+    i = np.arange(60)
+    sizes = [f"{size:.2f}".replace(".", ",") for size in 2 + i * 7 % 60 / 10]
+    few = np.array(["0,5", "1,5"])[i % 2]
+    table = pd.DataFrame({"size": sizes, "few": few, "dense": 1 + i * i % 23 / 1000})
+    table["rare"] = np.where(i == 7, "1,5", i)
+    table["price"] = i * 7 % 60 + 0.25
+    shell.write(table.to_csv(index=False, sep=";"), "t.csv")
+    notes = shell.json("fit", "t.csv", "--target", "price", *FAST, "-o", "m.muddle")["notes"]
+    for name, example in (("size", "2,00"), ("few", "0,5"), ("rare", "1,5")):
+        (said,) = (note for note in notes if f"'{name}'" in note)
+        assert f"look like numbers with a decimal comma, such as '{example}'" in said
+        assert "pass --decimal ','" in said
+        assert "pandas" not in said
+    options = ("--target", "price", *FAST, "--decimal", ",", "-o", "m.muddle")
+    notes = " ".join(shell.json("fit", "t.csv", *options)["notes"])
+    assert "columns 'price', 'dense' have decimal points, such as '0.25', and are read wi" in notes
+    held = {row["column"]: row["holds"] for row in shell.json("info", "m.muddle")["columns"]}
+    assert held == dict.fromkeys(("size", "few", "dense", "rare"), "number")
+    predict = ("predict", "m.muddle", "t.csv", "--decimal", ",")
+    assert "column 'dense' has decimal points" in shell.ok(*predict, "-o", "p.csv").stderr
+    assert shell.ok(*predict, "--chunk-rows", 7).stdout == shell.ok(*predict).stdout
 
 
 def test_a_guess_of_the_decimal_sign_can_be_refused(shell):

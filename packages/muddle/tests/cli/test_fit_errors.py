@@ -69,7 +69,9 @@ def test_bad_tables(shell, content, said):
         ("1,2,inf", ["--task", "regression"], "--missing inf if it means a missing value"),
         ("-1,2,1.5", ["--weight", "x"], "--weight must be a column of numbers that are not neg"),
         (",2,1.5", ["--weight", "x"], "without gaps, got '' in line 5 of t.csv"),
-        ("inf,2,1.5", [], "column 'x'"),
+        ("inf,2,1.5", [], "got inf in column 'x', line 5 of t.csv. Leave such fields empty"),
+        ("1,2,2.5", ["--task", "classification"], "For numbers pass --task regression."),
+        ("1,2,2.5", ["--time-limit", "1e-3"], "--time-limit 0.001 s was over before"),
     ],
 )
 def test_a_bad_value_is_named_by_its_line(shell, line, options, said):

@@ -11,7 +11,8 @@ import pytest
 from rich.console import Console
 
 from muddle.cli import info, output, predicting
-from muddle.cli.output import Screen, print_table, shorten_name
+from muddle.cli.output import Screen, locate_rows, print_table, shorten_name, translate
+from muddle.tables.read import Places
 from muddle_runtime.errors import ModelFileError
 from muddle_runtime.file import read_model, write_model
 
@@ -157,6 +158,54 @@ def test_a_table_on_a_terminal_is_clean_and_in_a_pipe_as_it_is(monkeypatch):
         monkeypatch.undo()
         assert is_clean(stream.getvalue()) == on_terminal
         assert stream.getvalue().count("\n") == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a, or pass it in TablePreprocessor(missing_values=)", "a, or pass it with --missing"),
+        (
+            """Leave it out with TablePreprocessor(drop=["it's"]), or make features of it first, """
+            "e.g. with sklearn.feature_extraction.text.TfidfVectorizer.",
+            """Leave it out with `muddle fit --drop "it's"`, or make columns of numbers of it """
+            "first.",
+        ),
+        (
+            "time_limit=2 s: late. leaderboard_ lists all configurations. Raise time_limit for m",
+            "--time-limit 2 s: late. Raise --time-limit for m",
+        ),
+        ("column 'time_limit' is text", "column 'time_limit' is text"),
+        (
+            "Raise time_limit, or lower width, depth or batch_size.",
+            "Raise --time-limit, or pass fewer rows.",
+        ),
+        (
+            "s, or lower the number of nets, width or batch_size, or pass fewer rows.",
+            "s, or pass fewer rows.",
+        ),
+        ("device must be 'cpu'. Use device='cpu'.", "--device must be 'cpu'. Use --device cpu."),
+        ("coverage=0.99 needs at least", "--interval 0.99 needs at least"),
+        ("quantiles=[0.01] needs at least", "--quantile 0.01 needs at least"),
+        ("learn. sklearn.dummy.DummyRegressor predicts a constant.", "learn."),
+        ("last rows (sklearn.model_selection.TimeSeriesSplit).", "last rows."),
+        (
+            "Score with GroupKFold and groups=X['id'], and leave the column out if",
+            "Score with `muddle evaluate` and rows of other groups, and leave the column out with "
+            "--drop 'id' if",
+        ),
+        ("y has 1 value(s) far", "the target has 1 value(s) far"),
+    ],
+)
+def test_advice_for_python_becomes_options(text, said):
+    assert translate(text) == said
+
+
+def test_rows_become_lines_but_not_inside_names():
+    places = Places("t.csv", "line", [2, 5, 9])
+    said = locate_rows("1e9 in row 2, inf in row 0 of column 'row 1', 'row 1' in row 7", places)
+    assert said == (
+        "1e9 in line 9 of t.csv, inf in column 'row 1', line 2 of t.csv, 'row 1' in row 7"
+    )
 
 
 def test_an_error_prints_no_control_character(shell):

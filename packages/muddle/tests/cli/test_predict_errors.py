@@ -41,12 +41,18 @@ def test_words_among_numbers_are_named_by_their_line_and_numbers_get_the_option(
     other = change(shell, 60, area="1,234")
     assert refuse(shell, data=other).endswith("If it is 1234, pass --decimal '.'.")
     shell.ok("predict", "price.muddle", other, "-o", "p.csv", "--decimal", ".")
+    said = refuse(shell, data=change(shell, 60, area="1,01"))
+    assert said.endswith("If it is 1.01, write it so: other numbers have a decimal point.")
 
 
 def test_rows_of_a_message_are_placed_in_the_file(shell):
     said = refuse(shell, "--chunk-rows", 50, data=change(shell, 60, sold="yesterday"))
-    assert "'sold'" in said
-    assert said.endswith("(Rows are counted from row 50 of other.csv.)")
+    assert "column 'sold'" in said
+    assert "'yesterday' in line 62 of other.csv." in said
+    pytest.importorskip("pyarrow")
+    shell.read("other.csv").to_parquet(shell.folder / "t.parquet")
+    said = refuse(shell, "--chunk-rows", 50, data="t.parquet")
+    assert "'yesterday' in row 60 of t.parquet." in said
 
 
 def test_interrupt_leaves_no_file_and_ends_with_130(shell, monkeypatch):
@@ -102,6 +108,11 @@ def test_a_table_in_place_of_the_model_tells_the_order(shell):
 )
 def test_bad_files_and_options(shell, model, data, options, said):
     assert refuse(shell, *options, model=model, data=data).startswith(said)
+
+
+def test_only_a_percentage_gets_the_hint_at_one(shell):
+    assert refuse(shell, "--interval=90").endswith("got 90. Did you mean 0.9?")
+    assert refuse(shell, "--interval=2").endswith("got 2.")
 
 
 def test_kept_column_with_the_name_of_an_output(shell):

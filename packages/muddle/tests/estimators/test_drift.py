@@ -105,6 +105,25 @@ def test_other_numbers_are_found(summary, rows):
     assert "2024-" in later["text"]
 
 
+@pytest.mark.parametrize(
+    ("below", "values", "said"),
+    [
+        ([0.2, 0.5, 0.7, 1], [-1000], "is now below 0;"),
+        ([0.6, 0.7, 0.8, 1], [-1000, -1000, 0], "was 0 and is now below 0;"),
+        ([0.2, 0.5, 0.7, 1], [1000], "is now above 30;"),
+        ([0.1, 0.2, 0.3, 1], [1000, 1000, 1], "was 30 and is now above 30;"),
+        ([0.2, 0.5, 0.7, 1], [20], "is now between 2 and 30."),
+        ([0.1, 0.2, 0.3, 1], [1.8], "is now about 1.5."),
+        ([0.2, 0.5, 0.7, 1], [-5, 0, 0], "is now about 0;"),
+    ],
+)
+def test_a_new_median_is_said_as_far_as_it_is_known(below, values, said):
+    about = {"name": "x", "position": 0, "missing": 0.0, "kind": "number"}
+    columns = [{**about, "edges": [0, 1, 2, 30], "below": below}]
+    table = {"rows": 10**6, "names": 1, "named": True, "missing_values": [""], "columns": columns}
+    assert said in find_one(table, pd.DataFrame({"x": values * 900}))["text"]
+
+
 def test_other_levels_are_found(summary, rows):
     fewer = find_one(summary, rows.assign(kind="loft"))
     assert fewer["column"] == "kind"

@@ -1,11 +1,12 @@
 """What is fitted: levels, means of the target per level, numbers, scales and bins."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.linear_model import LinearRegression
 from sklearn.preprocessing import StandardScaler, TargetEncoder
 
-from muddle import TablePreprocessor
+from muddle import MuddleWarning, TablePreprocessor
 from muddle.tables.plan import (
     column_means,
     find_constant,
@@ -23,6 +24,13 @@ from muddle_runtime.tables import BLOCK_ROWS, fill_bins
 @pytest.fixture
 def numbers():
     return np.random.default_rng(0).normal(size=(60, 3)) * [1, 10, 1e6] + [0, 5, -3e6]
+
+
+@pytest.mark.parametrize("n_values", [2, 30, 60])  # levels, means of the target, identifier
+def test_numbers_with_decimal_commas_are_named(n_values):
+    texts = [f"{row % n_values},{row % n_values:02}" for row in range(60)]
+    with pytest.warns(MuddleWarning, match="'a' is .*text: .* a decimal comma, such as '0,00'"):
+        TablePreprocessor().fit(pd.DataFrame({"a": texts, "b": range(60)}), np.arange(60.0))
 
 
 def test_levels_missing_and_other_in_order():

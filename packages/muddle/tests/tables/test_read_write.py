@@ -15,9 +15,12 @@ from hypothesis import strategies as st
 from muddle.errors import DataFormatError, MissingDataError
 from muddle.tables.read import (
     TextOptions,
+    check_points,
+    describe_points,
     find_near_numbers,
     guess_decimal,
     guess_task,
+    hint_decimal,
     open_table,
     read_whole,
     rewrite_numbers,
@@ -228,6 +231,8 @@ def test_texts_become_numbers_where_all_of_them_are(texts, expected):
         ([["1,23", "2"]], ",", ","),
         ([["1,5", "word"]], ";", None),
         ([["1,5", "NA", ""]], ";", ","),
+        ([["1,5", "2"], ["0.125", "0.250"]], ";", None),  # no thousands begin with 0
+        ([["0,125", "0,250"]], ",", ","),
         ([["31.12.2024", "01.02.2024"]], ";", None),
         ([["1,2,3", "4,5"]], ";", None),  # lists
         ([], ",", None),
@@ -245,6 +250,63 @@ def test_numbers_are_rewritten_and_words_are_not():
     ]
     texts = ["1,234.5", "1,23", "12,345,678", "1.5"]
     assert rewrite_numbers(texts, ".").tolist() == ["1234.5", "1,23", "12345678", "1.5"]
+
+
+@pytest.mark.parametrize("other", ["1.01", "0.125", "1.5e3", ".5", "1,234.5"])
+def test_one_number_with_a_decimal_point_tells_how_its_column_is_read(read, other):
+    content = f"a;b;c\n1.024;5,13;1.024\n{other};6,5;2.048\n?;7;3.072"
+    table, chunk = read(content, decimal=",")
+    assert rewrite_numbers(["1.024", other], ",").tolist() == ["1.024", other]
+    assert chunk.frame.to_dict("list") == {
+        "a": ["1.024", other, "?"],
+        "b": ["5.13", "6.5", "7"],
+        "c": ["1024", "2048", "3072"],
+    }
+    check_points(table, table.names)
+    assert describe_points(table, ["b", "c"]) == ""
+    assert describe_points(table, table.names) == (
+        f"column 'a' has decimal points, such as {other!r}, and is read with them; commas are "
+        "decimal in the other columns. In column 'c' points mark thousands: '1.024' is read as "
+        "1024. If these are decimal, too, write them with commas."
+    )
+
+
+def test_a_column_with_two_decimal_signs_is_an_error_with_both_numbers(read):
+    table, _ = read("a;b;c\n1.024;1;1.01\n1.01;2;x\n5,13;3;5,13", decimal=",")
+    check_points(table, ["b", "c"])  # words are not numbers
+    said = r"'a' of .* one decimal sign, got '5,13' in line 4 and '1.01' in line 3. Write all"
+    with pytest.raises(DataFormatError, match=said):
+        check_points(table, table.names)
+
+
+def test_points_read_as_thousands_marks_in_an_earlier_chunk_may_not_be_decimal_later(tmp_path):
+    (tmp_path / "t.csv").write_text("a;b\n1.024;1.01\n2.048;1.024\n1.01;2.048\n")
+    with open_table(str(tmp_path / "t.csv"), TextOptions(decimal=","), 2) as table:
+        first, second = table.chunks
+    assert first.frame["a"].tolist() == ["1024", "2048"]
+    assert [*first.frame["b"], *second.frame["b"]] == ["1.01", "1.024", "2.048"]
+    check_points(table, "b")
+    said = r"got '1.01' in line 4 after '1.024' in an earlier chunk .* read as 1024. Raise --chunk"
+    with pytest.raises(DataFormatError, match=said):
+        check_points(table, "a")
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ([["1,01"]], "If it is 1.01, pass --decimal ','."),
+        ([["1,01", "6,5", "7"], ["1.5", "2", "2"]], "If it is 1.01, pass --decimal ','."),
+        ([["1,01"], ["1.5"]], "If it is 1.01, write it so: other numbers have a decimal point."),
+        ([["1,01", "1.02", "2,5"]], "If it is 1.01, write it so"),
+        ([["1,024"]], "If it is 1024, pass --decimal '.'."),
+        ([["1,024"], ["5,13"]], "If it is 1024, write it so: other numbers have a decimal comma."),
+        ([["many"]], ""),
+    ],
+)
+def test_the_option_is_advised_only_where_it_misreads_nothing_else(columns, said):
+    texts = pd.DataFrame({str(place): column for place, column in enumerate(columns)})
+    assert said in hint_decimal(columns[0][0], "0", texts)
+    assert said or hint_decimal(columns[0][0], "0", texts) == ""
 
 
 def test_several_markers_of_a_gap_are_named():

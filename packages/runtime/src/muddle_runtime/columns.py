@@ -104,7 +104,8 @@ def read_table(X: Any, owner: str, min_rows: int = 1) -> Table:
     """X as a table. A wrong shape or a repeated name is an error; values are not looked at."""
     if isinstance(X, Table):
         return X
-    if isinstance(X, Mapping):
+    if isinstance(X, Mapping) and not hasattr(X, "toarray"):  # a sparse matrix may be a mapping
+        _refuse_empty(X)
         table = _read_columns(X)
     elif isinstance(X, (list, tuple)) and len(X) > 0 and isinstance(X[0], Mapping):
         table = _read_records(X)
@@ -119,6 +120,14 @@ def read_table(X: Any, owner: str, min_rows: int = 1) -> Table:
                 f"while a minimum of {least} is required by {owner}."
             )
     return table
+
+
+def _refuse_empty(keys: Mapping[Any, Any]) -> None:
+    if not keys:
+        raise ValueError(
+            "X must have columns, got an empty record: a dict without keys. Pass a value for each "
+            "column by its name, None where it is missing."
+        )
 
 
 def number_columns(n_columns: int) -> tuple[str, ...]:
@@ -195,6 +204,7 @@ def _read_records(records: Sequence[Any]) -> Table:
                 f"{type(record).__name__} in row {row}."
             )
         keys.update(dict.fromkeys(record))
+    _refuse_empty(keys)
     order = list(keys)
 
     def take(i: int) -> Values:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from muddle_runtime.columns import (
     Column,
+    FloatArray,
     Table,
     as_levels,
     find_by_name,
@@ -32,6 +33,7 @@ from muddle_runtime.tables import list_columns
 CHANCE = 0.001  # probability of a false alarm, over all columns together
 LARGE, VERY_LARGE = 0.1, 0.25  # differences of shares that are a note, a warning
 MOST_EXAMPLES = 3
+WIDE = 0.1  # of the training range: between edges farther apart, no median is interpolated
 MOST_ROWS = 10**12  # of training; a damaged file may claim any number
 OWNER = "the drift check"
 FIELDS = ("column", "kind", "severity", "difference", "text")
@@ -164,19 +166,37 @@ class _Counts:
             for below in (before, now)
         )
         text = f"Column {self.about['name']!r} has other values than in training: "
-        if middle == middle_now:
+        is_inside = self.n_below <= n_now / 2 and now[-1] >= 0.5
+        if is_inside and middle == middle_now:
             text += f"the shares of its values differ by up to {format_share(distance)}"
         else:
-            # Between two edges the median is interpolated; beyond the last edge it is unknown.
-            guess = float(np.interp(0.5, now, edges))
             text += (
                 f"the median was {write_number(middle, kind, 4)} and is now "
-                f"{'above' if now[-1] < 0.5 else 'about'} {write_number(guess, kind, 4)}"
+                f"{self._describe_median(edges, now, n_now)}"
             )
         outside = (self.n_below + int(self.places[-1])) / n_now
         if outside >= 0.01:
             text += f"; {format_share(outside)} of the rows lie outside the range of training"
         return distance, f"{text}."
+
+    def _describe_median(self, edges: FloatArray, now: FloatArray, n_now: int) -> str:
+        """The median of the new values as far as the counts tell it; now: shares up to each edge.
+
+        Beyond the edges it is unknown. Between two edges it is interpolated, if they are near.
+        """
+        kind = self.about["kind"]
+        if self.n_below > n_now / 2:
+            return f"below {write_number(edges[0], kind, 4)}"
+        if now[-1] < 0.5:
+            return f"above {write_number(edges[-1], kind, 4)}"
+        place = int(np.searchsorted(now, 0.5))
+        if place == 0:
+            return f"about {write_number(edges[0], kind, 4)}"
+        low, high = edges[place - 1 : place + 1]
+        if high - low > WIDE * (edges[-1] - edges[0]):
+            return f"between {write_number(low, kind, 4)} and {write_number(high, kind, 4)}"
+        share = (0.5 - now[place - 1]) / (now[place] - now[place - 1])
+        return f"about {write_number(low + share * (high - low), kind, 4)}"
 
     def _judge_levels(self, n_before: int, n_now: int, chance: float) -> tuple[float, str] | None:
         """Share of rows whose level would have to change for both to agree with a sentence, or

@@ -46,5 +46,9 @@ def check_number(
 def check_fraction(name: str, value: Any) -> None:
     check_number(name, value)
     if not 0 < value < 1:
-        hint = f" Did you mean {value / 100:g}?" if 2 <= value < 100 else ""
-        raise ValueError(f"{name} must lie in (0, 1), got {name}={value}.{hint}")
+        raise ValueError(f"{name} must lie in (0, 1), got {name}={value}.{hint_percent(value)}")
+
+
+def hint_percent(value: float) -> str:
+    """The end of an error message: the fraction that was probably meant as a percentage."""
+    return f" Did you mean {value / 100:g}?" if 2 < value < 100 else ""

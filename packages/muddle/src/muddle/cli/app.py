@@ -22,6 +22,7 @@ from muddle.cli.output import (
     option,
     print_importances,
     print_json,
+    translate,
 )
 from muddle.errors import MissingPackageError, MuddleError
 from muddle.page.html import count
@@ -81,7 +82,7 @@ def _write_error(error: Exception) -> str:
         # `write_whole` names the files that fill a disk.
         place = error.filename or ("the standard output" if error.errno in FULL else None)
         return error.strerror if place is None else f"{place}: {error.strerror}"
-    return " ".join(str(error).splitlines())
+    return translate(" ".join(str(error).splitlines()))
 
 
 def make_app() -> typer.Typer:

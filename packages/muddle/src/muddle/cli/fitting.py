@@ -18,6 +18,7 @@ from muddle.cli.output import (
     Notes,
     Task,
     echo,
+    errors_with_lines,
     finite,
     format_score,
     format_size,
@@ -30,6 +31,7 @@ from muddle.cli.output import (
 from muddle.errors import DataFormatError, MissingPackageError, MuddleError
 from muddle.page.html import count, format_duration, join_words
 from muddle.tables import read
+from muddle_runtime.findings import list_names
 from muddle_runtime.whole_file import check_place
 
 if TYPE_CHECKING:
@@ -80,6 +82,7 @@ class Training:
     weights: Floats | None
     task: Task
     reason: str  # for the guess of the task; empty if the task was given
+    places: read.Places  # of the rows
 
 
 def check_outputs(output: Path, report: Path | None) -> None:
@@ -115,6 +118,7 @@ def read_training(
         _check_roles(table, columns)
         chunk = read.read_whole(table)
     _note_format(table, options, notes)
+    read.check_points(table, [name for name in table.names if name not in columns.drop])
     chunk = _keep_labelled(table, chunk, columns, notes)
     targets = [_read_target(table, chunk, name, columns, task, notes) for name in columns.targets]
     reason = ""
@@ -127,7 +131,7 @@ def read_training(
         task = "regression"
     elif task is None:
         task, reason = read.guess_task(targets[0])
-        _check_classes(table, targets[0], chunk, task)
+        _check_classes(table, targets[0], chunk, task, notes)
     labels = [_read_labels(table, target, chunk, task) for target in targets]
     weight = columns.weight
     weights = None if weight is None else _read_weights(table.title, chunk, weight)
@@ -138,9 +142,13 @@ def read_training(
         frame = read.mark_gaps(frame, columns.gaps)
     else:
         frame = read.type_columns(frame, columns.gaps, as_text=columns.categorical, keep_codes=True)
+    typed = [*targets, *(frame[name] for name in names)]
+    if said := read.describe_points(table, [str(c.name) for c in typed if not read.is_text(c)]):
+        notes.add(said)
     _note_texts(frame.drop(columns=list(columns.categorical)), notes)
     y = labels[0] if len(labels) == 1 else np.column_stack(labels)
-    return Training(table.title, frame, y, weights, task, reason)
+    places = chunk.places(table.title)
+    return Training(table.title, frame, y, weights, task, reason, places)
 
 
 def _check_roles(table: read.OpenTable, columns: Columns) -> None:
@@ -219,7 +227,8 @@ def _keep_labelled(
             f"{table.title} must have at least {MIN_ROWS} rows with a target, got {len(rows)}."
         )
     lines = None if chunk.lines is None else [chunk.lines[row] for row in rows]
-    return read.Chunk(chunk.frame.iloc[rows].reset_index(drop=True), 0, lines)
+    kept = chunk.frame.iloc[rows].reset_index(drop=True)
+    return read.Chunk(kept, 0, lines, rows=rows)
 
 
 def _read_target(
@@ -268,27 +277,64 @@ def find_gaps(
 
 
 def _check_classes(
-    table: read.OpenTable, target: "pd.Series[Any]", chunk: read.Chunk, task: Task
+    table: read.OpenTable, target: "pd.Series[Any]", chunk: read.Chunk, task: Task, notes: Notes
 ) -> None:
-    """Raise for texts that are hardly classes: names, keys, numbers with a unit or a few words."""
+    """Raise for texts that are hardly classes: names, keys, numbers with a unit or a few words.
+
+    Add a note if they may be classes, though all but a few words are numbers.
+    """
     n_rows, n_values = len(target), target.nunique()
-    if task == "regression" or n_rows < FEWEST_ROWS:
+    if task == "regression":
         return
     if read.is_text(target):
         numbers = to_floats(target)
         known = pd.Series(numbers[np.isfinite(numbers)])
-        mostly = len(known) > (1 - read.MOSTLY_NUMBERS) * n_rows
-        if mostly and read.guess_task(known)[0] == "regression":
-            _read_labels(table, target, chunk, "regression")  # which names the first word
+        if len(known) > (1 - read.MOSTLY_NUMBERS) * n_rows:
+            if n_rows >= FEWEST_ROWS and read.guess_task(known)[0] == "regression":
+                _read_labels(table, target, chunk, "regression")  # which names the first word
+            _note_words(target, np.isnan(numbers), chunk.places(table.title), notes)
+        elif chunk.lines is not None:
+            _note_decimals(target, chunk, notes)
+    if n_rows < FEWEST_ROWS:
+        return
     if n_values <= MOST_CLASSES * n_rows:
         return
     example = str(target.iloc[0])
-    hint = read.hint_decimal(example)
+    hint = "" if chunk.lines is None else read.hint_decimal(example, str(target.name), chunk.frame)
     raise DataFormatError(
         f"the target must be numbers or classes that repeat, got {n_values} texts in {n_rows} rows "
         f"of column {target.name!r} of {table.title}, such as {example!r}.{hint} If these are "
         "classes, pass --task classification."
     )
+
+
+def _note_words(
+    target: "pd.Series[Any]", is_word: NDArray[np.bool_], places: read.Places, notes: Notes
+) -> None:
+    """Name the words because of which a target of numbers is taken as classes."""
+    if not is_word.any():  # codes with leading zeros
+        return
+    words = list(dict.fromkeys(target[is_word]))
+    options = " ".join(f"--missing {word!r}" for word in words[: read.MOST_MARKERS])
+    it, value = ("it means", "value") if len(words) == 1 else ("they mean", "values")
+    notes.add(
+        f"the target {target.name!r} has classes because of "
+        f"{list_names(words, read.MOST_MARKERS)} in {count(int(is_word.sum()), 'row')}, first in "
+        f"{places.name(int(is_word.argmax()))}; all other values are numbers. If {it} a missing "
+        f"value, pass {options}; if the target is an amount or a count, correct the {value} and "
+        "pass --task regression."
+    )
+
+
+def _note_decimals(target: "pd.Series[Any]", chunk: read.Chunk, notes: Notes) -> None:
+    """Say that classes look like numbers with a decimal comma."""
+    commas = target[[read.shows_sign(str(text), ",") for text in target]]
+    if len(commas) > read.MOSTLY_NUMBERS * len(target):
+        hint = read.hint_decimal(commas.iloc[0], str(target.name), chunk.frame)
+        notes.add(
+            f"the target {target.name!r} has classes, as its values are no numbers, such as "
+            f"{commas.iloc[0]!r}.{hint}"
+        )
 
 
 def _read_labels(
@@ -302,7 +348,7 @@ def _read_labels(
         value = target.tolist()[wrong[0]]
         raise DataFormatError(
             f"the target {target.name!r} must be numbers in regression, got {value!r} in "
-            f"{_locate(chunk, wrong[0])} of {table.title}. Pass --missing {value} if it means a "
+            f"{chunk.places(table.title).name(wrong[0])}. Pass --missing {value} if it means a "
             "missing value, or --task classification."
         )
     return numbers
@@ -320,13 +366,9 @@ def _read_weights(title: str, chunk: read.Chunk, name: str) -> Floats:
     if len(wrong):
         raise DataFormatError(
             f"--weight must be a column of numbers that are not negative, without gaps, got "
-            f"{chunk.frame[name].tolist()[wrong[0]]!r} in {_locate(chunk, wrong[0])} of {title}."
+            f"{chunk.frame[name].tolist()[wrong[0]]!r} in {chunk.places(title).name(wrong[0])}."
         )
     return weights
-
-
-def _locate(chunk: read.Chunk, row: int) -> str:
-    return f"row {row}" if chunk.lines is None else f"line {chunk.lines[row]}"
 
 
 def _check_single_values(table: pd.DataFrame) -> None:
@@ -340,9 +382,14 @@ def _check_single_values(table: pd.DataFrame) -> None:
 
 
 def _note_texts(table: pd.DataFrame, notes: Notes) -> None:
-    """Add notes on text columns that people take for numbers; the fit warns about dates."""
-    for sentence, _ in read.find_near_numbers(table):
-        notes.add(f"{sentence}. If it means a missing value, pass it with --missing.")
+    """Add notes on text columns that people take for numbers; the fit warns about dates and about
+    numbers with decimal commas."""
+    commas = [name for name in table.columns if read.has_decimal_commas(table[name])]
+    for sentence, _ in read.find_near_numbers(table.drop(columns=commas)):
+        notes.add(
+            f"{sentence}. If it means a missing value, pass it with --missing; else write it as a "
+            "number."
+        )
     for name in table.columns:
         if not read.is_text(table[name]):
             continue
@@ -411,7 +458,11 @@ def run_fit(training: Training, columns: Columns, settings: Mapping[str, Any], n
         )
         kind = MuddleRegressor if training.task == "regression" else MuddleClassifier
         estimator = kind(preprocessor=preprocessor, **settings)
-        with notes.take_warnings(), nullcontext() if notes.quiet else watched_by(show):
+        # Rows of weight 0 are left out before the others are counted.
+        counted = training.weights is None or bool(np.all(training.weights))
+        places = training.places if counted else None
+        watched = nullcontext() if notes.quiet else watched_by(show)
+        with notes.take_warnings(places=places), errors_with_lines(places), watched:
             return estimator.fit(training.X, training.y, sample_weight=training.weights)
 
 

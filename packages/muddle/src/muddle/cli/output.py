@@ -7,6 +7,7 @@ terminal.
 
 import json
 import math
+import re
 import sys
 import warnings
 from collections import Counter
@@ -14,14 +15,18 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
+from muddle.errors import DataFormatError
 from muddle.page.html import clean, count
+
+if TYPE_CHECKING:
+    from muddle.tables.read import Places
 
 SCORE_NAMES = {
     "r2": "R²",
@@ -223,6 +228,79 @@ class Screen:
         sys.stdout.flush()
 
 
+# Notes and errors of the package speak to Python; here is what the command line has instead.
+QUOTED = r"""'[^']*'|"[^"]*\""""
+ADVICE = (
+    (r"pass it in TablePreprocessor\(missing_values=\)", "pass it with --missing"),
+    (rf"with TablePreprocessor\(drop=\[({QUOTED})\]\)", r"with `muddle fit --drop \1`"),
+    (r"features of it first, e\.g\. with sklearn(\.\w+)+", "columns of numbers of it first"),
+    (r", or turn them into dates first, e\.g\. with pandas\.to_datetime\([\w=]*\)", ""),
+    (
+        r"write them with a point, or read the table with pandas\.read_csv\(decimal=','\)",
+        "in a text file, pass --decimal ',', which leaves columns with decimal points as they are; "
+        "if other columns have commas for thousands, write these values with a point instead",
+    ),
+    (r"leaderboard_ lists all configurations\. ", ""),
+    (r"feature_importances_, which are nan", "importances"),
+    (r"\btime_limit=", "--time-limit "),
+    (r"(?<=Raise )time_limit\b", "--time-limit"),
+    (r"lower the number of nets, width or batch_size, or (?=pass fewer rows)", ""),
+    (r"lower width, depth or batch_size", "pass fewer rows"),
+    (r"\bdevice='([^']*)'", r"--device \1"),
+    (r"^device(?= must be)", "--device"),
+    (r"\bcoverage=(?=[\d.])", "--interval "),
+    (r"\bquantiles=\[([\d., e-]+)\]", r"--quantile \1"),
+    (r"class_weight=\"balanced\" gives rare classes", "--weight can give rows of rare classes"),
+    (
+        rf"GroupKFold and groups=X\[({QUOTED})\], and leave the column out",
+        r"`muddle evaluate` and rows of other groups, and leave the column out with --drop \1",
+    ),
+    (r" \(sklearn\.model_selection\.TimeSeriesSplit\)", ""),
+    (r" sklearn\.dummy\.\w+ predicts a constant\.", ""),
+    (r"[Ff]or numbers use MuddleRegressor", "For numbers pass --task regression"),
+    (r"for classes use MuddleClassifier", "for classes pass --task classification"),
+    (r"Mark such values as missing \(NaN\)", "Leave such fields empty"),
+    (r"^y(?= (must|has)\b)", "the target"),
+    (r"^X(?= must\b)", "the table"),
+)
+
+
+def translate(text: str) -> str:
+    """A note or an error with options in place of the parameters of Python."""
+    for pattern, replacement in ADVICE:
+        text = re.sub(pattern, replacement, text)
+    return text
+
+
+# The command and the fit may both find why a column is text: the first note is enough.
+AS_TEXT = re.compile(rf"column ({QUOTED}) is (taken as )?text\b")
+ROW = re.compile(rf"{QUOTED}|\brow (\d+)(?: of column ({QUOTED}))?")
+
+
+def locate_rows(text: str, places: "Places") -> str:
+    """A note or an error of a model, which counts rows from 0, with their places in the file."""
+
+    def name(found: re.Match[str]) -> str:
+        if found[1] is None or int(found[1]) >= len(places.numbers):
+            return found[0]
+        place = places.name(int(found[1]))
+        return place if found[2] is None else f"column {found[2]}, {place}"
+
+    return ROW.sub(name, text)
+
+
+@contextmanager
+def errors_with_lines(places: "Places | None") -> Iterator[None]:
+    """Errors of a model name the rows by their places in the file."""
+    try:
+        yield
+    except ValueError as error:
+        text = str(error) if places is None else locate_rows(str(error), places)
+        if text == str(error):
+            raise
+        raise DataFormatError(text) from error
+
+
 @dataclass
 class Notes:
     """Notes to the user on the standard error, each printed once."""
@@ -230,18 +308,24 @@ class Notes:
     quiet: bool = False
     texts: list[str] = field(default_factory=list)
     _n_repeated: Counter[str] = field(default_factory=Counter)  # chunks, by kind of warning
+    _as_text: set[str] = field(default_factory=set)  # columns of which a note said that they are
 
     def add(self, text: str) -> None:
-        text = " ".join(text.split())
-        if text in self.texts:
+        text = translate(" ".join(text.split()))
+        column = AS_TEXT.match(text)
+        if text in self.texts or (column and column[2] and column[1] in self._as_text):
             return
+        if column:
+            self._as_text.add(column[1])
         self.texts.append(text)
         if not self.quiet:
             echo(f"Note: {text}", err=True)
 
     @contextmanager
-    def take_warnings(self, *, per_chunk: bool = False) -> Iterator[None]:
-        """Turn warnings of the package into notes.
+    def take_warnings(
+        self, *, per_chunk: bool = False, places: "Places | None" = None
+    ) -> Iterator[None]:
+        """Turn warnings of the package into notes; places: those of the rows that they name.
 
         per_chunk: warnings of the chunks of a file differ only in their numbers, so print the
         first and count the chunks that repeat it. Each chunk has a context of its own.
@@ -249,7 +333,7 @@ class Notes:
         seen = set()  # kinds; a chunk may give the same warning with each of its outputs
 
         def show(message: Warning | str, *_: Any, **__: Any) -> None:
-            text = str(message)
+            text = str(message) if places is None else locate_rows(str(message), places)
             kind = text.partition(":")[0]
             if not per_chunk or kind not in self._n_repeated:
                 self._n_repeated[kind] = 0

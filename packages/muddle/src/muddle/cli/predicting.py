@@ -2,8 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from muddle.cli.output import (
     Notes,
     Screen,
     echo,
+    errors_with_lines,
     make_console,
     print_interval,
     print_scores,
@@ -36,7 +36,7 @@ from muddle.tables.write import open_output
 from muddle_runtime.findings import list_names
 from muddle_runtime.fitted import FittedModel
 from muddle_runtime.labels import NumberTarget
-from muddle_runtime.parameters import suggest
+from muddle_runtime.parameters import hint_percent, suggest
 from muddle_runtime.tables import list_columns
 from muddle_runtime.whole_file import check_place, write_whole
 
@@ -92,14 +92,16 @@ def prepare_rows(
     names, named = model.table.names, model.table.named
     if named:
         frame = chunk.frame[[name for name in names if name in chunk.frame]]
+        written = frame.columns
     else:
         frame = chunk.frame.drop(columns=[target] if target in chunk.frame else [])
+        written = frame.columns
         frame = frame.set_axis(list(names), axis=1)
     if chunk.lines is not None:
         decisions = model.table.decisions
         numeric = {d.name for d in decisions if d.number == "number" and d.levels is None}
         columns = {}
-        for name in frame.columns:
+        for name, in_file in zip(frame.columns, written, strict=True):
             texts = frame[name].to_numpy(dtype=object)
             gaps = frame[name].isin(_list_gaps(model)).to_numpy()
             values = np.where(gaps, np.nan, texts)
@@ -108,10 +110,11 @@ def prepare_rows(
                 wrong = np.flatnonzero(np.isnan(values) & ~gaps)
                 if len(wrong):
                     text = texts[wrong[0]]
+                    hint = read.hint_decimal(text, in_file, chunk.original)
                     raise DataFormatError(
                         f"column {name!r} must contain numbers as in the training table, got "
                         f"{text!r} in line {chunk.lines[wrong[0]]} of {table.title}. Correct the "
-                        f"value, or leave it empty if it is missing.{read.hint_decimal(text)}"
+                        f"value, or leave it empty if it is missing.{hint}"
                     )
             columns[name] = values
         frame = pd.DataFrame(columns, index=frame.index)
@@ -129,7 +132,14 @@ def each_prepared(
     """The chunks of a table and their rows for the model; a table without rows is an error."""
     check_columns(table, model, notes, target)
     note_decimal(table, notes)
+    numbers = [d.name for d in model.table.decisions if d.number is not None]
+    if target is not None and model.task == "regression":
+        numbers.append(target)
+    numbers = numbers if model.table.named else table.names
     for chunk in table.chunks:
+        read.check_points(table, numbers)
+        if said := read.describe_points(table, numbers):
+            notes.add(said)
         yield chunk, prepare_rows(table, chunk, model, target)
     if not table.n_rows:
         raise read.no_rows(table)
@@ -164,13 +174,14 @@ def check_outputs(outputs: Outputs, model: FittedModel) -> None:
             )
         if model.spread is None:
             raise ValueError(
-                f"{option} needs a MuddleRegressor, got a model of {model.estimator}, which has no "
-                "intervals."
+                f"{option} needs a model that `muddle fit` wrote, got one of {model.estimator}, "
+                "which has no intervals."
             )
         for level in np.ravel(asked):
             if not 0 < level < 1:
-                hint = f" Did you mean {level / 100:g}?" if 1 < level < 100 else ""
-                raise ValueError(f"{option} must lie between 0 and 1, got {level:g}.{hint}")
+                raise ValueError(
+                    f"{option} must lie between 0 and 1, got {level:g}.{hint_percent(level)}"
+                )
 
 
 def predict_file(
@@ -203,7 +214,8 @@ def predict_file(
         form = {"as_json": as_json, "escape_formulas": escape_formulas}
         with open_output(output, Screen(), **form) as write:
             for chunk, rows in chain([first], prepared):
-                with notes.take_warnings(per_chunk=True), _locate_rows(table, chunk):
+                places = chunk.places(table.title)
+                with notes.take_warnings(per_chunk=True), errors_with_lines(places):
                     predicted = predict_rows(model, rows, outputs)
                     if drift is not None:
                         drift.add(rows)
@@ -246,19 +258,6 @@ def _name_targets(name: str, values: Any, targets: Sequence[str]) -> dict[str, F
     return {f"{name}_{target}": values[:, place] for place, target in enumerate(named)}
 
 
-@contextmanager
-def _locate_rows(table: read.OpenTable, chunk: read.Chunk) -> Iterator[None]:
-    """Messages of the model count rows from the start of the chunk: add where that is."""
-    try:
-        yield
-    except ValueError as error:
-        if chunk.first_row == 0:
-            raise
-        raise DataFormatError(
-            f"{error} (Rows are counted from row {chunk.first_row} of {table.title}.)"
-        ) from error
-
-
 def _join(table: read.OpenTable, kept: pd.DataFrame, predicted: pd.DataFrame) -> pd.DataFrame:
     both = sorted(set(kept.columns) & set(predicted.columns))
     if both:
@@ -272,13 +271,18 @@ def _join(table: read.OpenTable, kept: pd.DataFrame, predicted: pd.DataFrame) ->
 # evaluate
 
 
+@dataclass(frozen=True)
+class Labelled:
+    """The rows of a file that have a target; all rows if it has no column of targets."""
+
+    rows: pd.DataFrame
+    y: NDArray[Any] | None  # numbers, or positions of classes
+    places: read.Places
+
+
 def read_labelled(
     model: FittedModel, data: str, options: read.TextOptions, target: str | None, notes: Notes
-) -> tuple[str, pd.DataFrame, NDArray[Any] | None]:
-    """Title of a file, its rows with a target, and the targets: numbers, or positions of classes.
-
-    Without a column of targets, all rows and None.
-    """
+) -> Labelled:
     if isinstance(model.target, NumberTarget) and (n := len(model.target.scale.mean)) > 1:
         raise DataFormatError(
             f"the model must predict one target, got one that predicts {n}. Use its `score` in "
@@ -291,24 +295,47 @@ def read_labelled(
             target = _trained_target(model)
         pairs = list(each_prepared(table, model, notes, target))
     rows = pd.concat([prepared for _, prepared in pairs], ignore_index=True)
+    numbers = [number for chunk, _ in pairs for number in chunk.places(table.title).numbers]
+    places = replace(pairs[0][0].places(table.title), numbers=numbers)
     if target is None:
-        return table.title, rows, None
+        return Labelled(rows, None, places)
     labels = pd.concat([chunk.frame[target] for chunk, _ in pairs], ignore_index=True)
     gaps = find_gaps(labels, _list_gaps(model), table.title, notes)
     rows, labels = rows[~gaps].reset_index(drop=True), labels[~gaps]
+    places = places.keep(np.flatnonzero(~gaps))
     if model.task == "regression":
-        return table.title, rows, _read_numbers(table, labels)
-    classes = model.classes_
-    codes = match_labels(labels.tolist(), classes)
-    unknown = codes < 0
-    if unknown.any():
-        raise DataFormatError(
-            f"every target of {table.title} must be a class of the model "
-            f"({list_names(classes.tolist(), read.SHOWN_NAMES)}), got "
-            f"{labels[unknown].tolist()[0]!r} in {unknown.sum()} of {len(codes)} rows. Leave these "
-            "rows out."
+        return Labelled(rows, _read_numbers(table, labels, places), places)
+    codes = match_labels(labels.tolist(), model.classes_)
+    if (codes < 0).any():
+        raise _describe_unknown(labels[codes < 0].tolist(), model.classes_, codes, places)
+    return Labelled(rows, codes, places)
+
+
+def _describe_unknown(
+    unknown: list[Any], classes: NDArray[Any], codes: NDArray[np.int64], places: read.Places
+) -> DataFormatError:
+    """The error of labels that are no classes: other ones, or the same in another spelling."""
+    names = [str(name) for name in classes.tolist()]
+    hint = suggest(unknown[0], names)
+    if 2 * len(unknown) >= len(codes):
+        advice = (
+            "The labels are written differently than in the training table, or this is another "
+            "column: write them as there, or name the column with --target."
         )
-    return table.title, rows, codes
+    elif hint:
+        advice = "Write these labels as in the training table, or leave the rows out."
+    else:
+        advice = "Leave these rows out."
+    if np.issubdtype(classes.dtype, np.number) and all(read.is_number(str(u)) for u in unknown):
+        advice += (
+            " If the target is an amount or a count, fit the model again with --task regression."
+        )
+    return DataFormatError(
+        f"every target of {places.title} must be a class of the model "
+        f"({list_names(classes.tolist(), read.SHOWN_NAMES)}), got {unknown[0]!r} in "
+        f"{places.noun} {places.numbers[int(np.argmax(codes < 0))]}, and {len(unknown)} of "
+        f"{len(codes)} rows have no known class.{hint} {advice}"
+    )
 
 
 def _trained_target(model: FittedModel) -> str | None:
@@ -316,14 +343,15 @@ def _trained_target(model: FittedModel) -> str | None:
     return (model.training.origin or {}).get("target")
 
 
-def _read_numbers(table: read.OpenTable, labels: "pd.Series[Any]") -> Floats:
+def _read_numbers(table: read.OpenTable, labels: "pd.Series[Any]", places: read.Places) -> Floats:
     amounts = read.strip_unit(labels, table.decimal) if read.is_text(labels) else None
     values = to_floats(labels if amounts is None else amounts[1])
     wrong = np.flatnonzero(~np.isfinite(values))
     if len(wrong):
         raise DataFormatError(
-            f"the target {labels.name!r} of {table.title} must be numbers, got "
-            f"{labels.tolist()[wrong[0]]!r}."
+            f"the target {labels.name!r} must be finite numbers, got "
+            f"{labels.tolist()[wrong[0]]!r} in {places.name(wrong[0])}. Correct the value, or "
+            "leave it empty to leave the row out."
         )
     return values
 
@@ -358,14 +386,16 @@ def evaluate_file(
 ) -> dict[str, Any]:
     if model.spread is not None:
         check_outputs(Outputs(interval=interval), model)
-    title, rows, y = read_labelled(model, data, options, target, notes)
+    found = read_labelled(model, data, options, target, notes)
+    title, rows, y = found.places.title, found.rows, found.y
     if y is None:
         name = _trained_target(model)
         expected = "" if name is None else f" ({name!r} in the training table)"
         raise DataFormatError(
             f"{title} must have a column of targets{expected}. Name it with --target."
         )
-    scores = score_rows(model, rows, y, interval)
+    with errors_with_lines(found.places):
+        scores = score_rows(model, rows, y, interval)
     return {"data": title, "task": model.task, "rows": len(rows), **scores}
 
 
@@ -464,7 +494,8 @@ def explain_file(
     seed: int,
 ) -> dict[str, Any] | None:
     """Importances on the rows of a file; None if it has no targets."""
-    title, X, y = read_labelled(model, data, options, target, notes)
+    found = read_labelled(model, data, options, target, notes)
+    title, X, y, places = found.places.title, found.rows, found.y, found.places
     if y is None:
         notes.add(
             f"{title} has no column of targets, so these are the importances from the fit. Name "
@@ -475,10 +506,11 @@ def explain_file(
     if len(X) > max_rows:
         notes.add(f"{max_rows:,} of {len(X):,} rows drawn at random: --max-rows uses more.")
         chosen = np.sort(rng.permutation(len(X))[:max_rows])
-        X, y = X.iloc[chosen].reset_index(drop=True), y[chosen]
+        X, y, places = X.iloc[chosen].reset_index(drop=True), y[chosen], places.keep(chosen)
     names, used = model.table.names, set(model.table.used)
     error = make_error(model, y)
-    base = error(X)
+    with errors_with_lines(places):
+        base = error(X)
     rises = np.zeros((repeats, len(names)))  # columns that the model does not use stay 0
     with show_progress(notes) as show, show(repeats * len(used), "shuffling columns") as reporter:
         for repeat in range(repeats):

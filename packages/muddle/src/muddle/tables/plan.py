@@ -18,7 +18,7 @@ from sklearn.model_selection import KFold
 from sklearn.preprocessing import TargetEncoder
 from sklearn.utils import column_or_1d
 
-from muddle.tables.read import DAY
+from muddle.tables.read import DAY, WHOLE_NUMBER, WRITTEN, shows_sign
 from muddle_runtime.columns import (
     NUMBER,
     Codes,
@@ -182,7 +182,9 @@ def _decide_levels(column: Column, undecided: Decision, options: "TablePreproces
     levels = find_levels(column, options)
     n_rare = rows[rows < options.min_level_rows].sum()
     few = len(levels.known) <= options.max_levels and n_rare <= (1 - MOSTLY) * rows.sum()
-    hint = "" if column.name in options.categorical else _hint_at_dates(column)
+    hint = ""
+    if column.name not in options.categorical:
+        hint = _hint_at_dates(column) or _hint_at_commas(column, rows)
     if few or len(keys) <= options.max_levels:
         if len(levels) > 1:
             return replace(undecided, levels=levels, hint=hint)
@@ -263,6 +265,24 @@ def _hint_at_dates(column: Column) -> str:
     return (
         f"its values look like dates, such as {example!r}; write them as 2024-01-31, or turn them "
         f"into dates first, e.g. with pandas.to_datetime({options})"
+    )
+
+
+def _hint_at_commas(column: Column, rows: NDArray[np.intp]) -> str:
+    """Advice for a column of numbers with decimal commas."""
+    if column.kind != "text" or column.category:
+        return ""
+    keys = [key.strip() for key in column.keys]
+    is_comma = np.array([shows_sign(key, ",") for key in keys])
+    is_number = np.array(
+        [bool(WRITTEN[","].fullmatch(k) or WHOLE_NUMBER.fullmatch(k)) for k in keys]
+    )
+    if not is_comma.any() or rows[is_number].sum() < MOSTLY * rows.sum():
+        return ""
+    example = keys[int(is_comma.argmax())]
+    return (
+        f"its values look like numbers with a decimal comma, such as {example!r}; write them with "
+        "a point, or read the table with pandas.read_csv(decimal=',')"
     )
 
 

@@ -13,7 +13,7 @@ import sys
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
@@ -35,7 +35,8 @@ MISSING = (
     # Spreadsheets write these where a formula has no value.
     *("#DIV/0!", "#VALUE!", "#NUM!", "#REF!", "#NAME?", "#NULL!"),
 )
-WHOLE = 50_000  # rows per chunk where the whole table is wanted
+WHOLE = sys.maxsize  # rows per chunk where the whole table is wanted
+MOST_TYPED = 50_000  # rows per chunk of Parquet and Feather, whatever is wanted
 SHOWN_NAMES = 8  # in a message
 
 Row = tuple[int, list[str]]  # number of its last line, fields
@@ -108,6 +109,21 @@ class TextOptions:
 
 
 @dataclass(frozen=True)
+class Places:
+    """Where rows are in a file: the line of a text file, or the row from 0, of each."""
+
+    title: str
+    noun: Literal["line", "row"]
+    numbers: Sequence[int]
+
+    def name(self, row: int) -> str:
+        return f"{self.noun} {self.numbers[row]} of {self.title}"
+
+    def keep(self, rows: Iterable[int]) -> "Places":
+        return replace(self, numbers=[self.numbers[row] for row in rows])
+
+
+@dataclass(frozen=True)
 class Chunk:
     """Consecutive rows: the texts of a text file, or the typed columns of another file."""
 
@@ -115,6 +131,13 @@ class Chunk:
     first_row: int  # position in the file, from 0
     lines: Sequence[int] | None  # the line at which each row of a text file ends
     original: Any = None  # the rows as read: texts before rewriting, or a pyarrow batch
+    rows: Sequence[int] | None = None  # their positions in the file if they are not consecutive
+
+    def places(self, title: str) -> Places:
+        if self.lines is not None:
+            return Places(title, "line", self.lines)
+        after = range(self.first_row, self.first_row + len(self.frame))
+        return Places(title, "row", after if self.rows is None else self.rows)
 
     def keep(self, names: list[str]) -> pd.DataFrame:
         """Columns as they are in the file; integers with gaps stay integers."""
@@ -138,6 +161,11 @@ class OpenTable:
     separator: str | None = None
     decimal: str | None = None  # None: numbers are written as in Python
     decimal_example: str | None = None  # the number from which the decimal sign was guessed
+    # Columns whose points are decimal though the file has decimal commas, with a number that shows
+    # it; columns whose points were read as thousands marks; and columns that cannot be either.
+    points: dict[str, str] = field(default_factory=dict)
+    thousands: dict[str, str] = field(default_factory=dict)
+    contrary: dict[str, str] = field(default_factory=dict)  # column: the sentence of its error
     n_blank: int = 0  # blank lines left out so far
     n_comments: int = 0  # comment lines above the header
 
@@ -186,6 +214,7 @@ def _open_typed(path: str, kind: Kind, stream: ByteStream, chunk_rows: int) -> O
             f"reading {title} needs the package pyarrow: pip install pyarrow."
         ) from error
 
+    chunk_rows = min(chunk_rows, MOST_TYPED)
     # Both formats keep their table of contents at the end, so a pipe is read whole first.
     source = stream if stream.seekable() else pa.BufferReader(stream.read())
     with _explain_damage(title, kind):
@@ -423,11 +452,72 @@ def _chunk_texts(table: OpenTable, rows: Iterator[Row], chunk_rows: int) -> Iter
     while part := list(islice(rows, chunk_rows)):
         frame = pd.DataFrame([fields for _, fields in part], columns=names, dtype=object)
         first, table.n_rows = table.n_rows, table.n_rows + len(part)
-        plain = frame
+        plain, lines = frame, [line for line, _ in part]
         if table.decimal is not None:
-            columns = {name: rewrite_numbers(frame[name], table.decimal) for name in frame.columns}
+            columns = {}
+            for name in frame.columns:
+                texts = frame[name].tolist()
+                if table.decimal == ",":
+                    _watch_points(table, name, texts, lines)
+                kept = name in table.points
+                columns[name] = texts if kept else rewrite_numbers(texts, table.decimal)
             plain = pd.DataFrame(columns, dtype=object)
-        yield Chunk(plain, first, [line for line, _ in part], frame)
+        yield Chunk(plain, first, lines, frame)
+
+
+def _watch_points(table: OpenTable, name: str, texts: list[str], lines: list[int]) -> None:
+    """Find out whether the points of a column mark thousands, or are decimal like its commas."""
+    written = WRITTEN[","].fullmatch
+    place = next((i for i, text in enumerate(texts) if shows_sign(text, ".")), None)
+    if place is None and name not in table.points:
+        marked = (text for text in texts if "." in text and written(text))
+        if (example := next(marked, None)) is not None:
+            table.thousands.setdefault(name, example)
+        return
+    if place is not None:
+        table.points.setdefault(name, texts[place])
+    point = f"{table.points[name]!r}" + ("" if place is None else f" in line {lines[place]}")
+    if name in table.thousands:
+        example = table.thousands[name]
+        table.contrary[name] = (
+            f"column {name!r} of {table.title} must use points for one thing, got {point} after "
+            f"{example!r} in an earlier chunk of rows, which was read as "
+            f"{rewrite_number(example, ',')}. Raise --chunk-rows, so that they are read together."
+        )
+    comma = next((i for i, text in enumerate(texts) if "," in text and written(text)), None)
+    if comma is not None and all(PLAIN.fullmatch(t) or written(t) or t in MISSING for t in texts):
+        table.contrary[name] = (
+            f"column {name!r} of {table.title} must have one decimal sign, got {texts[comma]!r} in "
+            f"line {lines[comma]} and {point}. Write all its numbers with the same sign."
+        )
+
+
+def check_points(table: OpenTable, names: Iterable[str]) -> None:
+    """Raise if the points of one of these columns are decimal in some numbers and not in others."""
+    for name in names:
+        if name in table.contrary:
+            raise DataFormatError(table.contrary[name])
+
+
+def describe_points(table: OpenTable, names: Iterable[str]) -> str:
+    """A sentence on those columns of numbers whose points are decimal though commas are; or ""."""
+    names = list(names)
+    found = [name for name in names if name in table.points]
+    if not found:
+        return ""
+    verbs = ("has", "is") if len(found) == 1 else ("have", "are")
+    text = (
+        f"{list_columns(found)} {verbs[0]} decimal points, such as {table.points[found[0]]!r}, and "
+        f"{verbs[1]} read with them; commas are decimal in the other columns."
+    )
+    marked = [name for name in names if name in table.thousands and name not in table.points]
+    if marked:
+        example = table.thousands[marked[0]]
+        text += (
+            f" In {list_columns(marked)} points mark thousands: {example!r} is read as "
+            f"{rewrite_number(example, ',')}. If these are decimal, too, write them with commas."
+        )
+    return text
 
 
 def guess_separator(text: str, path: Path) -> str:
@@ -461,11 +551,13 @@ def describe_separator(separator: str) -> str:
 POWER = r"([eE][+-]?\d+)?"
 PLAIN = re.compile(rf"[+-]?(\d+\.?\d*|\.\d+){POWER}")
 WHOLE_NUMBER = re.compile(r"[+-]?\d+")
-# By decimal sign; the other sign may stand between thousands.
+# By decimal sign; the other sign may stand between thousands, of which the first is not 0.
 WRITTEN = {
-    ".": re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?"),
-    ",": re.compile(rf"[+-]?(\d{{1,3}}(\.\d{{3}})+(,\d+)?|\d*,\d+{POWER})"),
+    ".": re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?"),
+    ",": re.compile(rf"[+-]?([1-9]\d{{0,2}}(\.\d{{3}})+(,\d+)?|\d*,\d+{POWER})"),
 }
+OTHER_SIGN = {".": ",", ",": "."}
+SIGN_NAMES = {".": "point", ",": "comma"}
 
 
 def guess_decimal(
@@ -498,8 +590,28 @@ def _find_example(columns: list[list[str]], decimal: str) -> str | None:
     return example
 
 
-def rewrite_numbers(texts: Iterable[str], decimal: str) -> NDArray[Any]:
-    """Numbers as Python reads them, other texts unchanged: (N,)"""
+def shows_sign(text: str, decimal: str) -> bool:
+    """Whether a text is a number with this decimal sign, which cannot mark thousands in it."""
+    if decimal not in text or WRITTEN[OTHER_SIGN[decimal]].fullmatch(text):
+        return False
+    return bool(WRITTEN[decimal].fullmatch(text) or (decimal == "." and PLAIN.fullmatch(text)))
+
+
+def has_decimal_commas(column: "pd.Series[Any]") -> bool:
+    """Whether all values are whole numbers or have a decimal comma, and one shows it."""
+    texts = list(dict.fromkeys(column.dropna())) if is_text(column) else []
+    if not any(isinstance(text, str) and shows_sign(text, ",") for text in texts):
+        return False
+    return all(WHOLE_NUMBER.fullmatch(str(t)) or WRITTEN[","].fullmatch(str(t)) for t in texts)
+
+
+def rewrite_numbers(texts: Sequence[str], decimal: str) -> NDArray[Any]:
+    """Numbers as Python reads them, other texts unchanged: (N,)
+
+    One number such as 1.01 tells that points mark no thousands, so no text is changed then.
+    """
+    if decimal == "," and any(shows_sign(text, ".") for text in texts):
+        return np.array(texts, dtype=object)
     written = WRITTEN[decimal]
     return np.array(
         [rewrite_number(text, decimal) if written.fullmatch(text) else text for text in texts],
@@ -512,12 +624,38 @@ def rewrite_number(text: str, decimal: str) -> str:
     return text.replace(thousands, "").replace(decimal, ".")
 
 
-def hint_decimal(text: str) -> str:
-    """A hint at the option that makes a text a number; empty if none does."""
+def hint_decimal(text: str, name: str, texts: pd.DataFrame) -> str:
+    """A hint at the option that makes a text of this column a number, or at writing it otherwise
+    where the option would misread other numbers; empty if it is no number."""
     for decimal, written in WRITTEN.items():
         if written.fullmatch(text):
-            return f" If it is {rewrite_number(text, decimal)}, pass --decimal '{decimal}'."
+            number, other = rewrite_number(text, decimal), OTHER_SIGN[decimal]
+            if _is_foreign(decimal, name, texts):
+                return (
+                    f" If it is {number}, write it so: other numbers have a decimal "
+                    f"{SIGN_NAMES[other]}."
+                )
+            return f" If it is {number}, pass --decimal '{decimal}'."
     return ""
+
+
+def _is_foreign(decimal: str, name: str, texts: pd.DataFrame) -> bool:
+    """Whether numbers of this column are written with the other sign, or those of other columns
+    are and most of this column do not have the sign."""
+    other, written = OTHER_SIGN[decimal], WRITTEN[decimal].fullmatch
+    own = texts[name].tolist()
+    if any(shows_sign(text, other) for text in own):
+        return True
+    n_written = sum(decimal in text and written(text) is not None for text in own)
+    if n_written > max(1, MOSTLY_NUMBERS * len(own)):
+        return False
+    others = texts.drop(columns=name).to_numpy(dtype=object).ravel()
+    return any(shows_sign(text, other) for text in others)
+
+
+def is_written_number(text: str) -> bool:
+    """Whether a text is a number with one of the decimal signs."""
+    return is_number(text) or any(written.fullmatch(text) for written in WRITTEN.values())
 
 
 # Amounts of money and percentages, in groups: sign, unit and number; or number and unit.

@@ -13,7 +13,7 @@ from typing import IO, Any
 import pandas as pd
 
 from muddle.errors import MissingPackageError
-from muddle.tables.read import STREAM, hint_decimal, is_number, is_text
+from muddle.tables.read import STREAM, is_text, is_written_number
 from muddle_runtime.whole_file import check_place, write_whole
 
 TEXT_SUFFIXES = {".csv": ",", ".tsv": "\t"}
@@ -110,7 +110,7 @@ def escape_formula(value: Any) -> Any:
     """A text that a spreadsheet would run as a formula, with an apostrophe in front."""
     if not isinstance(value, str) or not value.startswith(FORMULA_STARTS):
         return value
-    return value if is_number(value) or hint_decimal(value) else f"'{value}"
+    return value if is_written_number(value) else f"'{value}"
 
 
 @contextmanager
