@@ -5,8 +5,7 @@
     python benchmarks/time_limit.py --task classification --rows 200000 --limit 30
 
 A first fit on a few rows loads everything and is not counted. The exit status is 1 if a fit took
-longer than its limit. Threads that wait for a busy core spin: on a machine that does other
-work too, set OMP_WAIT_POLICY=PASSIVE.
+longer than its limit.
 """
 
 import argparse
