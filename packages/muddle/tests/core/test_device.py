@@ -3,6 +3,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import permutations
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from muddle.core import device
 from muddle.core.device import (
     _left_in_group,
     available_memory,
+    never_spin,
     product_precision,
     resolve_device,
     spread,
@@ -186,12 +188,44 @@ def test_a_thread_of_the_caller_keeps_its_number_while_another_one_spreads_work(
         assert torch.get_num_threads() == 5
 
 
-def test_idle_threads_are_there_only_while_threads_share_work():
+def test_a_thread_that_computes_alone_stays_so():
+    """As workers of the flagship, which compute alone as the process does for the time of a fit."""
+
+    def train() -> tuple[int, int]:
+        with threads_where_they_pay(torch.get_num_threads()):
+            during = torch.get_num_threads()
+        return during, torch.get_num_threads()
+
+    with torch_threads(3), torch_threads(1), ThreadPoolExecutor(1) as worker:
+        assert [worker.submit(train).result() for _ in range(2)] == [(1, 1)] * 2
+
+
+@pytest.mark.parametrize(("n_threads", "share", "expected"), [(1, 0, 0), (2, 0.95, 0), (2, 0.7, 1)])
+def test_threads_give_up_their_core_only_where_others_need_it(
+    n_threads, share, expected, monkeypatch
+):
+    clock = {"seconds": 0.0}
+    monkeypatch.setattr(device.time, "perf_counter", lambda: clock["seconds"])
+    monkeypatch.setattr(device.time, "thread_time", lambda: share * clock["seconds"])
+
     def count():
         return sum("idle" in thread.name for thread in threading.enumerate())
 
-    with threads_where_they_pay(1):
-        assert count() == 0
-    with threads_where_they_pay(2):
-        assert count() == 1
+    with torch_threads(n_threads), threads_where_they_pay(n_threads):
+        for _ in range(3):
+            with spread(device.FEWEST_SHARED):
+                clock["seconds"] += device.BETWEEN_LOOKS / 2
+            assert count() == 0 or clock["seconds"] >= device.BETWEEN_LOOKS
+        assert count() == idle
     assert count() == 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts threads as Linux does")
+def test_there_are_more_threads_than_cores_while_none_may_spin():
+    def count():
+        return len(list(Path("/proc/self/task").iterdir()))
+
+    before = count()
+    with never_spin():
+        assert count() - before >= device.available_cores()
+    assert count() < before + device.available_cores()

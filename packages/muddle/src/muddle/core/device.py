@@ -2,8 +2,9 @@
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
@@ -15,7 +16,9 @@ Precision = Literal["float32", "reduced"]
 ProductSetting = Literal["highest", "high"]
 
 # Work of fewer multiplications than this takes less time than waking other threads.
-FEWEST_SHARED = 1e7
+FEWEST_SHARED = 5e6
+# A thread that has less than this share of the processor, seconds after the last look, has company.
+LEAST_SHARE, BETWEEN_LOOKS = 0.9, 0.02
 # A number that is read and written takes the time of this many multiplications in a product.
 PER_NUMBER = 20
 
@@ -190,6 +193,7 @@ _THREADS = _Setting(torch.get_num_threads, _write_threads)
 
 class _Shared(threading.local):
     n_threads = 1  # that `spread` uses
+    watch: "_Watch | None" = None
 
 
 _SHARED = _Shared()
@@ -197,14 +201,17 @@ _SHARED = _Shared()
 
 @contextmanager
 def threads_where_they_pay(n_threads: int) -> Iterator[None]:
-    """Inside, this thread computes alone, but for the work in `spread`, which n_threads share.
-    Threads that wait for others give up their core."""
-    with torch_threads(1), _never_spin() if n_threads > 1 else nullcontext():
-        _SHARED.n_threads = n_threads
+    """Inside, this thread computes alone, but for the work in `spread`, which n_threads share. If
+    other processes need the cores, threads that wait for each other give up theirs."""
+    if n_threads == torch.get_num_threads() == 1:  # nothing to change, and to put back
+        yield
+        return
+    with torch_threads(1), ExitStack() as until_done:
+        _SHARED.n_threads, _SHARED.watch = n_threads, _Watch(until_done)
         try:
             yield
         finally:
-            _SHARED.n_threads = 1
+            _SHARED.n_threads, _SHARED.watch = 1, None
 
 
 @contextmanager
@@ -221,10 +228,37 @@ def spread(n_multiplications: float) -> Iterator[None]:
     finally:
         _SHARED.n_threads = n_threads
         torch.set_num_threads(1)
+        assert _SHARED.watch is not None
+        _SHARED.watch.look()
+
+
+class _Watch:
+    """Sees whether this thread gets the processor all the time, as on a quiet machine it does, and
+    lets threads give up their core while they wait if it does not.
+
+    That they spin saves a tenth of a fit on a quiet machine, and multiplies it on a busy one. The
+    results are the same bits.
+    """
+
+    def __init__(self, until_done: ExitStack) -> None:
+        self._until_done: ExitStack | None = until_done
+        self._wall, self._own = time.perf_counter(), time.thread_time()
+
+    def look(self) -> None:
+        if self._until_done is None:
+            return
+        wall, own = time.perf_counter(), time.thread_time()
+        seconds = wall - self._wall
+        if seconds < BETWEEN_LOOKS:
+            return
+        if own - self._own < LEAST_SHARE * seconds:
+            self._until_done.enter_context(never_spin())
+            self._until_done = None
+        self._wall, self._own = wall, own
 
 
 @contextmanager
-def _never_spin() -> Iterator[None]:
+def never_spin() -> Iterator[None]:
     """Meanwhile, threads that wait for each other give up their core.
 
     Torch's threads are those of OpenMP, which wait in a loop for milliseconds: beside a process

@@ -482,7 +482,8 @@ class Trainer:
             score = torch.where(scored, self.scoring.score(predicted), torch.nan)
             tie_break = self.scoring.tie_break(predicted)
         state = self.nets, fit.penalty, head, score, tie_break
-        return score, self.best.update(self.places, self.counter, *state)
+        with spread(PER_NUMBER * sum(parameter.numel() for parameter in self.nets.parameters())):
+            return score, self.best.update(self.places, self.counter, *state)
 
     def _forward(self, features: Tensor) -> Tensor:
         return self.scorer.forward(self.nets, features)
