@@ -12,7 +12,6 @@ from muddle.core import device
 from muddle.core.device import (
     _left_in_group,
     available_memory,
-    never_spin,
     product_precision,
     resolve_device,
     spread,
