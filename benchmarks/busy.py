@@ -69,12 +69,12 @@ def list_models(max_iter: int | None) -> dict[str, Callable[[int], Any]]:
 
 
 @contextmanager
-def busy_cores() -> Iterator[None]:
-    """Another process computes on every core meanwhile."""
+def busy_cores() -> "Iterator[subprocess.Popen[bytes]]":
+    """Another process, which computes on every core meanwhile."""
     other = subprocess.Popen([sys.executable, "-c", BUSY])
     try:
         time.sleep(0.5)
-        yield
+        yield other
     finally:
         other.kill()
         other.wait()

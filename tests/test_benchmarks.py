@@ -2,7 +2,6 @@
 
 import functools
 import importlib.util
-import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -183,14 +182,16 @@ def test_textbook_time_counts_each_depth_for_all_its_nets(speed, textbook, monke
     assert speed.measure(setting, [], n_turns=2, n_textbook=3)["textbook"] == 110.0
 
 
-def test_busy_fits_beside_another_process_and_ends_it(busy, tmp_path):
+def test_busy_measures_each_model_beside_another_process(busy, tmp_path):
     out = tmp_path / "busy.csv"
     models = ["MLRRegressor", "EnsMLRRegressor"]
     busy.main(["--quick", "--models", *models, "--commit", "abc", "--out", str(out)])
     table = pd.read_csv(out)
     assert table.model.tolist() == models
     assert (table[["quiet_s", "busy_s", "ratio"]] > 0).all(axis=None)
-    assert not subprocess.run(["pgrep", "-f", "pbkdf2_hmac"], capture_output=True).stdout
+    with busy.busy_cores() as other:
+        assert other.poll() is None
+    assert other.poll() is not None
 
 
 def test_growth_measures_each_point_in_its_own_process(growth, tmp_path, monkeypatch, capsys):
