@@ -12,6 +12,7 @@ from muddle.core import device
 from muddle.core.device import (
     _left_in_group,
     available_memory,
+    is_alone,
     product_precision,
     resolve_device,
     spread,
@@ -174,6 +175,8 @@ def test_work_is_spread_only_where_it_pays():
             with spread(large), spread(small):  # what lies inside is spread already
                 assert torch.get_num_threads() == 3
             assert torch.get_num_threads() == 3
+        assert not is_alone()
+    assert is_alone()
     with spread(large):
         assert torch.get_num_threads() == before
     assert torch.get_num_threads() == before

@@ -232,6 +232,11 @@ def spread(n_multiplications: float) -> Iterator[None]:
         _SHARED.watch.look()
 
 
+def is_alone() -> bool:
+    """Whether this thread shares no work in `spread`."""
+    return _SHARED.n_threads == 1
+
+
 class _Watch:
     """Sees whether this thread gets the processor all the time, as on a quiet machine it does, and
     lets threads give up their core while they wait if it does not.

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from muddle.core.backprop import Pass, ReducedWeights
-from muddle.core.device import PER_NUMBER, spread
+from muddle.core.device import PER_NUMBER, is_alone, spread
 from muddle.core.loss import LossTerms, MuddledLoss, loss_gradient, make_loss, stack_permuted
 from muddle.core.network import StackedMLP, draw_nets, draw_weights
 from muddle.core.penalty import Look, ignore
@@ -168,7 +168,7 @@ class Adam:
         gradients = [p.grad for p in self.parameters if p.grad is not None]  # all have one
         torch._foreach_add_(self._steps, 1)
         state = self.parameters, gradients, self._means, self._squares, self._steps
-        if self.parameters[0].is_cuda:
+        if self.parameters[0].is_cuda or is_alone():
             self._step_together(*state)
             return
         for each in zip(*state, strict=True):
