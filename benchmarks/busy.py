@@ -21,9 +21,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import torch
-from speed import name_hardware, read_commit
+from speed import name_hardware, note_line, read_commit
 from time_limit import make_table
 
 import muddle
@@ -116,23 +115,20 @@ def main(given: list[str] | None = None) -> None:
     arguments = parser.parse_args(given)
     if arguments.quick:
         arguments.rows, arguments.turns = [60], 1
-    where = {
+    where: dict[str, object] = {
         "hardware": name_hardware("cpu"),
         "cores": len(os.sched_getaffinity(0)),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "commit": arguments.commit or read_commit(),
     }
-    models, lines = list_models(2 if arguments.quick else None), []
+    models, lines = list_models(2 if arguments.quick else None), list[Any]()
     for n_rows in arguments.rows:
         for name in arguments.models:
             if name not in models:
                 parser.error(f"no model named {name!r} here. There are {', '.join(models)}.")
             line = {"rows": n_rows, "model": name, **measure(models[name], n_rows, arguments.turns)}
-            print(", ".join(f"{key} {value}" for key, value in line.items()), flush=True)
-            lines.append({**line, **where})
-            if arguments.out is not None:
-                pd.DataFrame(lines).to_csv(arguments.out, index=False)
+            note_line(line, where, lines, arguments.out)
 
 
 if __name__ == "__main__":

@@ -325,6 +325,16 @@ def read_commit() -> str:
         return "unknown"
 
 
+def note_line(
+    line: dict[str, object], where: dict[str, object], lines: list[Any], out: Path | None
+) -> None:
+    """Print a line of a table, add it to the others, and write them all."""
+    print(", ".join(f"{key} {value}" for key, value in line.items()), flush=True)
+    lines.append({**line, **where})
+    if out is not None:
+        pd.DataFrame(lines).to_csv(out, index=False)
+
+
 def parse_arguments(given: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     default_devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
@@ -357,9 +367,9 @@ def main(given: list[str] | None = None) -> None:
             else:
                 print(f"{peer.name} skipped: needs {peer.requires}")
     commit = arguments.commit or read_commit()
-    lines = []
+    lines: list[Any] = []
     for device in arguments.devices:
-        where = {
+        where: dict[str, object] = {
             "hardware": name_hardware(device),
             "torch": torch.__version__,
             "threads": torch.get_num_threads(),
@@ -378,10 +388,7 @@ def main(given: list[str] | None = None) -> None:
             )
             seconds = measure(setting, contestants, arguments.repeats, arguments.textbook_nets)
             line = describe_row(setting, seconds, arguments.textbook_nets)
-            print(", ".join(f"{key} {value}" for key, value in line.items()), flush=True)
-            lines.append({**line, **where})
-            if arguments.out is not None:
-                pd.DataFrame(lines).to_csv(arguments.out, index=False)
+            note_line(line, where, lines, arguments.out)
 
 
 if __name__ == "__main__":

@@ -101,12 +101,13 @@ def test_threads_divide_nets_where_all_get_about_as_many(n_nets, n_threads, n_wo
     assert count_workers(n_nets, n_threads) == n_workers
 
 
+@pytest.mark.parametrize("place", [0, 1])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, NotEnoughMemoryError])
-def test_an_error_in_one_thread_ends_the_others(error, make_job, small, train, monkeypatch):
+def test_an_error_in_one_thread_ends_the_others(error, place, make_job, small, train, monkeypatch):
     trained, iterations = jobs_module._train_wave, []
 
     def fail_in_one(jobs, device, clock, reporter):
-        if jobs[0].seeds[0] == job.seeds[0]:
+        if jobs[0].seeds[0] == job.seeds[place]:
             raise error("in one thread")
         return trained(jobs, device, clock, Watching(reporter))
 

@@ -7,7 +7,7 @@ divide them first, and before that `train_in_parallel` divides them among joblib
 import math
 import threading
 from collections.abc import Sequence
-from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, ThreadPoolExecutor, as_completed
 from contextlib import nullcontext
 from dataclasses import astuple, dataclass, replace
 from itertools import chain, pairwise
@@ -176,11 +176,13 @@ def _train(
     with ThreadPoolExecutor(n_workers) as executor:
         futures = [executor.submit(train, [share.take(jobs) for share in own]) for own in shares]
         try:
-            for own, future in zip(shares, futures, strict=True):
-                trained += zip(own, future.result(), strict=True)
+            for future in as_completed(futures):
+                future.result()  # an error of any thread is raised at once
         except BaseException:
             shared.stop()  # after an error or Ctrl-C, the others end at their next iteration
             raise
+    for own, future in zip(shares, futures, strict=True):
+        trained += zip(own, future.result(), strict=True)
     return _merge_shares(len(jobs), trained)
 
 
