@@ -198,8 +198,13 @@ def test_a_thread_that_computes_alone_stays_so():
             during = torch.get_num_threads()
         return during, torch.get_num_threads()
 
-    with torch_threads(3), torch_threads(1), ThreadPoolExecutor(1) as worker:
-        assert [worker.submit(train).result() for _ in range(2)] == [(1, 1)] * 2
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        with torch_threads(1), ThreadPoolExecutor(1) as worker:
+            assert [worker.submit(train).result() for _ in range(2)] == [(1, 1)] * 2
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize(("n_threads", "share", "idle"), [(1, 0, 0), (2, 0.95, 0), (2, 0.7, 1)])
