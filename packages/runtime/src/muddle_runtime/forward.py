@@ -13,14 +13,13 @@ S views of one kind, H hidden units, C label columns.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from muddle_runtime.columns import FloatArray
-from muddle_runtime.tables import fill_bins
 
 Array = Any  # of the library in use, float32 or float64
 Activation = Literal["relu", "selu", "mish", "tanh"]
@@ -29,6 +28,8 @@ Kind = Literal["nets", "linear", "kernel", "forest"]
 
 # Hidden layers of a block of rows should stay in the cache, but not be too few for a product.
 BLOCK_VALUES, FEWEST_ROWS = 2**19, 32
+# An activation takes several passes over its numbers: so many of them stay in the nearest cache.
+MOST_AT_ONCE, FEW_VALUES = 2**15, 2**11
 # Weights beyond this do not stay in the cache: a single row then takes the time to read them once,
 # in order, which einsum does better than a BLAS product.
 MOST_CACHED = 2**23  # bytes
@@ -71,17 +72,35 @@ NUMPY = Library(np, np.asarray, np.asarray, lambda array, dtype: array.astype(dt
 
 
 def _at_most(layer: Array, bound: float, xp: Any) -> Array:
-    return np.minimum(layer, bound) if xp is np else xp.clip(layer, None, bound)
+    if xp is not np:
+        return xp.clip(layer, None, bound)
+    return np.minimum(layer, _repeat(bound, layer))
 
 
 def _relu(layer: Array, xp: Any) -> Array:
     if xp is np:  # numpy's clip takes microseconds more, which count for single rows
-        return np.maximum(layer, 0.0, out=layer)
+        return np.maximum(layer, _repeat(0.0, layer), out=layer)
     return xp.clip(layer, 0.0, None, out=layer)
 
 
+def _repeat(bound: float, layer: NDArray[Any]) -> Any:
+    """A bound in a shape with which numpy compares a layer fast: with a single number, it takes
+    four times as long for each of many numbers."""
+    if not FEW_VALUES < layer.size <= MOST_AT_ONCE:
+        return layer.dtype.type(bound)
+    return _repeat_all(bound, layer.dtype.str)[: layer.size].reshape(layer.shape)
+
+
+@cache
+def _repeat_all(bound: float, dtype: str) -> NDArray[Any]:
+    repeated = np.full(MOST_AT_ONCE, bound, dtype)
+    repeated.flags.writeable = False
+    return repeated
+
+
 def _selu(layer: Array, xp: Any) -> Array:
-    below = xp.exp(_at_most(layer, 0.0, xp))
+    below = _at_most(layer, 0.0, xp)
+    below = xp.exp(below, out=below)
     below -= 1.0
     below *= SELU_ALPHA
     layer = _relu(layer, xp)
@@ -92,7 +111,8 @@ def _selu(layer: Array, xp: Any) -> Array:
 
 def _mish(layer: Array, xp: Any) -> Array:
     """x tanh(log(1 + e)) with e = exp(x), which is x n / (n + 2) with n = e (e + 2)."""
-    grown = xp.exp(_at_most(layer, MISH_IDENTITY, xp))
+    grown = _at_most(layer, MISH_IDENTITY, xp)
+    grown = xp.exp(grown, out=grown)
     grown *= grown + 2.0
     layer *= grown
     grown += 2.0
@@ -208,70 +228,100 @@ class _ViewStack:
 
     def __init__(self, views: Sequence[View], library: Library, dtype: str = "float64") -> None:
         self._xp, self._cast, self._dtype = library.xp, library.cast, dtype
-        self._first = views[0]
-        self._arrays = [
-            library.put(np.stack([getattr(view, name) for view in views]))
-            for name in self._first.array_names
-        ]
+        self._first = first = views[0]
         # Views of other features have nothing to compute together.
         self._inner = [
-            _ViewStack([view.inner], library, dtype)
+            (library.put(view.chosen), _ViewStack([view.inner], library, dtype))
             for view in views
             if isinstance(view, ChosenView)
         ]
-        if isinstance(self._first, WavesView):
-            frequencies, phases, mixtures = self._arrays
-            self._arrays = [frequencies, phases / (2 * np.pi), library.cast(mixtures, dtype)]
+        if isinstance(first, BinsView):
+            self._bins = [
+                _arrange_bins(view, library) for view in views if isinstance(view, BinsView)
+            ]
+        if isinstance(first, WavesView):
+            arrays = (
+                np.stack([getattr(view, name) for view in views]) for name in first.array_names
+            )
+            frequencies, phases, mixtures = arrays
+            n_views, n_numbers, n_cosines = frequencies.shape
+            # The cosines of a row stand side by side: as angles (S, 1, P * cosines).
+            flat = 2 * np.pi * frequencies, phases
+            waves = (*(array.reshape(n_views, 1, -1) for array in flat), mixtures)
+            self._waves = [library.cast(library.put(array), dtype) for array in waves]
+            self._sources = library.put(np.repeat(np.arange(n_numbers), n_cosines))
 
     def apply(self, matrix: Array) -> Array:
         """(N, F) -> (S, N, V)"""
-        if isinstance(self._first, PlainView):
-            return matrix[None]
-        if isinstance(self._first, ChosenView):
-            pairs = zip(self._inner, self._arrays[0], strict=True)
-            return self._xp.concatenate([own.apply(matrix[:, chosen]) for own, chosen in pairs])
-        n_numbers = len(self._arrays[0][0])
-        if isinstance(self._first, BinsView):
-            return self._fill_bins(matrix[:, :n_numbers], matrix[:, n_numbers:])
-        stacked = self._cast(matrix, self._dtype)
-        stacked = self._xp.broadcast_to(stacked, (len(self._arrays[0]), *matrix.shape))
-        return self._xp.concatenate([stacked, self._draw_curves(matrix[:, :n_numbers])], axis=2)
+        xp, first = self._xp, self._first
+        if isinstance(first, PlainView):
+            return self._cast(matrix, self._dtype)[None]
+        if isinstance(first, ChosenView):
+            return xp.concatenate([own.apply(matrix[:, chosen]) for chosen, own in self._inner])
+        if isinstance(first, BinsView):
+            return xp.stack([self._fill_bins(matrix, *bins) for bins in self._bins])
+        matrix = self._cast(matrix, self._dtype)
+        stacked = xp.broadcast_to(matrix, (len(self._waves[0]), *matrix.shape))
+        n_numbers = self._waves[2].shape[1]
+        return xp.concatenate([stacked, self._draw_curves(matrix[:, :n_numbers])], axis=2)
 
-    def _fill_bins(self, numbers: Array, rest: Array) -> Array:
-        views = []
-        for starts, widths, least, most, kept in zip(*self._arrays, strict=True):
-            filled = fill_bins(numbers, starts, widths, least, most, self._xp)
-            every = len(kept) == filled.shape[1]
-            views.append(self._xp.concatenate([filled if every else filled[:, kept], rest], axis=1))
-        return self._xp.stack(views)
+    def _fill_bins(
+        self,
+        matrix: Array,
+        sources: Array,
+        starts: Array,
+        widths: Array,
+        least: Array,
+        most: Array,
+    ) -> Array:
+        """The number of each bin first, so that all bins are one row: see tables.fill_bins."""
+        xp = self._xp
+        filled = _take(matrix, sources, xp)
+        n_bins = len(starts)
+        bins = filled[:, :n_bins]
+        with np.errstate(over="ignore"):
+            bins -= starts
+            bins /= widths
+        if xp is np:  # half the time of clip
+            np.minimum(np.maximum(bins, least, out=bins), most, out=bins)
+        else:
+            xp.clip(bins, least, most, out=bins)
+        return self._cast(filled, self._dtype)
 
     def _draw_curves(self, numbers: Array) -> Array:
-        """(N, P) -> (S, N, P * curves)
-
-        Whole turns are taken away in float64, so that cosines of what is left may be float32, which
-        takes a sixth of the time.
-        """
+        """(N, P) -> (S, N, P * curves)"""
         xp, n_rows = self._xp, len(numbers)
-        frequencies, phases, mixtures = self._arrays
+        frequencies, phases, mixtures = self._waves
         n_views, n_numbers, n_cosines, n_curves = mixtures.shape
-        by_number = numbers.T[:, :, None]  # (P, N, 1): products go number by number
         parts = []
         rows_at_once = max(1, MOST_COSINES * 16 // max(1, n_numbers * n_cosines))
         views_at_once = max(1, MOST_COSINES // max(1, n_rows * n_numbers * n_cosines))
+        repeated = _take(numbers, self._sources, xp)  # (N, P * cosines)
         for first in range(0, n_views, views_at_once):
             views = slice(first, first + views_at_once)
             blocks = []
             for start in range(0, max(1, n_rows), rows_at_once):
-                turns = by_number[:, start : start + rows_at_once] * frequencies[views, :, None]
-                turns += phases[views, :, None]
-                turns -= xp.round(turns)
-                cosines = self._cast(turns, self._dtype)
-                cosines *= 2 * np.pi
-                curves = xp.cos(cosines, out=cosines) @ mixtures[views]  # (views, P, rows, curves)
+                angles = repeated[start : start + rows_at_once] * frequencies[views]
+                angles += phases[views]
+                shape = (*angles.shape[:2], n_numbers, n_cosines)
+                cosines = xp.swapaxes(xp.cos(angles, out=angles).reshape(shape), 1, 2)
+                curves = cosines @ mixtures[views]  # (views, P, rows, curves)
                 flat = xp.swapaxes(curves, 1, 2).reshape(len(curves), -1, n_numbers * n_curves)
                 blocks.append(flat)
             parts.append(blocks[0] if len(blocks) == 1 else xp.concatenate(blocks, axis=1))
         return parts[0] if len(parts) == 1 else xp.concatenate(parts, axis=0)
+
+
+def _take(matrix: Array, columns: Array, xp: Any) -> Array:
+    """Some columns, as a new array."""
+    return np.take(matrix, columns, axis=1) if xp is np else matrix[:, columns]
+
+
+def _arrange_bins(view: BinsView, library: Library) -> list[Array]:
+    """The feature of each feature seen, (V,), and starts, widths, least and most of each bin."""
+    arrays = (view.starts, view.widths, view.least, view.most)
+    kept = [array.reshape(-1)[view.kept] for array in arrays]
+    return [library.put(array) for array in (view.sources, *kept)]
 
 
 # --- nets ----------------------------------------------------------------------------------------
@@ -466,9 +516,24 @@ class _NetStack:
                 layer = xp.einsum("kni,kio->kno", layer, weight)
             else:
                 layer = layer @ weight
+            if xp is np and layer.size > MOST_AT_ONCE:
+                _activate_in_parts(layer, bias, activate)
+                continue
             layer += bias
             layer = activate(layer, xp)
         return layer
+
+
+def _activate_in_parts(
+    layer: NDArray[Any], bias: NDArray[Any], activate: Callable[[Array, Any], Array]
+) -> None:
+    """Bias and activation, in place, part by part. layer (K, N, H), bias (K, 1, H)"""
+    rows_at_once = max(1, MOST_AT_ONCE // layer.shape[2])
+    for own, shift in zip(layer, bias, strict=True):
+        for start in range(0, len(own), rows_at_once):
+            part = own[start : start + rows_at_once]
+            part += shift
+            activate(part, np)
 
 
 class _LoneStack:
@@ -500,7 +565,8 @@ class _KernelStack(_LoneStack):
     """Squared distances are |a|² + |b|² - 2ab, which takes one product for all pairs."""
 
     def __init__(self, ref: Ref, kernel: Kernel, library: Library) -> None:
-        self._xp, self.n_values = library.xp, len(kernel.centres)
+        # Distances are float64 and pass through memory eight times: fewer rows stay in the cache.
+        self._xp, self.n_values = library.xp, 8 * len(kernel.centres)
         centres = kernel.centres.astype(np.float64)
         head = ref.factor * ref.head
         self._heads, self._constant = library.put(head[:-1]), library.put(head[-1])
