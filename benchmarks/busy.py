@@ -40,7 +40,7 @@ for _ in os.sched_getaffinity(0):
 
 
 def make_catboost(_: int) -> Any:
-    from catboost import CatBoostRegressor  # type: ignore[import-not-found]
+    from catboost import CatBoostRegressor
 
     return CatBoostRegressor(verbose=False, allow_writing_files=False, random_seed=0)
 
