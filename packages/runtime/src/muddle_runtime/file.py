@@ -1,4 +1,4 @@
-"""The model file: one safetensors file whose metadata is a JSON header; format 3, docs/format.md.
+"""The model file: one safetensors file whose metadata is a JSON header; format 4, docs/format.md.
 
 Reading it runs nothing and imports nothing. For each part of a FittedModel there is a schema, a
 function that stores the part in a header and arrays, and one that restores it and checks on the
@@ -6,7 +6,8 @@ way, so that prediction never meets what it cannot handle. Names in a file never
 becomes of the classes.
 
 Files of format 1 have nets as members only, and the logistic link of their scores. Before format 3
-neither the ranges of columns nor the support of targets are known.
+neither the ranges of columns nor the support of targets are known; before format 4 there are no
+students, and no member was pruned.
 
 Shapes: P columns of numbers, F features, V features seen, K nets, H hidden units, C label columns.
 """
@@ -45,7 +46,17 @@ from muddle_runtime.forward import (
 from muddle_runtime.intervals import Conformal, Spread
 from muddle_runtime.labels import Calibration, ClassTarget, NormalScores, NumberTarget
 from muddle_runtime.parameters import check_choice
-from muddle_runtime.schema import Check, Range, Shelf, choice, fail, list_of, record, refuse, text
+from muddle_runtime.schema import (
+    Check,
+    Range,
+    Shelf,
+    choice,
+    fail,
+    list_of,
+    record,
+    refuse,
+    text,
+)
 from muddle_runtime.summary import check_summary
 from muddle_runtime.tables import LevelSource, Scale, TablePlan
 from muddle_runtime.whole_file import check_place, write_whole
@@ -55,7 +66,7 @@ Arrays = dict[str, NDArray[Any]]
 Target = NumberTarget | ClassTarget
 Dtype = Literal["float32", "float16"]
 
-FORMAT = 3
+FORMAT = 4
 KEY = "muddle"  # the one entry of the safetensors metadata
 # safetensors reads no header beyond 100 million bytes; ours is quoted once more inside it.
 LONGEST_HEADER = 45_000_000
@@ -1021,14 +1032,26 @@ FRAME_COLUMNS = {
     "history": ("loss", "permutation_term", "validation_score", "penalty", "seconds"),
     "nets": ("depth", "best_iteration", "n_iterations", "penalty", "n_recoveries"),
     "leaderboard": (
-        *("configuration", "iteration", "score", "weight", "n_nets", "n_recoveries", "n_rounds"),
-        *("seconds", "outcome"),
+        *("configuration", "iteration", "score", "weight", "pruned", "n_nets", "n_recoveries"),
+        *("n_rounds", "seconds", "outcome"),
     ),
 }
-NEWER_COLUMNS = {"leaderboard": ("n_recoveries",)}  # which files of format 1 do not have
+# Columns that files of format 1, or of formats before 4, do not have.
+NEWER_COLUMNS = {"leaderboard": ("n_recoveries", "pruned")}
+# A student that took the place of its teacher.
+STUDENT: dict[str, Check] = {
+    **dict.fromkeys(("made_rows", "weights"), count),
+    "difference": schema.number(0.0),
+    "score": schema.nullable(schema.number()),
+}
 TEXT_COLUMNS = ("configuration", "outcome")
 COLUMN_DTYPES = dict.fromkeys(TEXT_COLUMNS, choice("text")) | {"net": choice("int64")}
 NUMBER_DTYPES = choice("float64", "float32", "int64", "Int64")
+
+
+def _check_student(value: Any, where: str) -> None:
+    """Nothing, or the entry of a student."""
+    record({"student": record(STUDENT)} if value else {})(value, where)
 
 
 def _store_training(training: Training, arrays: Arrays) -> Header:
@@ -1051,9 +1074,9 @@ def _store_training(training: Training, arrays: Arrays) -> Header:
 def _restore_training(header: Header, target: Target, n_nets: int, shelf: Shelf) -> Training:
     stored = header["training"]
     index_by_frame: dict[str, list[str]] = {"history": ["iteration"]}
-    values, importances = SINGLE_VALUES, dict[str, Any]()
+    values, importances = record(SINGLE_VALUES), dict[str, Any]()
     if is_flagship(header):
-        index_by_frame, values = {"leaderboard": []}, {}
+        index_by_frame, values = {"leaderboard": []}, _check_student
         importances = {
             field: shelf.take(
                 f"feature_{field}", (len(header["columns"]["names"]),), Range(nan=True)
@@ -1062,10 +1085,10 @@ def _restore_training(header: Header, target: Target, n_nets: int, shelf: Shelf)
         }
     elif is_ensemble(header):
         index_by_frame = {"history": ["net", "iteration"], "nets": ["net"]}
-        values = ENSEMBLE_VALUES
+        values = record(ENSEMBLE_VALUES)
     record(
         {
-            "values": record(values),
+            "values": values,
             "frames": record(dict.fromkeys(index_by_frame, schema.plain)),
             "table": schema.plain,
             "seconds": schema.nullable(schema.number(0.0)),

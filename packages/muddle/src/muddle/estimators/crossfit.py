@@ -132,18 +132,21 @@ def is_wide(n_rows: int, n_features: int) -> bool:
 
 
 def choose_features(
-    matrix: FloatArray, labels: FloatArray, weights: FloatArray | None
+    matrix: FloatArray,
+    labels: FloatArray,
+    weights: FloatArray | None,
+    n_chosen: int | None = None,
 ) -> NDArray[np.int64]:
-    """The N_CHOSEN features, or as many as there are rows, that correlate most with the labels,
-    ascending. The rows must be those that a model is trained on: chosen by others as well, it would
-    know something of them. (N, F), (N, C), (N,)"""
+    """The features that correlate most with the labels, ascending; None: N_CHOSEN, or as many as
+    there are rows. The rows must be those that a model is trained on: chosen by others as well, it
+    would know something of them. (N, F), (N, C), (N,)"""
     share = np.full(len(matrix), 1 / len(matrix)) if weights is None else weights / weights.sum()
     centred = matrix - share @ matrix
     variances = share @ centred**2  # (F,)
     against = centred.T @ (share[:, None] * (labels - share @ labels))  # (F, C)
     scores = (against**2).sum(axis=1) / np.where(variances > 0, variances, np.inf)
     order = np.argsort(-scores, kind="stable")
-    return np.sort(order[: max(N_CHOSEN, len(matrix))])
+    return np.sort(order[: max(N_CHOSEN, len(matrix)) if n_chosen is None else n_chosen])
 
 
 # --- members -------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """MuddleRegressor and MuddleClassifier: the estimators without a parameter to tune."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -9,13 +10,20 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.base import ClassifierMixin, RegressorMixin, clone
 from sklearn.metrics import roc_auc_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from muddle.core.device import resolve_device, torch_threads
-from muddle.estimators.base import MAX_SEED, Estimator, watch
+from muddle.estimators.base import (
+    MAX_SEED,
+    Estimator,
+    restore_frame,
+    store_frame,
+    store_parameters,
+    watch,
+)
 from muddle.estimators.bodies import list_settings
 from muddle.estimators.calibrate import (
     estimate_spread,
@@ -45,6 +53,19 @@ from muddle.estimators.problems import (
     read_classes,
     read_numbers,
 )
+from muddle.estimators.student import (
+    BUDGET,
+    FEWEST_WEIGHTS,
+    Exam,
+    Student,
+    Teacher,
+    add_to_board,
+    answer,
+    draw_rows,
+    fit_student,
+    make_model,
+    read_target,
+)
 from muddle.estimators.time_limit import MOST_RESERVED, choose_rows
 from muddle.estimators.unseen_levels import find_column, fit_without
 from muddle.page import plots
@@ -54,7 +75,7 @@ from muddle.training.stopping import Deadline
 from muddle_runtime.columns import FloatArray
 from muddle_runtime.fitted import Fallback, FittedModel, Task
 from muddle_runtime.labels import NormalScores, NumberTarget
-from muddle_runtime.parameters import check_choice, check_number
+from muddle_runtime.parameters import check_choice, check_int, check_number
 from muddle_runtime.tables import TablePlan, warn
 
 
@@ -160,7 +181,139 @@ class Flagship(Estimator):
         self.out_of_fold_ = np.full((len(matrix), *out_of_fold.shape[1:]), np.nan)
         self.out_of_fold_[pool.training.rows] = out_of_fold
         self.out_of_fold_details_ = details
+        if self.preset == "compact":
+            self._learn(self.model_, pool, BUDGET, deadline)
+        else:
+            self._pool = pool if self.keep_rows else None
         return self
+
+    # --- a student ---------------------------------------------------------------------------
+
+    def distil(
+        self,
+        X: Any = None,
+        y: ArrayLike | None = None,
+        *,
+        budget: int = BUDGET,
+        time_limit: float | None = None,
+    ) -> Self:
+        """A small model of the same class that answers like this one, and nearly as fast as a tree.
+
+        One net learns the answers of this model to made-up rows that look like those of the fit,
+        and its answers out of fold to the rows of the fit. Probabilities and intervals are fitted
+        anew, on rows that the net has not seen. `preset="compact"` does both in one `fit`.
+
+        Parameters
+        ----------
+        X : table, default=None
+            Rows like those to come, for a model that has no rows: one from a file or a pickle, or
+            with keep_rows=False. Without them, such a model makes up rows from its summary of each
+            column, which knows nothing of how columns depend on each other.
+        y : array, default=None
+            Targets of X, if this model was not fitted on them: calibration and intervals are fitted
+            on these. Without them, the calibration stays, and intervals grow by how far the small
+            model is off.
+        budget : int, default=50000
+            Weights of the net at most: 50,000 are 0.2 MB.
+        time_limit : float or None, default=None
+            Seconds at most.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from muddle import MuddleRegressor
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> model = MuddleRegressor(preset="fast", random_state=0).fit(X[:300], y[:300])
+        >>> small = model.distil()
+        >>> bool(small.score(X[300:], y[300:]) > 0.4)
+        True
+        """
+        teacher = self._fitted()
+        check_int("budget", budget, minimum=FEWEST_WEIGHTS)
+        if time_limit is not None:
+            check_number("time_limit", time_limit, above=0.0)
+        if X is None and y is not None:
+            raise ValueError("y goes with X, got y alone. Pass the rows of these targets as X.")
+        deadline, pool = Deadline(time_limit), self.__dict__.get("_pool")
+        small: Self = clone(self).set_params(preset="compact")
+        if X is None and pool is not None:
+            small.out_of_fold_ = self.out_of_fold_.copy()
+            small.out_of_fold_details_ = self.out_of_fold_details_
+            small._learn(teacher, pool, budget, deadline)
+            return small
+        matrix = draw_rows(teacher) if X is None else teacher.transform(X)
+        target = None if y is None else read_target(teacher, y, len(matrix))
+        student = small._teach(Teacher(teacher, matrix), None, budget, deadline)
+        exam = None if target is None else student.examine(teacher, matrix, target)
+        small._graduate(teacher, student, exam, math.nan, matrix, budget, deadline)
+        return small
+
+    def _learn(self, teacher: FittedModel, pool: Pool, budget: int, deadline: Deadline) -> None:
+        """Become a student of the model of a pool; what is known out of fold is of the model."""
+        training, details = pool.training, self.out_of_fold_details_
+        own = Teacher(teacher, training.matrix, training.weights)
+        student = self._teach(own, pool, budget, deadline)
+        predicted = student.out_of_fold
+        assert predicted is not None
+        rows = np.searchsorted(training.rows, details.rows)
+        target = details.target if self._task == "classification" else training.labels[rows]
+        sizes = None
+        if isinstance(teacher.target, NumberTarget):
+            assert details.spread is not None
+            sizes = details.spread / teacher.target.scale.deviation
+        exam = Exam(predicted[rows], target, details.weights, sizes)
+        score = self._score(predicted, training)
+        self._graduate(teacher, student, exam, score, training.matrix, budget, deadline)
+        self.out_of_fold_[training.rows] = answer(self.model_, predicted)
+
+    def _teach(
+        self, teacher: Teacher, pool: Pool | None, budget: int, deadline: Deadline
+    ) -> Student:
+        return fit_student(
+            teacher,
+            pool,
+            budget=budget,
+            device=resolve_device(self.device),
+            deadline=deadline,
+            seed=int(check_random_state(self.random_state).randint(MAX_SEED)),
+            watch=lambda n, label: watch(n, f"{type(self).__name__}: {label}", bool(self.verbose)),
+        )
+
+    def _graduate(
+        self,
+        teacher: FittedModel,
+        student: Student,
+        exam: Exam | None,
+        score: float,
+        matrix: FloatArray,
+        budget: int,
+        deadline: Deadline,
+    ) -> None:
+        """The student becomes the model. score: out of fold, nan if there are no such rows"""
+        model, fallback = make_model(teacher, student, exam), teacher.fallback
+        if fallback is not None:
+            inside = Teacher(fallback.model, fallback.see(matrix), without=fallback.own)
+            other = self._teach(inside, None, budget, deadline)
+            fallback = replace(fallback, model=make_model(fallback.model, other, None))
+        record, seconds = teacher.training, deadline.elapsed()
+        if not hasattr(self, "model_"):  # else both are of one fit, and one clock
+            seconds += record.seconds or 0.0
+        board = add_to_board(restore_frame(record.frames["leaderboard"]), score, student.seconds)
+        self.model_ = replace(
+            model,
+            fallback=fallback,
+            training=replace(
+                record,
+                parameters=store_parameters(self),
+                values={"student": student.describe(score)},
+                frames={"leaderboard": store_frame(board)},
+                seconds=seconds,
+            ),
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the pool, which is for `distil` in this process."""
+        return {name: value for name, value in super().__getstate__().items() if name != "_pool"}
 
     def _plan(self, training: TrainingSet, preset: Preset) -> Plan:
         n_rows, n_labels = training.labels.shape
@@ -347,8 +500,10 @@ class MuddleRegressor(RegressorMixin, Flagship):
 
     Parameters
     ----------
-    preset : {"fast", "default", "best"}, default="default"
-        "fast": one net beside the other bodies; "best": more rounds of cross-fitting.
+    preset : {"fast", "default", "best", "compact"}, default="default"
+        "fast": one net beside the other bodies; "best": more rounds of cross-fitting; "compact": as
+        "default", and then one small net learns to answer like the pool and takes its place
+        (`distil`).
     time_limit : float or None, default=None
         Seconds for the whole fit. If they are few, nets are cut to fit (folds, rows, iterations)
         and some configurations are left out; a warning and `leaderboard_` tell which.

@@ -74,7 +74,7 @@ from muddle_runtime.labels import NormalScores
 from muddle_runtime.parameters import check_choice
 from muddle_runtime.tables import fill_bins
 
-Preset = Literal["fast", "default", "best"]
+Preset = Literal["fast", "default", "best", "compact"]
 Outcome = Literal["trained", "shortened", "diverged", "no time", "no gain"]
 Watch = Callable[[int, str], AbstractContextManager[Reporter | None]]
 AnyMember = Member | BodyMember
@@ -113,6 +113,10 @@ PRIOR_ROWS = 10.0
 LEAF_ROWS = 5
 # Members of less weight are dropped, once: each costs as much time to predict as any other.
 LEAST_WEIGHT = 0.02
+# Members are pruned while the error of the pool rises by no more than this share of it: shrinkage
+# gives weights to members that lower nothing. On 55 development tables the pruned pool took 0.70 of
+# the time to predict, at a gain of -0.0002 R² and +0.0014 AUC; 0.0025 took 0.54, at -0.0023 R².
+MOST_RISE = 0.0
 MEAN = "mean of the target"  # has the rest of the weight
 ROUNDING = 1e-9  # of the sum of all weights
 # Weight of the constraint that weights sum to 1, in units of the errors.
@@ -353,10 +357,52 @@ def weigh_members(
     """
     found = _least_squares(predicted, labels, weights)
     kept = found >= min(LEAST_WEIGHT, found.max() / 2)
-    if not kept.all():
-        found = np.zeros(len(predicted))
-        found[kept] = _least_squares(predicted[kept], labels, weights)
+    return found if kept.all() else _weigh_some(kept, predicted, labels, weights)
+
+
+def _weigh_some(
+    chosen: NDArray[np.bool_], predicted: FloatArray, labels: FloatArray, weights: FloatArray | None
+) -> FloatArray:
+    """Weights of the chosen members; the others have none."""
+    found = np.zeros(len(predicted))
+    found[chosen] = _least_squares(predicted[chosen], labels, weights)
     return found
+
+
+def prune_members(
+    found: FloatArray, predicted: FloatArray, labels: FloatArray, weights: FloatArray | None
+) -> tuple[FloatArray, FloatArray]:
+    """Weights without the members that do not lower the squared error out of fold, and by how much
+    it changed when each was left out, as a share; nan for those that were not.
+
+    found (M,), as `weigh_members` gives; predicted (M, N, C), labels (N, C), weights (N,) -> (M,)
+    """
+    mean = np.average(labels, axis=0, weights=weights)
+
+    def measure(own: FloatArray) -> float:
+        mixed = np.tensordot(own, predicted, axes=1) + (1 - own.sum()) * mean
+        return _mean_square(mixed - labels, weights)
+
+    changes = np.full(len(predicted), np.nan)
+    before = first = measure(found)
+    while np.count_nonzero(found) > 1:
+        tries = []
+        for member in np.flatnonzero(found).tolist():
+            chosen = found > 0
+            chosen[member] = False
+            without = _weigh_some(chosen, predicted, labels, weights)
+            tries.append((measure(without), member, without))
+        error, member, without = min(tries, key=lambda one: one[:2])
+        if not error <= first * (1 + MOST_RISE):
+            break
+        changes[member] = (error - before) / first if first else 0.0
+        found, before = without, error
+    return found, changes
+
+
+def _mean_square(errors: FloatArray, weights: FloatArray | None) -> float:
+    """(N, C), (N,)"""
+    return float(np.average((errors**2).mean(axis=1), weights=weights))
 
 
 def _least_squares(
@@ -433,6 +479,8 @@ class Pool:
     weights: FloatArray  # (M,), they sum to 1 at most
     trials: list[Trial]
     cuts: tuple[str, ...] = ()  # parts of the plan that there was no time for, in words
+    # (M,) of members that were pruned: share by which the error changed; else nan
+    changes: FloatArray | None = None
 
     @classmethod
     def weigh(cls, training: TrainingSet, trials: Sequence[Trial]) -> "Pool":
@@ -451,6 +499,14 @@ class Pool:
             known[trial.candidate.name] = known[trial.candidate.name].add_round(trial)
         return Pool.weigh(self.training, list(known.values()))
 
+    def prune(self) -> "Pool":
+        """Without members that do not lower the error: each costs time in every prediction."""
+        training = self.training
+        predicted = np.stack([member.out_of_fold for member in self.members])
+        known = predicted, training.labels, training.weights
+        weights, changes = prune_members(self.weights, *known)
+        return replace(self, weights=weights, changes=changes)
+
     def list_best_nets(self) -> list[Candidate]:
         """The nets that further rounds are for, the best first."""
         shares = Counter[str]()
@@ -460,6 +516,13 @@ class Pool:
         least = LEAST_SHARE * self.weights.sum()
         nets = [candidate for candidate in nets if shares[candidate.name] > least]
         return sorted(nets, key=lambda candidate: -shares[candidate.name])[:MOST_FURTHER]
+
+    @property
+    def folds(self) -> Folds:
+        """Those of the first round, which all members share."""
+        folds = self.members[0].folds
+        n_folds = folds.n_nets // folds.n_rounds
+        return Folds(folds.train[:n_folds], folds.held_out[:n_folds])
 
     @property
     def offset(self) -> FloatArray:
@@ -483,21 +546,24 @@ class Pool:
         """The leaderboard: one row per member, the best first, then candidates without any, and the
         mean of the target if it has a weight."""
         weights = iter(self.weights.tolist())
+        changes = iter([np.nan] * len(self.members) if self.changes is None else self.changes)
         rows: list[tuple[Any, ...]] = []
         for trial in self.trials:
             shared = (trial.n_rounds, trial.seconds, trial.outcome)
             name = trial.candidate.name
             for member in trial.members:
-                own = (member.iteration, score(member.out_of_fold), next(weights))
+                own = (member.iteration, score(member.out_of_fold), next(weights), next(changes))
                 rows.append((name, *own, member.n_nets, member.n_recoveries, *shared))
             if not trial.members:
-                rows.append((name, None, np.nan, 0.0, 0, 0, *shared))
-        columns = ("configuration", "iteration", "score", "weight", "n_nets", "n_recoveries")
+                rows.append((name, None, np.nan, 0.0, np.nan, 0, 0, *shared))
+        columns = ("configuration", "iteration", "score", "weight", "pruned", "n_nets")
         rows.sort(key=lambda row: -row[2] if row[2] == row[2] else np.inf)  # no score: last
         rest = 1.0 - float(self.weights.sum())
         if rest > ROUNDING:
-            rows.append((MEAN, None, np.nan, rest, 0, 0, 0, 0.0, "trained"))
-        board = pd.DataFrame(rows, columns=[*columns, "n_rounds", "seconds", "outcome"])
+            rows.append((MEAN, None, np.nan, rest, np.nan, 0, 0, 0, 0.0, "trained"))
+        board = pd.DataFrame(
+            rows, columns=[*columns, "n_recoveries", "n_rounds", "seconds", "outcome"]
+        )
         return board.astype({"iteration": "Int64"})
 
 
@@ -511,13 +577,11 @@ def worth_going_on(pool: Pool) -> bool:
     if len(without.members) in (0, len(pool.members)):
         return True
 
-    def mean_square(errors: FloatArray) -> float:
-        return float(np.average((errors**2).mean(axis=1), weights=training.weights))
-
-    before, after = (mean_square(p.out_of_fold - training.labels) for p in (without, pool))
-    mean = np.average(training.labels, axis=0, weights=training.weights)
+    labels, weights = training.labels, training.weights
+    before, after = (_mean_square(p.out_of_fold - labels, weights) for p in (without, pool))
+    variance = _mean_square(labels - np.average(labels, axis=0, weights=weights), weights)
     fall = before - after
-    return fall > LEAST_FALL * before and fall > LEAST_GAIN * mean_square(training.labels - mean)
+    return fall > LEAST_FALL * before and fall > LEAST_GAIN * variance
 
 
 def plan_in_time(
@@ -629,6 +693,7 @@ def fit_pool(
                 n_nets = further.folds.n_nets
                 nets = [(candidate, own.take(n_nets)) for candidate, own in nets]
                 pool = pool.add(replace(further, reporter=reporter).train(nets))
+    pool = pool.prune()
     return pool if schedule is None else _tell_cuts(pool, plan, schedule.whole, running)
 
 

@@ -1,0 +1,646 @@
+"""A student: one small net taught to answer like a fitted model, and nearly as fast as a tree.
+
+The teacher answers made-up rows, so there is no lack of them and no noise in what is learnt. A
+made-up row is a row of the table in which some columns come from another row, often one of its
+neighbours: levels are real ones, numbers lie between real ones, and columns that depend on each
+other mostly still do.
+
+Where the pool of the teacher is at hand, students of each fold tell how the student does on rows
+that neither it nor its teacher has seen: calibration and intervals are fitted on these. Where there
+is only a model, as from a file, its calibration stays, and its intervals grow by how far the
+student is off.
+
+Shapes: N training rows, M rows to learn from, F features, C label columns, K folds.
+"""
+
+import math
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from muddle.core.device import torch_threads
+from muddle.errors import DivergenceError
+from muddle.estimators.base import MAX_SEED, to_numpy_nets
+from muddle.estimators.calibrate import fit_calibration, fit_conformal
+from muddle.estimators.crossfit import Member, choose_features, train_side_by_side
+from muddle.estimators.pool import MEAN, Pool, Watch, fit_view
+from muddle.estimators.time_limit import FILL, Work, cut_steps, measure_pace
+from muddle.tables.target import Rows, check_target
+from muddle.training.config import TrainConfig
+from muddle.training.data import TrainingData, TrainJob
+from muddle.training.stopping import Deadline
+from muddle_runtime import fitted
+from muddle_runtime.columns import FloatArray
+from muddle_runtime.errors import MuddleWarning
+from muddle_runtime.fitted import FittedModel, SpreadModel
+from muddle_runtime.forward import (
+    ChosenView,
+    Nets,
+    PlainView,
+    Representation,
+    View,
+    ViewName,
+    view_features,
+)
+from muddle_runtime.intervals import Conformal, Spread
+from muddle_runtime.labels import ClassTarget, NumberTarget
+from muddle_runtime.summary import Summary
+
+# Weights of the student at most, unless the caller asks for others, and the width of its layers.
+# 96 units were level with 128, and with three layers, on development tables.
+BUDGET, FEWEST_WEIGHTS = 50_000, 2_000
+WIDEST, NARROWEST = 96, 48
+# Made-up rows that are learnt from, by the student and by that of each fold, and the values that
+# they may have; 10,000 rows lost 0.005 R² where the target has a long tail.
+N_MADE, N_MADE_FOLD, MOST_VALUES = 20_000, 10_000, 2**25
+FEWEST_MADE = 1_000
+N_DRAWN = 5_000  # rows from a summary, that others are made of
+MOST_REAL = 20_000  # training rows that are learnt from beside them
+CHECKED = 0.1  # share of made-up rows that are kept back, to tell how far the student is off
+# Rows that may give columns: half of the time one of the nearest, else any.
+N_NEAR, NEAR_SHARE = 10, 0.5
+MOST_NEIGHBOURS = 4_000  # rows among which neighbours are looked for
+# Numbers with fewer values than this are taken over as they are; others go part of the way.
+FEW_VALUES = 20
+# The size of errors is learnt beside the labels, at this share of their deviation.
+SPREAD_SHARE = 0.3
+PROBE_ROWS = 200  # by which the time of the teacher's answers is estimated
+TEACHING = 0.5  # share of the time left that they may take
+CONFIG = TrainConfig(
+    task="regression",
+    depth=2,
+    activation="relu",
+    n_permutations=0,  # a teacher without noise leaves nothing to memorise
+    structured_noise=0.0,
+    learning_rate=3e-2,
+    max_iter=300,
+    batch_size=1024,
+    schedule="cycles",
+    second_moment=0.95,
+    scale_rate=6.0,
+    keep="last",
+)
+
+
+# --- rows that look like the table ---------------------------------------------------------------
+
+
+def make_rows(teacher: "Teacher", n_rows: int, rng: np.random.Generator) -> FloatArray:
+    """Rows that might be of the teacher's table, and are none of them: perhaps fewer than n_rows,
+    where the table has nearly all rows that there can be. -> (M, F)"""
+    matrix, weights = teacher.matrix, teacher.weights
+    if len(matrix) < 2:
+        return matrix[:0]
+    share = None if weights is None else weights / weights.sum()
+    base = rng.choice(len(matrix), n_rows, p=share)
+    near = _find_near(matrix, rng)
+    donor = np.where(
+        rng.random(n_rows) < NEAR_SHARE,
+        near[base, rng.integers(near.shape[1], size=n_rows)],
+        rng.integers(len(matrix), size=n_rows),
+    )
+    made, other = matrix[base], matrix[donor]
+    changed = rng.random(n_rows)  # share of a row's columns that the other row gives
+    for column in _list_columns(teacher):
+        rows = np.flatnonzero(rng.random(n_rows) < changed)
+        if column.between is None:
+            made[np.ix_(rows, column.features)] = other[np.ix_(rows, column.features)]
+            continue
+        part = rng.random(len(rows))
+        for feature in column.features[column.features != column.between]:  # flags of gaps
+            differ = made[rows, feature] != other[rows, feature]
+            part[differ] = 1.0
+            made[rows, feature] = other[rows, feature]
+        own, given = made[rows, column.between], other[rows, column.between]
+        # Not own + part * (given - own), which may round to a number outside.
+        made[rows, column.between] = np.where(part == 1.0, given, own + part * (given - own))
+    return made[~_are_rows_of(made, matrix)]
+
+
+def _find_near(matrix: FloatArray, rng: np.random.Generator) -> Rows:
+    """Some of the nearest rows to each row, which is not among them. (N, F) -> (N, n)"""
+    n_rows = len(matrix)
+    pool = np.arange(n_rows)
+    if n_rows > MOST_NEIGHBOURS:
+        pool = rng.choice(n_rows, MOST_NEIGHBOURS, replace=False)
+    n_near = min(N_NEAR, len(pool) - 1)
+    among = matrix[pool]
+    squares = (among**2).sum(axis=1)
+    own_place = np.full(n_rows, -1)
+    own_place[pool] = np.arange(len(pool))
+    found = np.empty((n_rows, n_near), dtype=np.int64)
+    rows_at_once = max(1, 2**21 // len(pool))
+    for start in range(0, n_rows, rows_at_once):
+        rows = np.arange(start, min(n_rows, start + rows_at_once))
+        apart = squares - 2 * matrix[rows] @ among.T  # up to the row's own square
+        inside = np.flatnonzero(own_place[rows] >= 0)
+        apart[inside, own_place[rows[inside]]] = np.inf
+        found[rows] = pool[np.argpartition(apart, n_near - 1, axis=1)[:, :n_near]]
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Column:
+    """The features of a column of the table; they change together."""
+
+    features: Rows
+    between: int | None  # the feature that may take any number between two real ones
+
+
+def _list_columns(teacher: "Teacher") -> Iterator[_Column]:
+    """The columns that have features in the matrix."""
+    table, matrix = teacher.model.table, teacher.matrix
+    kept = np.ones(table.n_features, dtype=bool)
+    if teacher.without is not None:
+        kept[teacher.without] = False
+    place = np.cumsum(kept) - 1
+    levels = {source.name for source in (*table.means, *table.one_hot)}
+    numbers = {s.name for s in table.numbers if s.kind != "date"} - levels
+    by_column: dict[str, list[int]] = {}
+    for feature, (name, _) in enumerate(table.features):
+        if kept[feature]:
+            by_column.setdefault(name, []).append(int(place[feature]))
+    for name, own in by_column.items():
+        first = own[0]
+        free = name in numbers and first < teacher.n_numbers
+        free = free and len(np.unique(matrix[:, first])) > FEW_VALUES
+        yield _Column(np.array(own), first if free else None)
+
+
+def _are_rows_of(made: FloatArray, matrix: FloatArray) -> NDArray[np.bool_]:
+    """Which made-up rows have all features of some row of the table. (M, F), (N, F) -> (M,)"""
+    known = {row.tobytes() for row in matrix + 0.0}  # no -0.0
+    return np.array([row.tobytes() in known for row in made + 0.0], dtype=bool)
+
+
+def draw_rows(model: FittedModel) -> FloatArray:
+    """Rows as the summary of the table tells of its columns, each drawn alone. (N_DRAWN, F)"""
+    summary = model.training.table
+    if summary is None or summary["not_summarised"]:
+        raise ValueError(
+            "the model has no rows and no summary of all its columns, so that none can be made up. "
+            "Pass rows like those to come: distil(X)."
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MuddleWarning)  # rare levels, gaps where there were few
+        return model.transform(draw_columns(summary, model.table.names, N_DRAWN))
+
+
+def draw_columns(summary: Summary, names: Sequence[str], n_rows: int) -> dict[str, list[Any]]:
+    """Columns of a table, none of which depends on another."""
+    rng = np.random.default_rng(0)
+    columns: dict[str, list[Any]] = {name: [None] * n_rows for name in names}
+    for about in summary["columns"]:
+        if about["kind"] == "levels":
+            levels, shares = about["levels"], np.array(about["shares"])
+            share = shares / shares.sum()
+            codes = rng.choice(len(levels), n_rows, p=share).tolist() if levels else []
+            values = [levels[code] for code in codes]
+            if about["boolean"]:
+                values = [{"True": True, "False": False}.get(value, value) for value in values]
+        else:
+            values = _draw_numbers(about, n_rows, rng)
+        gaps = rng.random(n_rows) < about["missing"]
+        name = names[about["position"]]
+        columns[name] = [
+            None if gap or not values else values[row] for row, gap in enumerate(gaps.tolist())
+        ]
+    return columns
+
+
+def _draw_numbers(about: Summary, n_rows: int, rng: np.random.Generator) -> list[Any]:
+    """By quantiles, within the range. Whole numbers stay whole, if all quantiles are."""
+    edges, below = np.array(about["edges"]), np.array(about["below"])
+    if not len(edges):
+        return []
+    drawn = np.interp(rng.random(n_rows), np.append(0.0, below), np.append(edges[0], edges))
+    if about["kind"] == "date":  # in days
+        return list(np.round(drawn * 86400).astype("M8[s]").tolist())
+    if about["kind"] == "duration":
+        return list(np.round(drawn * 1e6).astype("m8[us]").tolist())
+    return list(np.round(drawn).tolist() if (edges % 1 == 0).all() else drawn.tolist())
+
+
+# --- lessons -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Teacher:
+    """A model, and rows like those that it will be asked about."""
+
+    model: FittedModel
+    matrix: FloatArray  # (N, F)
+    weights: FloatArray | None = None  # (N,)
+    without: Rows | None = None  # features of the table that the matrix lacks
+
+    @property
+    def n_numbers(self) -> int:
+        n_numbers = self.model.table.n_numbers
+        if self.without is not None:
+            n_numbers -= int(np.count_nonzero(self.without < n_numbers))
+        return n_numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Lesson:
+    """Rows and what the teacher answers."""
+
+    matrix: FloatArray  # (M, F)
+    labels: FloatArray  # (M, C)
+    sizes: FloatArray | None  # (M, C) of the errors to expect; of numbers only
+    n_made: int  # rows that are made up, the last ones
+
+    @property
+    def n_taught(self) -> int:
+        """The rows after these are kept back, to tell how far the student is off."""
+        return len(self.matrix) - max(1, round(CHECKED * self.n_made))
+
+    @property
+    def targets(self) -> FloatArray:
+        """Labels, and sizes as further labels. (M, C) or (M, 2 C)"""
+        if self.sizes is None:
+            return self.labels
+        return np.hstack([self.labels, (self.sizes - self.sizes.mean(axis=0)) * self.size_factor])
+
+    @property
+    def size_factor(self) -> FloatArray:
+        """Scales sizes so that labels count more. (C,)"""
+        assert self.sizes is not None
+        deviation = self.sizes.std(axis=0)
+        wanted = SPREAD_SHARE * self.labels.std(axis=0)
+        varies = (deviation > 0) & (wanted > 0)
+        return np.where(varies, wanted, 1.0) / np.where(varies, deviation, 1.0)
+
+
+def teach(teacher: Teacher, n_rows: int, seed: int, pool: Pool | None = None) -> Lesson:
+    """Made-up rows and their answers. pool: its training rows come first, as far as they are few,
+    with the answers of its members that have not seen them."""
+    rng, model = np.random.default_rng(seed), teacher.model
+    made = make_rows(teacher, n_rows, rng)
+    if len(made) < FEWEST_MADE / 2:  # of a table that has nearly all rows that there can be
+        made = np.concatenate([teacher.matrix, made])
+    rows, labels = made, model.labels(made)
+    if pool is not None:
+        real = np.arange(len(teacher.matrix))
+        if len(real) > MOST_REAL:
+            real = rng.choice(real, MOST_REAL, replace=False)
+        rows = np.concatenate([teacher.matrix[real], made])
+        labels = np.concatenate([pool.out_of_fold[real], labels])
+    sizes = None if model.spread is None else model.spreads(rows, labels)
+    return Lesson(rows, labels, sizes, len(made))
+
+
+def list_fold_teachers(pool: Pool, model: FittedModel) -> list[Teacher]:
+    """The pool without the rows of each fold: its nets and bodies that never saw them."""
+    training, found = pool.training, []
+    for fold, rows in enumerate(pool.folds.train):
+        members = []
+        for member, weight in zip(pool.members, pool.weights.tolist(), strict=True):
+            if not weight:
+                continue
+            if isinstance(member, Member):
+                nets = member.nets.keep([fold])
+                body: Representation = to_numpy_nets(nets, [member.views[fold]], rounded=True)
+                head = member.held_out_head[[fold]].numpy()
+            else:
+                body, head = member.fold_models[fold]
+            members.append(fitted.Member(body, head, weight, member.normal))
+        own = replace(model, members=tuple(members), fallback=None, spread=None)
+        weights = None if training.weights is None else training.weights[rows]
+        found.append(Teacher(own, training.matrix[rows], weights))
+    return found
+
+
+def ask_all(
+    teachers: Sequence[Teacher], pool: Pool | None, deadline: Deadline, rng: np.random.Generator
+) -> list[Lesson]:
+    """A lesson of each teacher; that of the first one is the longest, and the pool's."""
+    share = _fit_to_time(teachers, deadline)
+    tasks = []
+    for place, teacher in enumerate(teachers):
+        n_rows = max(FEWEST_MADE, int(share * (N_MADE_FOLD if place else N_MADE)))
+        n_rows = max(2, min(n_rows, MOST_VALUES // teacher.matrix.shape[1]))
+        seed = int(rng.integers(MAX_SEED))
+        tasks.append(partial(teach, teacher, n_rows, seed, None if place else pool))
+    # Answers are sums of many small products, which threads would not share well.
+    n_threads = min(len(tasks), torch.get_num_threads())
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(n_threads) as threads:
+        return [task.result() for task in [threads.submit(task) for task in tasks]]
+
+
+def _fit_to_time(teachers: Sequence[Teacher], deadline: Deadline) -> float:
+    """Share of the lessons that there is time for."""
+    if deadline.limit is None:
+        return 1.0
+    seconds = 0.0
+    for place, teacher in enumerate(teachers):
+        rows = teacher.matrix[:PROBE_ROWS]
+        teacher.model.labels(rows[:2])  # makes it ready
+        began = time.perf_counter()
+        teacher.model.labels(rows)
+        per_row = (time.perf_counter() - began) / len(rows)
+        seconds += per_row * (N_MADE_FOLD if place else N_MADE)
+    seconds /= min(len(teachers), torch.get_num_threads())
+    return min(1.0, TEACHING * deadline.left() / max(seconds, 1e-9))
+
+
+# --- the student ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Student:
+    """A net that was taught, and what calibration and intervals are made of."""
+
+    member: fitted.Member
+    spread: SpreadModel | None  # without scores; None for classes
+    off: FloatArray  # (M, C) the teacher's labels minus its own, of rows that it was not taught
+    off_sizes: FloatArray | None  # (M, C) of errors in these rows, as it expects them
+    out_of_fold: FloatArray | None  # (N, C) of the rows of the pool, by the students of the folds
+    n_made: int
+    n_weights: int
+    seconds: float
+
+    def describe(self, score: float) -> dict[str, Any]:
+        """For the model's record. difference: root mean square, in the target's deviations, or of
+        probabilities; score: of the rows that it has not seen, None if there are none"""
+        unit = 1.0 if self.spread is not None else 2.0  # labels of classes are -1 and 1
+        return {
+            "made_rows": self.n_made,
+            "weights": self.n_weights,
+            "difference": float(np.sqrt(np.mean(self.off**2))) / unit,
+            "score": None if math.isnan(score) else score,
+        }
+
+    def examine(self, teacher: FittedModel, matrix: FloatArray, target: NDArray[Any]) -> "Exam":
+        """Its answers to rows whose targets nobody has seen."""
+        model = make_model(teacher, self, None)
+        predicted = model.labels(matrix)
+        sizes = None if model.spread is None else model.spreads(matrix, predicted)
+        return Exam(predicted, target, None, sizes)
+
+
+def fit_student(
+    teacher: Teacher,
+    pool: Pool | None,
+    *,
+    budget: int,
+    device: torch.device,
+    deadline: Deadline,
+    seed: int,
+    watch: Watch,
+) -> Student:
+    """Teach a student. pool: that of the teacher, whose rows are the teacher's.
+    budget: weights of the net at most"""
+    rng, began = np.random.default_rng(seed), time.perf_counter()
+    folds = [] if pool is None else list_fold_teachers(pool, teacher.model)
+    lesson, *by_fold = ask_all([teacher, *folds], pool, deadline, rng)
+    view, width = choose_view(teacher, lesson, budget)
+    config = replace(CONFIG, width=width)
+    jobs = [make_student_job(config, view, lesson, rng)]
+    if pool is not None:
+        jobs.append(make_fold_job(config, view, by_fold, pool, rng))
+    jobs = cut_to_time(jobs, device, deadline)
+    n_iterations = sum(job.n_nets * (job.config.steps + 1) for job in jobs)
+    with watch(n_iterations, "student") as reporter:
+        done, _ = train_side_by_side(jobs, [], device, deadline, reporter)
+    if None in done:
+        raise DivergenceError(
+            "the student had no finite loss. Clip or transform extreme feature values."
+        )
+    own, *others = [one.nets for one in done if one is not None]
+    nets = to_numpy_nets(own.nets, [view], rounded=True)
+    n_labels = lesson.labels.shape[1]
+    head, seen = own.head.numpy(), own.validation_output[0].numpy()
+    spread = off_sizes = out_of_fold = None
+    if lesson.sizes is not None:
+        spread = make_spread(nets, head[:, :, n_labels:] / lesson.size_factor, lesson.sizes)
+        off_sizes = spread.finish(seen[:, n_labels:] / lesson.size_factor)
+    if pool is not None:
+        outputs = others[0].validation_output.numpy()
+        out_of_fold = pool.folds.gather(outputs, len(pool.training.labels))
+    return Student(
+        fitted.Member(nets, np.ascontiguousarray(head[:, :, :n_labels]), 1.0),
+        spread,
+        lesson.labels[lesson.n_taught :] - seen[:, :n_labels],
+        off_sizes,
+        out_of_fold,
+        lesson.n_made,
+        sum(weight.size for weight in nets.weights),
+        time.perf_counter() - began,
+    )
+
+
+def choose_view(teacher: Teacher, lesson: Lesson, budget: int) -> tuple[View, int]:
+    """What the student sees, and its width: bins, if the budget allows, else the features as they
+    are, of wide tables those that matter most."""
+    matrix = teacher.matrix
+    names: tuple[ViewName, ...] = ("bins", "plain")
+    for name in names:
+        view = fit_view(name, matrix, teacher.n_numbers, teacher.weights, seed=0)
+        # The largest width with n_seen * width + width² weights at most.
+        width = int((math.sqrt(view.n_seen**2 + 4 * budget) - view.n_seen) / 2)
+        if width >= NARROWEST:
+            return view, min(WIDEST, width)
+    width = min(NARROWEST, math.isqrt(budget // 2))
+    n_chosen = min(matrix.shape[1], budget // width - width)
+    chosen = choose_features(lesson.matrix, lesson.labels, None, n_chosen)
+    return ChosenView(chosen, PlainView(len(chosen)), matrix.shape[1]), width
+
+
+def make_student_job(
+    config: TrainConfig, view: View, lesson: Lesson, rng: np.random.Generator
+) -> TrainJob:
+    """The student learns from its lesson but for the rows kept back, which then count for the
+    output layer."""
+    n_taught = lesson.n_taught
+    taught, kept_back = np.split(np.arange(len(lesson.matrix)), [n_taught])
+    return _make_job(
+        config, view, lesson.matrix, lesson.targets, taught[None], kept_back[None], rng
+    )
+
+
+def make_fold_job(
+    config: TrainConfig,
+    view: View,
+    lessons: Sequence[Lesson],
+    pool: Pool,
+    rng: np.random.Generator,
+) -> TrainJob:
+    """A student per fold, which is validated on the rows that its teacher has not seen."""
+    n_rows = min(len(lesson.matrix) for lesson in lessons)
+    matrix = np.concatenate([lesson.matrix[:n_rows] for lesson in lessons])
+    labels = np.concatenate([lesson.labels[:n_rows] for lesson in lessons])
+    taught = np.arange(len(matrix)).reshape(len(lessons), n_rows)
+    training = pool.training
+    return _make_job(
+        replace(config, head="train"),
+        view,
+        np.concatenate([matrix, training.matrix]),
+        np.concatenate([labels, training.labels]),
+        taught,
+        len(matrix) + pool.folds.held_out,
+        rng,
+    )
+
+
+def _make_job(
+    config: TrainConfig,
+    view: View,
+    matrix: FloatArray,
+    labels: FloatArray,
+    taught: Rows,
+    kept_back: Rows,
+    rng: np.random.Generator,
+) -> TrainJob:
+    """taught, kept_back: rows of each net, (K, n)"""
+    data = TrainingData(
+        features=torch.from_numpy(view_features(view, matrix)),
+        labels=torch.from_numpy(labels.astype(np.float32)),
+        weights=None,
+        train_rows=torch.from_numpy(taught),
+        validation_rows=torch.from_numpy(kept_back),
+    )
+    seeds = rng.integers(MAX_SEED, size=len(taught)).tolist()
+    return TrainJob(config, data, tuple(seeds), "r2")
+
+
+def cut_to_time(
+    jobs: Sequence[TrainJob], device: torch.device, deadline: Deadline
+) -> list[TrainJob]:
+    """The jobs with as many steps as there is time for, all with equally many."""
+    if deadline.limit is None:
+        return list(jobs)
+    n_threads = 1 if device.type == "cuda" else torch.get_num_threads()
+    with torch_threads(1):
+        pace = measure_pace([jobs[0]], device, deadline)
+    n_nets = sum(job.n_nets for job in jobs)
+    work = replace(Work.of(jobs[0]), n_nets=n_nets, n_threads=n_threads)
+    n_steps = cut_steps(work, pace, FILL * deadline.left()).config.steps
+    return [replace(job, config=replace(job.config, max_iter=n_steps)) for job in jobs]
+
+
+# --- its model -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Exam:
+    """Rows whose targets neither the student nor its teacher has seen."""
+
+    predicted: FloatArray  # (n, C) labels, by the student or those of the folds
+    target: NDArray[Any]  # (n, C) labels, or (n,) codes of classes
+    weights: FloatArray | None  # (n,)
+    sizes: FloatArray | None  # (n, C) of errors, as they would be expected in new rows; of numbers
+
+
+def make_spread(nets: Nets, head: FloatArray, sizes: FloatArray) -> SpreadModel:
+    """The sizes of errors that the student expects, by a second output layer; without scores."""
+    means = sizes.mean(axis=0)
+    numbers = np.stack([means, sizes.min(axis=0), sizes.max(axis=0)], axis=1).tolist()
+    spreads = tuple(Spread(mean, least, most, 1.0) for mean, least, most in numbers)
+    return SpreadModel(nets, np.ascontiguousarray(head), means, spreads, conformal=())
+
+
+def make_model(teacher: FittedModel, student: Student, exam: Exam | None) -> FittedModel:
+    """The student as a model. Without an exam, calibration and scores are the teacher's."""
+    n_labels = student.member.head.shape[2]
+    model = replace(
+        teacher, members=(student.member,), offset=np.zeros(n_labels), spread=None, fallback=None
+    )
+    if isinstance(teacher.target, ClassTarget):
+        if exam is None:
+            return model
+        calibration = fit_calibration(exam.predicted, exam.target, exam.weights)
+        return replace(model, calibration=calibration)
+    assert teacher.spread is not None
+    assert student.spread is not None
+    assert student.off_sizes is not None
+    columns = range(n_labels)
+    if exam is None:
+        given, off, off_sizes = teacher.spread.conformal, student.off, student.off_sizes
+        scores = [widen(given[c], off[:, c], off_sizes[:, c]) for c in columns]
+    else:
+        assert exam.sizes is not None
+        predicted = teacher.target.clip(exam.predicted)
+        scores = [
+            fit_conformal(exam.target[:, c], predicted[:, c], exam.sizes[:, c], exam.weights)
+            for c in columns
+        ]
+    return replace(model, spread=replace(student.spread, conformal=tuple(scores)))
+
+
+def widen(conformal: Conformal, off: FloatArray, sizes: FloatArray) -> Conformal:
+    """Scores of the teacher, each with the deviation of the student from it in some row.
+    off, sizes (M,)"""
+    drawn = np.random.default_rng(0).choice(off / sizes, len(conformal.scores))
+    scores = conformal.scores + drawn
+    order = np.argsort(scores, kind="stable")
+    weights = None if conformal.weights is None else conformal.weights[order]
+    return replace(conformal, scores=scores[order], weights=weights)
+
+
+def answer(model: FittedModel, labels: FloatArray) -> FloatArray:
+    """Predictions of numbers, or probabilities, from labels. (N, C)"""
+    if isinstance(model.target, NumberTarget):
+        return model.target.restore(model.target.clip(labels))
+    assert model.calibration is not None
+    return model.calibration.apply(labels)
+
+
+def read_target(model: FittedModel, y: Any, n_rows: int) -> NDArray[Any]:
+    """The labels (n, C) of new numbers, or the codes (n,) of new classes."""
+    owner, target = model.estimator, model.target
+    if isinstance(target, NumberTarget):
+        values = check_target(y, n_rows, owner, multi_output=True, y_numeric=True)
+        values = values.reshape(n_rows, -1).astype(np.float64)
+        wanted = len(target.scale.mean)
+        if values.shape[1] != wanted:
+            raise ValueError(f"y must hold {wanted} target(s), as in fit, got {values.shape[1]}.")
+        return target.scale.apply(values)
+    values = check_target(y, n_rows, owner)
+    place = {label: code for code, label in enumerate(target.classes.tolist())}
+    codes = np.array([place.get(label, -1) for label in values.tolist()], dtype=np.int64)
+    if (codes < 0).any():
+        row = int((codes < 0).argmax())
+        raise ValueError(
+            f"y must hold classes that were there in fit, got {values[row]!r} in row {row}. Leave "
+            "such rows out."
+        )
+    return codes
+
+
+# --- the leaderboard -----------------------------------------------------------------------------
+
+STUDENT, TAUGHT = "student", "taught"  # a configuration, and the outcome of those that taught it
+
+
+def add_to_board(board: pd.DataFrame, score: float, seconds: float) -> pd.DataFrame:
+    """The teacher's leaderboard, with the student in front, which has all weight."""
+    board = board[board["configuration"] != MEAN].reset_index(drop=True)
+    taught = board["weight"] > 0
+    board = board.assign(
+        outcome=board["outcome"].where(~taught, TAUGHT), weight=np.zeros(len(board))
+    )
+    own = {
+        **dict.fromkeys(board.columns, np.nan),
+        "configuration": STUDENT,
+        "iteration": None,
+        "score": score,
+        "weight": 1.0,
+        "n_nets": 1,
+        "n_recoveries": 0,
+        "n_rounds": 1,
+        "seconds": seconds,
+        "outcome": "trained",
+    }
+    first = pd.DataFrame([own])[list(board.columns)].astype(board.dtypes)
+    return pd.concat([first, board], ignore_index=True)
