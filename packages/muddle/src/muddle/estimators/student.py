@@ -30,7 +30,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from muddle.core.device import torch_threads
 from muddle.errors import DivergenceError
-from muddle.estimators.base import MAX_SEED, to_numpy_nets
+from muddle.estimators.base import MAX_SEED, to_numpy_nets, torch_library
 from muddle.estimators.calibrate import fit_calibration, fit_conformal
 from muddle.estimators.crossfit import Member, choose_features, train_side_by_side
 from muddle.estimators.pool import MEAN, Pool, Watch, fit_view
@@ -402,6 +402,8 @@ def fit_student(
     """Teach a student. pool: that of the teacher, whose rows are the teacher's.
     budget: weights of the net at most"""
     rng, began = np.random.default_rng(seed), time.perf_counter()
+    if device.type == "cuda":
+        teacher = replace(teacher, model=teacher.model.using(torch_library(device)))
     folds = [] if pool is None else list_fold_teachers(pool, teacher.model)
     lesson, *by_fold = ask_all([teacher, *folds], pool, deadline, rng)
     view, width = choose_view(teacher, lesson, budget)
