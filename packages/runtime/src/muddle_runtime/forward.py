@@ -237,7 +237,7 @@ class _ViewStack:
         ]
         if isinstance(first, BinsView):
             self._bins = [
-                _arrange_bins(view, library) for view in views if isinstance(view, BinsView)
+                _arrange_bins(view, library, dtype) for view in views if isinstance(view, BinsView)
             ]
         if isinstance(first, WavesView):
             arrays = (
@@ -259,7 +259,8 @@ class _ViewStack:
         if isinstance(first, ChosenView):
             return xp.concatenate([own.apply(matrix[:, chosen]) for chosen, own in self._inner])
         if isinstance(first, BinsView):
-            return xp.stack([self._fill_bins(matrix, *bins) for bins in self._bins])
+            filled = [self._fill_bins(matrix, *bins) for bins in self._bins]
+            return filled[0][None] if len(filled) == 1 else xp.stack(filled)
         matrix = self._cast(matrix, self._dtype)
         stacked = xp.broadcast_to(matrix, (len(self._waves[0]), *matrix.shape))
         n_numbers = self._waves[2].shape[1]
@@ -270,23 +271,24 @@ class _ViewStack:
         matrix: Array,
         sources: Array,
         starts: Array,
-        widths: Array,
+        slopes: Array,
         least: Array,
         most: Array,
     ) -> Array:
-        """The number of each bin first, so that all bins are one row: see tables.fill_bins."""
-        xp = self._xp
+        """All bins of a row side by side: see tables.fill_bins. Only the difference, which may be
+        small, needs float64."""
+        xp, n_bins = self._xp, len(starts)
         filled = _take(matrix, sources, xp)
-        n_bins = len(starts)
-        bins = filled[:, :n_bins]
         with np.errstate(over="ignore"):
-            bins -= starts
-            bins /= widths
+            filled[:, :n_bins] -= starts
+            filled = self._cast(filled, self._dtype)
+            bins = filled[:, :n_bins]
+            bins *= slopes
         if xp is np:  # half the time of clip
             np.minimum(np.maximum(bins, least, out=bins), most, out=bins)
         else:
             xp.clip(bins, least, most, out=bins)
-        return self._cast(filled, self._dtype)
+        return filled
 
     def _draw_curves(self, numbers: Array) -> Array:
         """(N, P) -> (S, N, P * curves)"""
@@ -314,14 +316,19 @@ class _ViewStack:
 
 def _take(matrix: Array, columns: Array, xp: Any) -> Array:
     """Some columns, as a new array."""
-    return np.take(matrix, columns, axis=1) if xp is np else matrix[:, columns]
+    if xp is not np:
+        return matrix[:, columns]
+    return np.take(matrix, columns, axis=1, mode="clip")  # without a look for errors: half the time
 
 
-def _arrange_bins(view: BinsView, library: Library) -> list[Array]:
-    """The feature of each feature seen, (V,), and starts, widths, least and most of each bin."""
-    arrays = (view.starts, view.widths, view.least, view.most)
-    kept = [array.reshape(-1)[view.kept] for array in arrays]
-    return [library.put(array) for array in (view.sources, *kept)]
+def _arrange_bins(view: BinsView, library: Library, dtype: str) -> list[Array]:
+    """The feature of each feature seen, (V,), and starts, slopes, least and most of each bin."""
+    starts, *others = (
+        array.reshape(-1)[view.kept]
+        for array in (view.starts, 1 / view.widths, view.least, view.most)
+    )
+    put = library.put
+    return [put(view.sources), put(starts), *(library.cast(put(one), dtype) for one in others)]
 
 
 # --- nets ----------------------------------------------------------------------------------------
@@ -468,7 +475,8 @@ class _NetStack:
         self.rounded = first.rounded and self.dtype == "float64"  # float32 is round already
         # (K, H, C) float64
         self.heads = library.put(np.stack([ref.factor * ref.head for ref in own]))
-        self.n_values = len(own) * first.width
+        # Views are computed in float64, and in several passes.
+        self.n_values = len(own) * first.width + 4 * len(distinct) * views[0].n_seen
 
         def gather(name: str, layer: int) -> NDArray[Any]:
             each = [getattr(ref.nets, name)[layer][ref.place] for ref in own]

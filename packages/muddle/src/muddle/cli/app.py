@@ -1,6 +1,6 @@
 """The app `muddle`: its commands with their options and help, errors in one line, plugins.
 
-The work of the five commands is done in fitting.py, predicting.py and info.py; the first two are
+The work of the six commands is done in fitting.py, predicting.py and info.py; the first two are
 imported when a command runs, so that `--help` does not wait for pandas.
 """
 
@@ -88,7 +88,7 @@ def _write_error(error: Exception) -> str:
 def make_app() -> typer.Typer:
     app = typer.Typer(cls=OneLineErrors, no_args_is_help=True, **OPTIONS)
     app.callback()(read_global_options)
-    for command in (fit, predict, evaluate, explain, info):
+    for command in (fit, predict, evaluate, explain, distil, info):
         app.command()(command)
     add_plugins(app)
     use_plain_flags(app)
@@ -248,7 +248,12 @@ def fit(
         float | None, option("--time-limit SECONDS", "Limit for the whole fit.", min=0)
     ] = None,
     preset: Annotated[
-        Literal["fast", "default", "best"], option("--preset", "How much to train.", metavar=None)
+        Literal["fast", "default", "best", "compact"],
+        option(
+            "--preset",
+            "How much to train; compact: as default, and one small net learns to answer like it.",
+            metavar=None,
+        ),
     ] = "default",
     without_rows: Annotated[
         bool,
@@ -491,6 +496,61 @@ def explain(
             print_importances(found["importances"], f"{found['from']}: {found['measure']}", top)
     if drawn and not as_json:
         echo(f"Wrote {drawn}")
+
+
+def distil(
+    model: Model,
+    output: Annotated[
+        Path, option("--output -o FILE", "Model file to write; replaced if it exists.")
+    ],
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="DATA",
+            help=TABLE_HELP + " Rows like those to come. Without it, they are made up from the "
+            "model's summary of each column, which does not know how columns depend on each other.",
+        ),
+    ] = None,
+    target: Annotated[
+        str | None,
+        option(
+            "--target COLUMN",
+            "Column of DATA with true values that the model was not fitted on: intervals and "
+            "probabilities are fitted on them.",
+        ),
+    ] = None,
+    budget: Annotated[
+        int | None, option("--budget N", "Weights of the net at most. Default: 100,000.")
+    ] = None,
+    time_limit: Annotated[
+        float | None, option("--time-limit SECONDS", "Limit for the whole.", min=0)
+    ] = None,
+    device: DeviceName = "auto",
+    separator: Separator = None,
+    encoding: Encoding = "utf-8",
+    decimal: Decimal = None,
+    no_header: NoHeader = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Teach one small, fast net to answer like a model of `muddle fit`."""
+    options = read_text_options(separator, encoding, decimal, no_header)
+    from muddle.cli import fitting
+
+    if target is not None and data is None:
+        raise ValueError("--target is a column of DATA: pass DATA, too.")
+    output = output.expanduser()
+    fitting.check_outputs(output, None)
+    refuse_overwriting(output, model, *filter(None, [data]))
+    notes = Notes(quiet)
+    settings: dict[str, Any] = {"time_limit": time_limit}
+    if budget is not None:
+        settings["budget"] = budget
+    result = fitting.distil_model(model, data, options, target, settings, device, output, notes)
+    if as_json:
+        print_json(finite(result))
+    elif not quiet:
+        fitting.print_distilled(result)
 
 
 def info(model: Model, as_json: AsJson = False) -> None:

@@ -430,6 +430,58 @@ def fit_model(
     return estimator, {**about, "seconds": estimator.fit_seconds_, **facts, "notes": notes.texts}
 
 
+def distil_model(
+    path: Path,
+    data: str | None,
+    options: read.TextOptions,
+    target: str | None,
+    settings: Mapping[str, Any],
+    device: str,
+    output: Path,
+    notes: Notes,
+) -> dict[str, Any]:
+    """Teach a small net and save it; return the facts about it as plain data."""
+    from muddle.cli.info import load_model as check_model
+    from muddle.cli.predicting import read_labelled
+
+    check_model(path)  # its errors name the arguments
+    with show_progress(notes) as show:
+        from muddle import load_model  # takes seconds
+        from muddle.estimators.base import watched_by
+
+        teacher = load_model(path, device=device)
+        if not hasattr(teacher, "distil"):
+            raise ValueError(
+                f"{path} must hold a model of `muddle fit`, got a {teacher.model_.estimator}."
+            )
+        rows = y = places = None
+        if data is not None:
+            found = read_labelled(teacher.model_, data, options, target, notes)
+            rows, places = found.rows, found.places
+            if target is not None:
+                assert found.y is not None
+                codes = teacher.model_.task == "classification"
+                y = teacher.classes_[found.y] if codes else found.y
+        watched = nullcontext() if notes.quiet else watched_by(show)
+        with notes.take_warnings(places=places), errors_with_lines(places), watched:
+            small = teacher.distil(rows, y, **settings)
+    small.save(output)
+    about = small.model_.training.values["student"]
+    sizes = {"size": output.stat().st_size, "size_before": path.stat().st_size}
+    seconds = small.leaderboard_["seconds"].iloc[0]
+    return {"model": str(output), **sizes, **about, "seconds": seconds, "notes": notes.texts}
+
+
+def print_distilled(facts: Mapping[str, Any]) -> None:
+    sizes = [format_size(facts[name]) for name in ("size", "size_before")]
+    echo(
+        f"Wrote {facts['model']}: {sizes[0]} instead of {sizes[1]}, taught in "
+        f"{format_duration(facts['seconds'])}. On made-up rows that it was not taught, it differs "
+        f"from the model by {facts['difference']:.2g} (root mean square, in the target's "
+        "deviations or in probability)."
+    )
+
+
 def write_report(
     estimator: Any, training: Training, columns: Columns, report: Path, notes: Notes
 ) -> None:

@@ -213,8 +213,8 @@ class Flagship(Estimator):
             Targets of X, if this model was not fitted on them: calibration and intervals are fitted
             on these. Without them, the calibration stays, and intervals grow by how far the small
             model is off.
-        budget : int, default=50000
-            Weights of the net at most: 50,000 are 0.2 MB.
+        budget : int, default=100000
+            Weights of the net at most: 100,000 are 0.4 MB.
         time_limit : float or None, default=None
             Seconds at most.
 

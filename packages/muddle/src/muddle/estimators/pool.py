@@ -269,14 +269,19 @@ class TrainingSet:
 
 
 def fit_view(
-    name: ViewName, matrix: FloatArray, n_numbers: int, weights: FloatArray | None, seed: int
+    name: ViewName,
+    matrix: FloatArray,
+    n_numbers: int,
+    weights: FloatArray | None,
+    seed: int,
+    n_bins: int = N_BINS,
 ) -> PlainView | BinsView | WavesView:
     """A view of the training rows' matrix; without numbers there is only the plain one."""
     if name == "plain" or n_numbers == 0:
         return PlainView(matrix.shape[1])
     if name == "bins":
         numbers = matrix[:, :n_numbers]
-        bins = fit_piecewise(numbers, weights, N_BINS)
+        bins = fit_piecewise(numbers, weights, n_bins)
         varying = np.flatnonzero(np.ptp(fill_bins(numbers, *bins), axis=0) > 0)
         return BinsView(*bins, varying, n_numbers, matrix.shape[1])
     # Training the frequencies and mixtures, as RealMLP does, changed nothing here

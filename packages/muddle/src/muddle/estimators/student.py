@@ -57,9 +57,10 @@ from muddle_runtime.labels import ClassTarget, NumberTarget
 from muddle_runtime.summary import Summary
 
 # Weights of the student at most, unless the caller asks for others, and the width of its layers.
-# 96 units were level with 128, and with three layers, on development tables.
-BUDGET, FEWEST_WEIGHTS = 50_000, 2_000
-WIDEST, NARROWEST = 96, 48
+BUDGET, FEWEST_WEIGHTS = 100_000, 2_000
+WIDEST, NARROWEST = 128, 80
+# Bins that each number is seen in, the finest that the budget allows; 1: numbers as they are.
+BINS = (16, 8, 1)
 # Made-up rows that are learnt from, by the student and by that of each fold, and the values that
 # they may have; 10,000 rows lost 0.005 R² where the target has a long tail.
 N_MADE, N_MADE_FOLD, MOST_VALUES = 20_000, 10_000, 2**25
@@ -76,6 +77,7 @@ FEW_VALUES = 20
 SPREAD_SHARE = 0.3
 PROBE_ROWS = 200  # by which the time of the teacher's answers is estimated
 TEACHING = 0.5  # share of the time left that they may take
+FOLD_STEPS = 0.5  # share of the student's steps that those of the folds take
 CONFIG = TrainConfig(
     task="regression",
     depth=2,
@@ -83,7 +85,7 @@ CONFIG = TrainConfig(
     n_permutations=0,  # a teacher without noise leaves nothing to memorise
     structured_noise=0.0,
     learning_rate=3e-2,
-    max_iter=300,
+    max_iter=600,
     batch_size=1024,
     schedule="cycles",
     second_moment=0.95,
@@ -446,9 +448,9 @@ def choose_view(teacher: Teacher, lesson: Lesson, budget: int) -> tuple[View, in
     """What the student sees, and its width: bins, if the budget allows, else the features as they
     are, of wide tables those that matter most."""
     matrix = teacher.matrix
-    names: tuple[ViewName, ...] = ("bins", "plain")
-    for name in names:
-        view = fit_view(name, matrix, teacher.n_numbers, teacher.weights, seed=0)
+    for n_bins in BINS:
+        name: ViewName = "bins" if n_bins > 1 else "plain"
+        view = fit_view(name, matrix, teacher.n_numbers, teacher.weights, 0, n_bins)
         # The largest width with n_seen * width + width² weights at most.
         width = int((math.sqrt(view.n_seen**2 + 4 * budget) - view.n_seen) / 2)
         if width >= NARROWEST:
@@ -485,7 +487,7 @@ def make_fold_job(
     taught = np.arange(len(matrix)).reshape(len(lessons), n_rows)
     training = pool.training
     return _make_job(
-        replace(config, head="train"),
+        replace(config, head="train", max_iter=max(1, round(FOLD_STEPS * config.steps))),
         view,
         np.concatenate([matrix, training.matrix]),
         np.concatenate([labels, training.labels]),
@@ -519,7 +521,7 @@ def _make_job(
 def cut_to_time(
     jobs: Sequence[TrainJob], device: torch.device, deadline: Deadline
 ) -> list[TrainJob]:
-    """The jobs with as many steps as there is time for, all with equally many."""
+    """The jobs with as many steps as there is time for."""
     if deadline.limit is None:
         return list(jobs)
     n_threads = 1 if device.type == "cuda" else torch.get_num_threads()
@@ -527,8 +529,11 @@ def cut_to_time(
         pace = measure_pace([jobs[0]], device, deadline)
     n_nets = sum(job.n_nets for job in jobs)
     work = replace(Work.of(jobs[0]), n_nets=n_nets, n_threads=n_threads)
-    n_steps = cut_steps(work, pace, FILL * deadline.left()).config.steps
-    return [replace(job, config=replace(job.config, max_iter=n_steps)) for job in jobs]
+    share = cut_steps(work, pace, FILL * deadline.left()).config.steps / work.config.steps
+    return [
+        replace(job, config=replace(job.config, max_iter=max(1, round(share * job.config.steps))))
+        for job in jobs
+    ]
 
 
 # --- its model -----------------------------------------------------------------------------------

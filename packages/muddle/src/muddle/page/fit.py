@@ -63,6 +63,7 @@ MOST_BARS = 20
 MOST_CURVES = 8  # ROC curves
 MOST_NETS = 12  # learning curves of nets
 MOST_DEPENDENCES = 6  # figures of partial dependence
+PRUNED = "Share by which the pool's error changed when the member was left out."
 MOST_CONFUSED = 20  # classes of a confusion matrix; with more, only the most frequent mistakes
 MOST_NAMED = 8
 HARDLY = 0.01  # of the largest importance: too small to name
@@ -333,6 +334,8 @@ def gather_facts(estimator: Any, X: Any, y: Any) -> Facts:
             "seen are predicted without it, less accurately."
         )
         found.append(Finding("new levels", "note", (name,), text))
+    if "student" in training.values:
+        found.append(Finding("student", "note", (), describe_student(model)))
     return Facts(
         model=model,
         parameters=repr(estimator),
@@ -597,6 +600,20 @@ def _find_quantiles(about: Summary) -> list[float]:
     return [float(edges[min(int(place), len(edges) - 1)]) for place in places]
 
 
+def describe_student(model: FittedModel) -> str:
+    """How far a small model is from the pool that taught it."""
+    about = model.training.values["student"]
+    unit = "in probability" if model.task == "classification" else "of the target's deviation"
+    text = (
+        f"This is one net of {about['weights']:,} weights, taught by a pool of models (outcome "
+        f"'taught' in the leader board). On made-up rows that it was not taught, it differs "
+        f"from the pool by {format_number(about['difference'])} {unit} (root mean square)."
+    )
+    if about["score"] is None:
+        text += " Its score is not known: there were no training rows."
+    return text
+
+
 def build_leaderboard(facts: Facts) -> Panel:
     if facts.flagship:
         four_digits = partial(format_number, digits=4)
@@ -605,6 +622,7 @@ def build_leaderboard(facts: Facts) -> Panel:
             number_column("iteration", "Iteration", "Of nets: end of the cycle.", format_count),
             number_column("score", f"Out-of-fold {facts.score_name}", write=four_digits),
             number_column("weight", "Weight", "Share in the prediction."),
+            number_column("pruned", "Pruned", PRUNED, four_digits),
             number_column("n_nets", "Nets", "Number of nets trained.", format_count),
             number_column("n_rounds", "Rounds", "Rounds of cross-fitting.", format_count),
             number_column("seconds", "Seconds", "Training time.", format_seconds),
