@@ -221,16 +221,20 @@ def draw_columns(summary: Summary, names: Sequence[str], n_rows: int) -> dict[st
 
 
 def _draw_numbers(about: Summary, n_rows: int, rng: np.random.Generator) -> list[Any]:
-    """By quantiles, within the range. Whole numbers stay whole, if all quantiles are."""
+    """By quantiles: within the range, real ones where these are few, whole where all are."""
     edges, below = np.array(about["edges"]), np.array(about["below"])
     if not len(edges):
         return []
-    drawn = np.interp(rng.random(n_rows), np.append(0.0, below), np.append(edges[0], edges))
+    shares = rng.random(n_rows)
+    if len(edges) <= FEW_VALUES:
+        drawn = edges[np.searchsorted(below[:-1], shares)]
+    else:
+        drawn = np.interp(shares, np.append(0.0, below), np.append(edges[0], edges))
     if about["kind"] == "date":  # in days
         return list(np.round(drawn * 86400).astype("M8[s]").tolist())
     if about["kind"] == "duration":
         return list(np.round(drawn * 1e6).astype("m8[us]").tolist())
-    return list(np.round(drawn).tolist() if (edges % 1 == 0).all() else drawn.tolist())
+    return list(np.ceil(drawn).tolist() if (edges % 1 == 0).all() else drawn.tolist())
 
 
 # --- lessons -------------------------------------------------------------------------------------
@@ -291,15 +295,24 @@ def teach(teacher: Teacher, n_rows: int, seed: int, pool: Pool | None = None) ->
     made = make_rows(teacher, n_rows, rng)
     if len(made) < FEWEST_MADE / 2:  # of a table that has nearly all rows that there can be
         made = np.concatenate([teacher.matrix, made])
-    rows, labels = made, model.labels(made)
-    if pool is not None:
-        real = np.arange(len(teacher.matrix))
-        if len(real) > MOST_REAL:
-            real = rng.choice(real, MOST_REAL, replace=False)
-        rows = np.concatenate([teacher.matrix[real], made])
-        labels = np.concatenate([pool.out_of_fold[real], labels])
-    sizes = None if model.spread is None else model.spreads(rows, labels)
-    return Lesson(rows, labels, sizes, len(made))
+    labels, sizes = _ask(model, made)
+    if pool is None:
+        return Lesson(made, labels, sizes, len(made))
+    real = np.arange(len(teacher.matrix))
+    if len(real) > MOST_REAL:
+        real = rng.choice(real, MOST_REAL, replace=False)
+    rows, out_of_fold = teacher.matrix[real], pool.out_of_fold[real]
+    if sizes is not None:
+        sizes = np.concatenate([model.spreads(rows, out_of_fold), sizes])
+    return Lesson(
+        np.concatenate([rows, made]), np.concatenate([out_of_fold, labels]), sizes, len(made)
+    )
+
+
+def _ask(model: FittedModel, rows: FloatArray) -> tuple[FloatArray, FloatArray | None]:
+    """Labels, and the sizes of errors in numbers. (M, F) -> (M, C), (M, C)"""
+    labels = model.labels(rows)
+    return labels, None if model.spread is None else model.spreads(rows, labels)
 
 
 def list_fold_teachers(pool: Pool, model: FittedModel) -> list[Teacher]:
@@ -347,9 +360,9 @@ def _fit_to_time(teachers: Sequence[Teacher], deadline: Deadline) -> float:
     seconds = 0.0
     for place, teacher in enumerate(teachers):
         rows = teacher.matrix[:PROBE_ROWS]
-        teacher.model.labels(rows[:2])  # makes it ready
+        _ask(teacher.model, rows[:2])  # makes it ready
         began = time.perf_counter()
-        teacher.model.labels(rows)
+        _ask(teacher.model, rows)
         per_row = (time.perf_counter() - began) / len(rows)
         seconds += per_row * (N_MADE_FOLD if place else N_MADE)
     seconds /= min(len(teachers), torch.get_num_threads())
@@ -613,9 +626,9 @@ def read_target(model: FittedModel, y: Any, n_rows: int) -> NDArray[Any]:
         if values.shape[1] != wanted:
             raise ValueError(f"y must hold {wanted} target(s), as in fit, got {values.shape[1]}.")
         return target.scale.apply(values)
-    values = check_target(y, n_rows, owner)
+    values = check_target(y, n_rows, owner).tolist()
     place = {label: code for code, label in enumerate(target.classes.tolist())}
-    codes = np.array([place.get(label, -1) for label in values.tolist()], dtype=np.int64)
+    codes = np.array([place.get(label, -1) for label in values], dtype=np.int64)
     if (codes < 0).any():
         row = int((codes < 0).argmax())
         raise ValueError(
@@ -633,9 +646,9 @@ STUDENT, TAUGHT = "student", "taught"  # a configuration, and the outcome of tho
 def add_to_board(board: pd.DataFrame, score: float, seconds: float) -> pd.DataFrame:
     """The teacher's leaderboard, with the student in front, which has all weight."""
     board = board[board["configuration"] != MEAN].reset_index(drop=True)
-    taught = board["weight"] > 0
+    outcome = board["outcome"].replace(TAUGHT, "trained")  # teachers of a teacher
     board = board.assign(
-        outcome=board["outcome"].where(~taught, TAUGHT), weight=np.zeros(len(board))
+        outcome=outcome.where(board["weight"] == 0, TAUGHT), weight=np.zeros(len(board))
     )
     own = {
         **dict.fromkeys(board.columns, np.nan),
