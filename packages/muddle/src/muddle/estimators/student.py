@@ -357,16 +357,16 @@ def _fit_to_time(teachers: Sequence[Teacher], deadline: Deadline) -> float:
     """Share of the lessons that there is time for."""
     if deadline.limit is None:
         return 1.0
-    seconds = 0.0
+    each = []
     for place, teacher in enumerate(teachers):
         rows = teacher.matrix[:PROBE_ROWS]
         _ask(teacher.model, rows[:2])  # makes it ready
         began = time.perf_counter()
         _ask(teacher.model, rows)
         per_row = (time.perf_counter() - began) / len(rows)
-        seconds += per_row * (N_MADE_FOLD if place else N_MADE)
-    seconds /= min(len(teachers), torch.get_num_threads())
-    return min(1.0, TEACHING * deadline.left() / max(seconds, 1e-9))
+        each.append(per_row * (N_MADE_FOLD if place else N_MADE))
+    seconds = max(*each, sum(each) / torch.get_num_threads(), 1e-9)
+    return min(1.0, TEACHING * deadline.left() / seconds)
 
 
 # --- the student ---------------------------------------------------------------------------------
