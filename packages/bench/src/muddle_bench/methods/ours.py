@@ -9,7 +9,7 @@ from typing import Any, Literal
 from muddle_bench.methods.method import Method, Request
 
 Source = Literal["paper", "released"]
-Preset = Literal["fast", "default", "best"]
+Preset = Literal["compact", "fast", "default", "best"]
 
 SETTINGS: dict[Source, tuple[str, str]] = {  # family and origin
     "released": ("MLR", "settings of the authors' released code"),
@@ -22,6 +22,7 @@ PRESETS: dict[Preset, tuple[str, str]] = {  # name and title
         "muddle-fast",
         "the same with one net beside quick versions of kernel, forest and linear",
     ),
+    "compact": ("muddle-compact", "one small net that was taught to answer like the pool"),
     "best": ("muddle-best", "the same with more rounds of cross-fitting"),
 }
 

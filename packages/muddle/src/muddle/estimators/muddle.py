@@ -35,6 +35,7 @@ from muddle.estimators.calibrate import (
 from muddle.estimators.crossfit import is_wide
 from muddle.estimators.importances import estimate_importances, measure_importances
 from muddle.estimators.pool import (
+    MOST_RISE,
     N_FOLDS,
     Plan,
     Pool,
@@ -63,6 +64,7 @@ from muddle.estimators.student import (
     answer,
     draw_rows,
     fit_student,
+    list_student_settings,
     make_model,
     read_target,
 )
@@ -466,7 +468,10 @@ class Flagship(Estimator):
             for n_rows in (100, 1_000, 10_000, 100_000)
             for n_labels in (1, 3)
         ]
-        return [*plans, list_settings()]
+        settings = list_settings() | {"pruning": MOST_RISE}
+        if self.preset == "compact":
+            settings["student"] = list_student_settings()
+        return [*plans, settings]
 
     def _plot_fit(self, kind: Literal["learning", "importances"], ax: Any) -> Any:
         check_is_fitted(self)

@@ -77,7 +77,7 @@ FEW_VALUES = 20
 SPREAD_SHARE = 0.3
 PROBE_ROWS = 200  # by which the time of the teacher's answers is estimated
 TEACHING = 0.5  # share of the time left that they may take
-FOLD_STEPS = 0.5  # share of the student's steps that those of the folds take
+FOLD_STEPS = 0.333  # share of the student's steps that those of the folds take
 CONFIG = TrainConfig(
     task="regression",
     depth=2,
@@ -85,13 +85,20 @@ CONFIG = TrainConfig(
     n_permutations=0,  # a teacher without noise leaves nothing to memorise
     structured_noise=0.0,
     learning_rate=3e-2,
-    max_iter=600,
-    batch_size=1024,
+    max_iter=1200,
+    batch_size=512,
     schedule="cycles",
     second_moment=0.95,
     scale_rate=6.0,
     keep="last",
 )
+
+
+def list_student_settings() -> list[Any]:
+    """All settings of students, which records of the benchmark keep."""
+    net = [BUDGET, WIDEST, NARROWEST, BINS, CONFIG, FOLD_STEPS, SPREAD_SHARE]
+    rows = [N_MADE, N_MADE_FOLD, MOST_VALUES, FEWEST_MADE, MOST_REAL, CHECKED]
+    return [*net, *rows, N_NEAR, NEAR_SHARE, MOST_NEIGHBOURS, FEW_VALUES]
 
 
 # --- rows that look like the table ---------------------------------------------------------------
