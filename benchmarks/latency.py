@@ -7,7 +7,8 @@ Models of a made-up table of ten numbers, and of one with text, gaps and boolean
 one process with one thread, in turns of many calls each, so that a model finds its weights where
 its last call left them; the first calls of a turn are not counted. The ratio is the median over the
 turns of ours by CatBoost's of the same turn and the same row. Nets of MLR and Ens-MLR have their
-default shape and few iterations: their latency does not depend on the training.
+default shape and few iterations: their latency does not depend on the training. file_bytes is the size
+of the saved model or graph.
 """
 
 import argparse
@@ -72,6 +73,7 @@ class Contestant:
     runtime: str
     ask: Ask
     forms: tuple[str, ...]  # of single rows that it takes
+    file_bytes: int | None = None
 
 
 def make_numbers(n_rows: int, seed: int) -> tuple[Any, Any]:
@@ -102,20 +104,19 @@ def list_forms(table: str, row: Any) -> dict[str, Any]:
 
 
 def fit_ours(table: str, X: Any, y: Any, effort: Effort) -> dict[str, Any]:
-    makers: dict[str, Callable[[], Any]] = {
-        "MLRRegressor": lambda: muddle.MLRRegressor(
-            random_state=0, device="cpu", **(effort.nets or {})
-        ),
-        "EnsMLRRegressor": lambda: muddle.EnsMLRRegressor(
-            random_state=0, device="cpu", **(effort.nets or {})
-        ),
-        "MuddleRegressor": lambda: muddle.MuddleRegressor(
-            random_state=0, device="cpu", **(effort.flagship or {})
-        ),
+    nets, flagship = effort.nets or {}, effort.flagship or {}
+    kinds: dict[str, tuple[Any, dict[str, Any]]] = {
+        "MLRRegressor": (muddle.MLRRegressor, nets),
+        "EnsMLRRegressor": (muddle.EnsMLRRegressor, nets),
+        "MuddleRegressor": (muddle.MuddleRegressor, flagship),
+        "compact": (muddle.MuddleRegressor, flagship | {"preset": "compact"}),
     }
     if table == "mixed":
-        del makers["EnsMLRRegressor"]
-    return {name: make().fit(X, y) for name, make in makers.items()}
+        del kinds["EnsMLRRegressor"]
+    return {
+        name: kind(random_state=0, device="cpu", **options).fit(X, y)
+        for name, (kind, options) in kinds.items()
+    }
 
 
 def list_ours(models: dict[str, Any], table: str, folder: Path) -> list[Contestant]:
@@ -124,11 +125,14 @@ def list_ours(models: dict[str, Any], table: str, folder: Path) -> list[Contesta
     contestants = []
     for name, model in models.items():
         path = model.save(folder / f"{name}.muddle")
+        size = path.stat().st_size
         light = muddle_runtime.load_model(path)
-        contestants.append(Contestant(name, "runtime", light.predict, forms))
-        contestants.append(Contestant(name, "estimator", model.predict, forms))
+        contestants.append(Contestant(name, "runtime", light.predict, forms, size))
+        contestants.append(Contestant(name, "estimator", model.predict, forms, size))
         if table == "numbers" and has_packages("onnx", "onnxruntime"):
-            contestants.append(Contestant(name, "onnx", open_onnx(model, folder), ("array",)))
+            graph = model.to_onnx(folder / f"{name}.onnx")
+            size = graph.stat().st_size
+            contestants.append(Contestant(name, "onnx", open_onnx(graph), ("array",), size))
     return contestants
 
 
@@ -139,11 +143,10 @@ def has_packages(*names: str) -> bool:
     return not missing
 
 
-def open_onnx(model: Any, folder: Path) -> Ask:
+def open_onnx(path: Path) -> Ask:
     """The exported graph of a model of an array, in onnxruntime with one thread."""
     import onnxruntime
 
-    path = model.to_onnx(folder / "model.onnx")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
@@ -226,6 +229,7 @@ def compare(
                 "median_us": round(statistics.median(by_turn), 1),
                 "p99_us": round(float(np.percentile(np.concatenate(own), 99)), 1),
                 "ratio": round(statistics.median(ratios), 2),
+                "file_bytes": contestant.file_bytes,
             }
         )
     return rows

@@ -1,14 +1,17 @@
 """The flagship beside other methods, for numbers, two and more classes, and both parts of the data.
 
     python scripts/flagship_evidence.py results/benchmark_clean.csv.gz > results/flagship.txt
+    python scripts/flagship_evidence.py results/benchmark_c*.csv.gz --method muddle-compact \
+        --others muddle catboost realmlp-5 > results/compact_collection.txt
 
 Settings are chosen on data sets of the development part alone (docs/datasets.md). Several tables
-are read as one; methods are compared that all of the tables have. `won` is the share of splits on
-which muddle beats the method, in percent: a tie is half a win, splits are averaged per data set,
-then data sets, and the interval is a 90 % bootstrap interval over data sets. Ranks, means and
-medians are over data sets, of means over the splits that all methods have. `signal`: without data
-sets on which no method reaches a mean R² of 0.05 or AUC of 0.6. Cells that did not finish count as
-not run, and are listed.
+are read as one; methods are compared that all of the tables have, and of the flagship's presets
+the one of `--method` and those of `--others`. `won` is the share of splits on which the former
+beats another method, in percent: a tie is half a win, splits are averaged per data set, then data
+sets, and the interval is a 90 % bootstrap interval over data sets. Ranks, means and medians are
+over data sets, of means over the splits that all methods have. `signal`: without data sets on which
+no method reaches a mean R² of 0.05 or AUC of 0.6. Cells that did not finish count as not run, and
+are listed.
 """
 
 import argparse
@@ -20,6 +23,7 @@ from pathlib import Path
 import pandas as pd
 
 from muddle_bench.data.catalogue import part_of
+from muddle_bench.methods.registry import METHODS
 from muddle_bench.ranking import (
     compare_with,
     find_signal,
@@ -28,8 +32,8 @@ from muddle_bench.ranking import (
     wins_by_dataset,
 )
 
-OURS = "muddle"
 PARTS = ("development", "evaluation", "all")
+PRESETS = {name for name in METHODS if name.partition("-")[0] == "muddle"}
 METRICS = {"regression": ["r2"], "classification": ["auc", "log_loss", "ece", "accuracy"]}
 LARGE = 1000  # rows from which the calibration error says more than chance
 
@@ -42,6 +46,7 @@ class Group:
     part: str
     metric: str
     choice: str  # "": all data sets; "signal", or "above 1,000 rows"
+    ours: str  # the method that is compared with the others
     records: pd.DataFrame
 
     @property
@@ -50,21 +55,24 @@ class Group:
 
     @cached_property
     def board(self) -> pd.DataFrame:
-        return compare_with(self.records, OURS, self.metric).set_index("method")
+        return compare_with(self.records, self.ours, self.metric).set_index("method")
 
 
-def read_tables(paths: list[Path]) -> pd.DataFrame:
-    """The records of all tables, of the methods that each of them has."""
+def read_tables(paths: list[Path], ours: str, others: list[str]) -> pd.DataFrame:
+    """The records of all tables, of the methods that each of them has, without presets of the
+    flagship that nobody asked for."""
     tables = [read_table(path) for path in paths]
     names = [set(table.loc[table["status"] == "ok", "method"]) for table in tables]
     for path, known in zip(paths, names, strict=True):
-        if OURS not in known:
-            raise SystemExit(f"{path} has no scores of {OURS}.")
+        if ours not in known:
+            raise SystemExit(f"{path} has no scores of {ours}.")
     table = read_table(pd.concat(tables, ignore_index=True)) if len(tables) > 1 else tables[0]
-    return table[table["method"].isin(set.intersection(*names))].reset_index(drop=True)
+    compared = set.intersection(*names)
+    compared -= {name for name in PRESETS if name not in (ours, *others)}
+    return table[table["method"].isin(compared)].reset_index(drop=True)
 
 
-def list_groups(table: pd.DataFrame) -> Iterator[Group]:
+def list_groups(table: pd.DataFrame, ours: str) -> Iterator[Group]:
     """All comparisons, in the order of the printed text."""
     kinds, parts = name_kinds(table), table["dataset"].map(part_of)
     signal = table["dataset"].isin(find_signal(table))
@@ -86,13 +94,13 @@ def list_groups(table: pd.DataFrame) -> Iterator[Group]:
                     records = table[these]
                     if metric == "ece":  # frequencies of classes are calibrated, and say nothing
                         records = records[records["method"] != "baseline"]
-                    ours = records[(records["method"] == OURS) & (records["status"] == "ok")]
-                    if ours[metric].notna().any():
-                        yield Group(kind, part, metric, choice, records)
+                    own = records[(records["method"] == ours) & (records["status"] == "ok")]
+                    if own[metric].notna().any():
+                        yield Group(kind, part, metric, choice, ours, records)
 
 
 def format_won(row: pd.Series) -> str:
-    """Such as "63.2 [54.0, 71.9]", in percent; empty for muddle itself."""
+    """Such as "63.2 [54.0, 71.9]", in percent; empty for the method itself."""
     if pd.isna(row["won"]):
         return ""
     won, low, high = (100 * row[name] for name in ("won", "won_low", "won_high"))
@@ -125,14 +133,14 @@ def write_aligned(frame: pd.DataFrame) -> str:
 
 
 def summarise(groups: list[Group], others: list[str]) -> pd.DataFrame:
-    """One row per comparison: the place of muddle, and what it wins against each of the others."""
+    """One row per comparison: the method's place, and what it wins against each of the others."""
     rows = []
     for group in groups:
         board = group.board
-        place = 1 + int((board["rank"] < board.loc[OURS, "rank"]).sum())
+        place = 1 + int((board["rank"] < board.loc[group.ours, "rank"]).sum())
         row = {
             "comparison": group.title,
-            "data sets": board.loc[OURS, "datasets"],
+            "data sets": board.loc[group.ours, "datasets"],
             "place by mean rank": f"{place} of {len(board)}",
         }
         for other in others:
@@ -142,16 +150,18 @@ def summarise(groups: list[Group], others: list[str]) -> pd.DataFrame:
     return pd.DataFrame(rows).set_index("comparison")
 
 
-def compare_by_dataset(table: pd.DataFrame, task: str, others: list[str]) -> pd.DataFrame:
-    """Means of the main metric, and shares of splits that muddle wins."""
+def compare_by_dataset(
+    table: pd.DataFrame, task: str, ours: str, others: list[str]
+) -> pd.DataFrame:
+    """Means of the main metric, and shares of splits that the method wins."""
     metric = METRICS[task][0]
     done = table[(table["task"] == task) & (table["status"] == "ok")]
     shown = pd.DataFrame(index=pd.Index(sorted(done["dataset"].unique()), name="data set"))
     shown["part"] = shown.index.map(part_of)
     means = done.groupby(["dataset", "method"])[metric].mean().unstack()
-    for method in [OURS, *others]:
+    for method in [ours, *others]:
         shown[method] = means[method].map("{:.4f}".format)
-    wins = wins_by_dataset(done, OURS, metric)
+    wins = wins_by_dataset(done, ours, metric)
     for other in others:
         shown[f"won against {other}, %"] = (100 * wins[other]).map("{:.0f}".format)
     return shown.replace("nan", "")
@@ -160,21 +170,23 @@ def compare_by_dataset(table: pd.DataFrame, task: str, others: list[str]) -> pd.
 def main(given: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("tables", type=Path, nargs="+", help="written by `muddle benchmark export`")
+    parser.add_argument("--method", default="muddle", help="the method that is compared")
     parser.add_argument("--others", nargs="+", default=["catboost", "catboost-5", "realmlp-5"])
     arguments = parser.parse_args(given)
-    table = read_tables(arguments.tables)
+    ours: str = arguments.method
+    table = read_tables(arguments.tables, ours, arguments.others)
     others = [name for name in arguments.others if name in set(table["method"])]
     failed = table[table["status"] != "ok"].groupby(["method", "dataset", "status"]).size()
     for (method, dataset, status), count in failed.items():
         print(f"{method} on {dataset}: {count} {status}, left out")
-    groups = list(list_groups(table))
+    groups = list(list_groups(table, ours))
     print(f"\n{write_aligned(summarise(groups, others))}")
     for group in groups:
         print(f"\n{group.title}\n{format_board(group.board)}")
     for task in METRICS:
         if (table["task"] == task).any():
             print(f"\n{task}, by data set: {METRICS[task][0]}")
-            print(write_aligned(compare_by_dataset(table, task, others)))
+            print(write_aligned(compare_by_dataset(table, task, ours, others)))
 
 
 if __name__ == "__main__":

@@ -129,16 +129,45 @@ def test_tables_without_the_flagship_are_refused(evidence, tmp_path, two_tables)
         evidence.main([*two_tables, other])
 
 
+def test_of_the_flagship_s_presets_those_are_compared_that_were_asked_for(
+    evidence, tmp_path, capsys
+):
+    methods = {"muddle": 0.8, "muddle-compact": 0.7, "muddle-fast": 0.6, "catboost": 0.5}
+    table = write(
+        tmp_path,
+        "presets.csv",
+        [make_record("servo", name, 0, r2=r2) for name, r2 in methods.items()],
+    )
+
+    def list_methods(*options):
+        evidence.main([table, *options])
+        board = capsys.readouterr().out.split("numbers, all, by r2\n")[1].split("\n\n")[0]
+        return [line.split()[0] for line in board.splitlines()[1:]]
+
+    assert list_methods() == ["muddle", "catboost"]
+    compact = ["--method", "muddle-compact"]
+    assert list_methods(*compact) == ["muddle-compact", "catboost"]
+    assert list_methods(*compact, "--others", "muddle") == ["muddle", "muddle-compact", "catboost"]
+
+
+BOTH = ["benchmark_clean.csv.gz", "benchmark_collection.csv.gz"]
+
+
 @pytest.mark.parametrize(
-    ("text", "tables"),
+    ("text", "tables", "options"),
     [
-        ("flagship.txt", ["benchmark_clean.csv.gz"]),
-        ("flagship_collection.txt", ["benchmark_clean.csv.gz", "benchmark_collection.csv.gz"]),
-        ("flagship_other_sources.txt", ["benchmark_collection.csv.gz"]),
+        ("flagship.txt", BOTH[:1], []),
+        ("flagship_collection.txt", BOTH, []),
+        ("flagship_other_sources.txt", BOTH[1:], []),
+        (
+            "compact_collection.txt",
+            BOTH,
+            ["--method", "muddle-compact", "--others", "muddle", "catboost", "realmlp-5"],
+        ),
     ],
 )
-def test_the_recorded_evidence_is_that_of_the_records(evidence, capsys, text, tables):
-    evidence.main([str(ROOT / "results" / name) for name in tables])
+def test_the_recorded_evidence_is_that_of_the_records(evidence, capsys, text, tables, options):
+    evidence.main([*(str(ROOT / "results" / name) for name in tables), *options])
     assert capsys.readouterr().out == (ROOT / "results" / text).read_text("utf-8")
 
 

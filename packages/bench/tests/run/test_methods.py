@@ -223,6 +223,7 @@ CURRENT = {  # of methods whose package may be absent here; they were current wh
 }
 
 
+@pytest.mark.filterwarnings("ignore")  # other packages' own
 def test_records_of_the_clean_benchmark_are_current():
     records = read_records(ROOT / "results" / "benchmark_clean.csv.gz")
     found = {(one.method, one.task): one.fingerprint for one in records if one.fingerprint}

@@ -25,6 +25,8 @@ from muddle.estimators.student import (
     teach,
     widen,
 )
+from muddle.training.stopping import Deadline
+from muddle_runtime.errors import MuddleWarning
 from muddle_runtime.intervals import Conformal
 
 
@@ -417,7 +419,8 @@ def test_a_time_limit_cuts_rows_and_steps(regressor, monkeypatch):
     monkeypatch.setattr(student_module, "N_MADE", 10**6)
     config = replace(student_module.CONFIG, max_iter=10**6)
     monkeypatch.setattr(student_module, "CONFIG", config)
-    small = regressor.distil(time_limit=4.0)
+    with pytest.warns(MuddleWarning, match=r"time_limit=4\.0 s: the student had .* made-up rows"):
+        small = regressor.distil(time_limit=4.0)
     assert 3000 < small.model_.training.values["student"]["made_rows"] < 10**6 * 0.9
     assert small.leaderboard_["seconds"].iloc[0] < 12.0  # a busy machine is slower than planned
     with pytest.raises(ValueError, match="time_limit must be above 0"):
@@ -425,8 +428,23 @@ def test_a_time_limit_cuts_rows_and_steps(regressor, monkeypatch):
 
 
 def test_a_limit_that_is_too_short_says_so(regressor):
-    with pytest.raises(TimeLimitError, match="was over before"):
+    with pytest.raises(TimeLimitError, match="time_limit=1e-06 s was over before"):
         regressor.distil(time_limit=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::muddle_runtime.errors.MuddleWarning")  # of the teacher's cuts
+def test_a_fit_with_a_time_limit_keeps_time_for_its_student():
+    X, y = make_table(80)
+    model = MuddleRegressor(preset="compact", random_state=0, device="cpu", time_limit=4.0)
+    model.fit(X, y)
+    assert model.model_.training.seconds >= model.leaderboard_["seconds"].iloc[0] > 0
+    assert model.leaderboard_["configuration"].iloc[0] == "student"
+    whole = Deadline(10.0)
+    part = student_module.keep_time(whole)
+    assert part.limit == pytest.approx(6.0, abs=0.1)
+    assert student_module.keep_time(Deadline(1000.0)).limit == pytest.approx(980.0, abs=0.1)
+    assert student_module.keep_time(Deadline(None)).limit is None
+    assert "time_limit=10.0 s was over" in str(part.explain("this"))
 
 
 def test_the_same_seed_gives_the_same_student(regressor):

@@ -64,6 +64,7 @@ from muddle.estimators.student import (
     answer,
     draw_rows,
     fit_student,
+    keep_time,
     list_student_settings,
     make_model,
     read_target,
@@ -138,9 +139,10 @@ class Flagship(Estimator):
         return Deadline(self.time_limit)
 
     def _fit(
-        self, problem: Problem, strata: FloatArray, normal: NormalScores | None, deadline: Deadline
+        self, problem: Problem, strata: FloatArray, normal: NormalScores | None, whole: Deadline
     ) -> Self:
         """From a checked problem to a fitted model."""
+        deadline = keep_time(whole) if self.preset == "compact" else whole
         device = resolve_device(self.device)
         given, default = self.preprocessor, self._default_preprocessor()
         preprocessor, matrix = fit_features(default if given is None else given, problem)
@@ -169,7 +171,7 @@ class Flagship(Estimator):
         fallback = self._fit_fallback(problem, pool, table, importances, device, seed, deadline)
         board = pool.rank(lambda predicted: self._score(predicted, pool.training))
         record = self._describe_training(
-            preprocessor, problem.summarise(table), deadline.elapsed(), {"leaderboard": board}
+            preprocessor, problem.summarise(table), whole.elapsed(), {"leaderboard": board}
         )
         self.model_ = FittedModel(
             estimator=self._kind(),
@@ -184,7 +186,7 @@ class Flagship(Estimator):
         self.out_of_fold_[pool.training.rows] = out_of_fold
         self.out_of_fold_details_ = details
         if self.preset == "compact":
-            self._learn(self.model_, pool, BUDGET, deadline)
+            self._learn(self.model_, pool, BUDGET, whole)
         else:
             self._pool = pool if self.keep_rows else None
         return self

@@ -34,7 +34,7 @@ from muddle.estimators.base import MAX_SEED, to_numpy_nets, torch_library
 from muddle.estimators.calibrate import fit_calibration, fit_conformal
 from muddle.estimators.crossfit import Member, choose_features, train_side_by_side
 from muddle.estimators.pool import MEAN, Pool, Watch, fit_view
-from muddle.estimators.time_limit import FILL, Work, cut_steps, measure_pace
+from muddle.estimators.time_limit import FILL, Started, Work, cut_steps, measure_pace
 from muddle.tables.target import Rows, check_target
 from muddle.training.config import TrainConfig
 from muddle.training.data import TrainingData, TrainJob
@@ -55,6 +55,7 @@ from muddle_runtime.forward import (
 from muddle_runtime.intervals import Conformal, Spread
 from muddle_runtime.labels import ClassTarget, NumberTarget
 from muddle_runtime.summary import Summary
+from muddle_runtime.tables import warn
 
 # Weights of the student at most, unless the caller asks for others, and the width of its layers.
 BUDGET, FEWEST_WEIGHTS = 100_000, 2_000
@@ -77,6 +78,9 @@ FEW_VALUES = 20
 SPREAD_SHARE = 0.3
 PROBE_ROWS = 200  # by which the time of the teacher's answers is estimated
 TEACHING = 0.5  # share of the time left that they may take
+# What is kept of the time limit of a fit for the student of its model: this share of it at most.
+# 1,000 rows take 4 to 6 s on two cores.
+LEARNING, LEARNING_SECONDS = 0.4, 20.0
 FOLD_STEPS = 0.333  # share of the student's steps that those of the folds take
 CONFIG = TrainConfig(
     task="regression",
@@ -344,10 +348,10 @@ def list_fold_teachers(pool: Pool, model: FittedModel) -> list[Teacher]:
 
 
 def ask_all(
-    teachers: Sequence[Teacher], pool: Pool | None, deadline: Deadline, rng: np.random.Generator
+    teachers: Sequence[Teacher], pool: Pool | None, share: float, rng: np.random.Generator
 ) -> list[Lesson]:
-    """A lesson of each teacher; that of the first one is the longest, and the pool's."""
-    share = _fit_to_time(teachers, deadline)
+    """A lesson of each teacher, of this share of all made-up rows; that of the first one is the
+    longest, and the pool's."""
     tasks = []
     for place, teacher in enumerate(teachers):
         n_rows = max(FEWEST_MADE, int(share * (N_MADE_FOLD if place else N_MADE)))
@@ -360,7 +364,7 @@ def ask_all(
         return [task.result() for task in [threads.submit(task) for task in tasks]]
 
 
-def _fit_to_time(teachers: Sequence[Teacher], deadline: Deadline) -> float:
+def cut_lessons(teachers: Sequence[Teacher], deadline: Deadline) -> float:
     """Share of the lessons that there is time for."""
     if deadline.limit is None:
         return 1.0
@@ -427,13 +431,22 @@ def fit_student(
     if device.type == "cuda":
         teacher = replace(teacher, model=teacher.model.using(torch_library(device)))
     folds = [] if pool is None else list_fold_teachers(pool, teacher.model)
-    lesson, *by_fold = ask_all([teacher, *folds], pool, deadline, rng)
+    teachers = [teacher, *folds]
+    share = cut_lessons(teachers, deadline)
+    lesson, *by_fold = ask_all(teachers, pool, share, rng)
     view, width = choose_view(teacher, lesson, budget)
     config = replace(CONFIG, width=width)
     jobs = [make_student_job(config, view, lesson, rng)]
     if pool is not None:
         jobs.append(make_fold_job(config, view, by_fold, pool, rng))
-    jobs = cut_to_time(jobs, device, deadline)
+    jobs, deadline = cut_to_time(jobs, device, deadline)
+    n_steps = jobs[0].config.steps
+    if share < 1 or n_steps < config.steps:
+        assert deadline.whole is not None
+        warn(
+            f"time_limit={deadline.whole.limit} s: the student had {n_steps:,} of {config.steps:,} "
+            f"iterations and learnt from {lesson.n_made:,} made-up rows. Raise time_limit for more."
+        )
     n_iterations = sum(job.n_nets * (job.config.steps + 1) for job in jobs)
     with watch(n_iterations, "student") as reporter:
         done, _ = train_side_by_side(jobs, [], device, deadline, reporter)
@@ -540,20 +553,29 @@ def _make_job(
 
 def cut_to_time(
     jobs: Sequence[TrainJob], device: torch.device, deadline: Deadline
-) -> list[TrainJob]:
-    """The jobs with as many steps as there is time for."""
+) -> tuple[list[TrainJob], Deadline]:
+    """The jobs with as many steps as there is time for, and their deadline."""
     if deadline.limit is None:
-        return list(jobs)
+        return list(jobs), deadline
     n_threads = 1 if device.type == "cuda" else torch.get_num_threads()
     with torch_threads(1):
         pace = measure_pace([jobs[0]], device, deadline)
     n_nets = sum(job.n_nets for job in jobs)
     work = replace(Work.of(jobs[0]), n_nets=n_nets, n_threads=n_threads)
     share = cut_steps(work, pace, FILL * deadline.left()).config.steps / work.config.steps
-    return [
+    cut = [
         replace(job, config=replace(job.config, max_iter=max(1, round(share * job.config.steps))))
         for job in jobs
     ]
+    if deadline.is_over():
+        raise deadline.explain("the student was taught")
+    return cut, Started(deadline.left(), deadline.whole or deadline)
+
+
+def keep_time(deadline: Deadline) -> Deadline:
+    """The deadline of a fit that leaves time for the student of its model."""
+    kept = min(LEARNING * deadline.left(), LEARNING_SECONDS)
+    return deadline.within(deadline.left() - kept)
 
 
 # --- its model -----------------------------------------------------------------------------------

@@ -106,9 +106,6 @@ class Pace:
 class Started(Deadline):
     """The rest of the time after a probe, which has shown that there is time for an iteration."""
 
-    def part(self, share: float) -> "Started":
-        return Started(share * self.left())
-
     def check_first_iteration(self) -> None:
         pass
 
@@ -157,7 +154,8 @@ class Schedule:
 
     def stop(self, works: Sequence[Work]) -> Deadline:
         """The deadline of nets that may be slower than planned: it leaves time for their heads."""
-        return Started(max(0.0, self.left() - max(map(self.pace.heads, works))))
+        seconds = max(0.0, self.left() - max(map(self.pace.heads, works)))
+        return Started(seconds, self.deadline.whole or self.deadline)
 
 
 def makespan(seconds: Sequence[float], n_threads: int) -> float:

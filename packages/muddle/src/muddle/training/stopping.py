@@ -24,8 +24,10 @@ class Deadline:
     It can be pickled: in another process, whose clock starts anywhere, the same time is left.
     """
 
-    def __init__(self, limit: float | None) -> None:
+    def __init__(self, limit: float | None, whole: "Deadline | None" = None) -> None:
+        """whole: the deadline of the caller, if this is for a part of the work"""
         self.limit = limit
+        self.whole = whole
         self.start = time.perf_counter()
 
     def elapsed(self) -> float:
@@ -37,7 +39,11 @@ class Deadline:
 
     def part(self, share: float) -> "Deadline":
         """A deadline after this share of the time left."""
-        return Deadline(None if self.limit is None else share * self.left())
+        return self.within(share * self.left())
+
+    def within(self, seconds: float) -> "Deadline":
+        """A deadline after this time, if there is one."""
+        return type(self)(None if self.limit is None else seconds, self.whole or self)
 
     def is_over(self) -> bool:
         return self.limit is not None and self.elapsed() >= self.limit
@@ -48,16 +54,19 @@ class Deadline:
 
     def explain(self, before: str, instead: str = "pass fewer rows or columns") -> TimeLimitError:
         """The error of a limit that was over before something was done."""
+        given = self.whole or self
         return TimeLimitError(
-            f"time_limit={self.limit} s was over before {before} ({self.elapsed():.2g} s). Raise "
+            f"time_limit={given.limit} s was over before {before} ({given.elapsed():.2g} s). Raise "
             f"time_limit, or {instead}."
         )
 
-    def __getstate__(self) -> tuple[float | None, float, float, str]:
-        return self.limit, self.elapsed(), time.time(), platform.node()
+    def __getstate__(self) -> tuple[float | None, "Deadline | None", float, float, str]:
+        return self.limit, self.whole, self.elapsed(), time.time(), platform.node()
 
-    def __setstate__(self, state: tuple[float | None, float, float, str]) -> None:
-        self.limit, elapsed, sent_at, host = state
+    def __setstate__(
+        self, state: tuple[float | None, "Deadline | None", float, float, str]
+    ) -> None:
+        self.limit, self.whole, elapsed, sent_at, host = state
         # The way here counts too, but only on one machine: the clock of another may be wrong.
         way = max(0.0, time.time() - sent_at) if host == platform.node() else 0.0
         self.start = time.perf_counter() - elapsed - way
