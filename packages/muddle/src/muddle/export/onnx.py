@@ -504,16 +504,21 @@ def _write_bins(views: Sequence[BinsView], features: Features) -> Value:
 
 
 def _fill_bins(view: BinsView, matrix: Value) -> Value:
-    """(N, F) -> (1, N, V)"""
-
-    def extend(array: FloatArray, rest: float) -> FloatArray:
-        """The other features count as bins that begin at 0 and never end."""
-        return np.append(array.ravel()[view.kept], np.full(view.n_features - view.n_numbers, rest))
-
-    numbers = matrix.take(view.sources, view.n_features)
-    filled = (numbers - extend(view.starts, 0.0)) / extend(view.widths, 1.0)
-    filled = filled.clip(extend(view.least, -np.inf), extend(view.most, np.inf))
-    return filled.cast(FLOAT).apply("Unsqueeze", np.array([0]))
+    """(N, F) -> (1, N, V). Only the difference, which may be small, needs doubles."""
+    n_numbers, n_bins = view.starts.shape
+    parts = []
+    if len(view.kept):
+        numbers = matrix.take(np.arange(n_numbers), view.n_features)
+        slopes, least, most = (
+            array.astype(np.float32) for array in (1 / view.widths, view.least, view.most)
+        )
+        filled = (numbers.apply("Unsqueeze", np.array([2])) - view.starts).cast(FLOAT) * slopes
+        flat = filled.clip(least, most).apply("Reshape", np.array([-1, n_numbers * n_bins]))
+        parts = [flat.take(view.kept, n_numbers * n_bins)]
+    if view.n_features > n_numbers:
+        others = matrix.take(np.arange(n_numbers, view.n_features), view.n_features)
+        parts.append(others.cast(FLOAT))
+    return join(parts).apply("Unsqueeze", np.array([0]))
 
 
 def _write_waves(views: Sequence[WavesView], features: Features) -> Value:
