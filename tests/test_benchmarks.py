@@ -283,7 +283,9 @@ def test_latency_is_measured_beside_catboost(tmp_path):
     table = pd.read_csv(tmp_path / "latency.csv")
     single = table[(table.rows == 1) & (table.table == "numbers")]
     ours = single[(single.runtime == "runtime") & (single.input == "array")]
-    assert ours.model.tolist() == ["MLRRegressor", "EnsMLRRegressor", "MuddleRegressor"]
+    names = ["MLRRegressor", "EnsMLRRegressor", "MuddleRegressor", "compact"]
+    assert ours.model.tolist() == names
+    assert (table.file_bytes.notna() == table.model.isin(names)).all()
     assert (table.ratio[table.model == "CatBoost"] == 1).all()
     assert (table.p99_us.dropna() >= table.median_us[table.p99_us.notna()]).all()
     assert table.rows_per_s.notna().equals(table.rows > 1)

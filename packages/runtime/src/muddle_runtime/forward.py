@@ -11,6 +11,7 @@ Shapes: K nets, N rows, F features of which the first P are numbers, V features 
 S views of one kind, H hidden units, C label columns.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -43,6 +44,8 @@ MANY_FEATURES, FAR = 300, 32.0
 FEW_WEIGHTS = 2**13  # of all nets of a stack
 LARGEST_SINGLE = float(np.finfo(np.float32).max)
 SELU_SCALE, SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
+SELU_SHIFT = math.log(SELU_ALPHA)
+SELU_REST = SELU_SHIFT + SELU_ALPHA
 # Scaled features of the other kinds are clipped to this: their squares and sums stay finite.
 LARGEST_FEATURE = 1e30
 # Points count as one if their squared distance is at most this share of their squared sizes: more
@@ -77,12 +80,6 @@ def _at_most(layer: Array, bound: float, xp: Any) -> Array:
     return np.minimum(layer, _repeat(bound, layer))
 
 
-def _relu(layer: Array, xp: Any) -> Array:
-    if xp is np:  # numpy's clip takes microseconds more, which count for single rows
-        return np.maximum(layer, _repeat(0.0, layer), out=layer)
-    return xp.clip(layer, 0.0, None, out=layer)
-
-
 def _repeat(bound: float, layer: NDArray[Any]) -> Any:
     """A bound in a shape with which numpy compares a layer fast: with a single number, it takes
     four times as long for each of many numbers."""
@@ -98,14 +95,25 @@ def _repeat_all(bound: float, dtype: str) -> NDArray[Any]:
     return repeated
 
 
-def _selu(layer: Array, xp: Any) -> Array:
-    below = _at_most(layer, 0.0, xp)
+def _at_least(layer: Array, bound: float, xp: Any) -> Array:
+    """In place."""
+    if xp is not np:
+        return xp.clip(layer, bound, None, out=layer)
+    # numpy's clip takes microseconds more, which count for single rows
+    return np.maximum(layer, _repeat(bound, layer), out=layer)
+
+
+def _relu(layer: Array, xp: Any) -> Array:
+    return _at_least(layer, 0.0, xp)
+
+
+def _shifted_selu(layer: Array, xp: Any) -> Array:
+    """SELU in half of its steps: selu(x) = SELU_SCALE * (this(x + SELU_SHIFT) - SELU_REST). What is
+    left out is in the weights: see _NetStack."""
+    below = _at_most(layer, SELU_SHIFT, xp)
     below = xp.exp(below, out=below)
-    below -= 1.0
-    below *= SELU_ALPHA
-    layer = _relu(layer, xp)
+    layer = _at_least(layer, SELU_SHIFT, xp)
     layer += below
-    layer *= SELU_SCALE
     return layer
 
 
@@ -122,7 +130,7 @@ def _mish(layer: Array, xp: Any) -> Array:
 
 ACTIVATIONS: dict[str, Callable[[Array, Any], Array]] = {
     "relu": _relu,
-    "selu": _selu,
+    "selu": _shifted_selu,
     "mish": _mish,
     "tanh": lambda layer, xp: xp.tanh(layer, out=layer),
 }
@@ -473,19 +481,32 @@ class _NetStack:
             distinct = distinct[:1]
         self.views = _ViewStack(distinct, library, self.dtype)
         self.rounded = first.rounded and self.dtype == "float64"  # float32 is round already
-        # (K, H, C) float64
-        self.heads = library.put(np.stack([ref.factor * ref.head for ref in own]))
         # Views are computed in float64, and in several passes.
         self.n_values = len(own) * first.width + 4 * len(distinct) * views[0].n_seen
 
-        def gather(name: str, layer: int) -> NDArray[Any]:
+        def gather(name: str, layer: int) -> FloatArray:
             each = [getattr(ref.nets, name)[layer][ref.place] for ref in own]
-            return np.stack(each).astype(self.dtype)
+            return np.stack(each).astype(np.float64)
 
         depth = len(first.weights)
-        self.biases = [library.put(gather("biases", layer)) for layer in range(depth)]
-        weights = [np.stack([ref.nets.first_weight(ref.place) for ref in own]).astype(self.dtype)]
-        weights += [gather("weights", layer) for layer in range(1, depth)]
+        exact_biases = [gather("biases", layer) for layer in range(depth)]
+        exact_weights = [np.stack([ref.nets.first_weight(ref.place) for ref in own])]
+        exact_weights += [gather("weights", layer) for layer in range(1, depth)]
+        heads = np.stack([ref.factor * ref.head for ref in own])  # (K, H, C)
+        self.constant: Array = 0.0
+        self.rest: Array = 0.0  # of the output of each net, (K, 1, C), and of all, (1, C)
+        if self.activation == "selu":  # see _shifted_selu
+            exact_biases[0] = exact_biases[0] + SELU_SHIFT
+            for layer in range(1, depth):
+                weight = exact_weights[layer] = SELU_SCALE * exact_weights[layer]
+                rest = SELU_REST * weight.sum(axis=1, keepdims=True)
+                exact_biases[layer] = exact_biases[layer] - rest + SELU_SHIFT
+            heads = SELU_SCALE * heads
+            constant = -SELU_REST * heads.sum(axis=1, keepdims=True)
+            self.constant, self.rest = library.put(constant), library.put(constant.sum(axis=0))
+        self.heads = library.put(heads)
+        self.biases = [library.put(bias.astype(self.dtype)) for bias in exact_biases]
+        weights = [weight.astype(self.dtype) for weight in exact_weights]
         # In one piece of memory, in the order of use: large pieces get large pages.
         memory = np.concatenate([weight.reshape(-1) for weight in weights])
         pieces = np.split(memory, np.cumsum([weight.size for weight in weights])[:-1])
@@ -498,17 +519,18 @@ class _NetStack:
 
     def outputs(self, rows: Array) -> Array:
         """(N, F) -> (K, N, C)"""
-        return self.library.cast(self.hidden(rows), "float64") @ self.heads
+        return self.library.cast(self.hidden(rows), "float64") @ self.heads + self.constant
 
     def total(self, rows: Array) -> Array:
         """(N, F) -> (N, C)"""
         hidden = self.library.cast(self.hidden(rows), "float64")
         if len(rows) == 1:  # one long product instead of many short ones
-            return hidden.reshape(1, -1) @ self.heads.reshape(-1, self.heads.shape[2])
-        return (hidden @ self.heads).sum(0)
+            one = hidden.reshape(1, -1) @ self.heads.reshape(-1, self.heads.shape[2])
+            return one + self.rest
+        return (hidden @ self.heads).sum(0) + self.rest
 
     def hidden(self, matrix: Array) -> Array:
-        """Last hidden layer. (N, F) -> (K, N, H)"""
+        """Last hidden layer, of SELU as its heads expect it. (N, F) -> (K, N, H)"""
         xp, cast = self.library.xp, self.library.cast
         activate = ACTIVATIONS[self.activation]
         layer = self.views.apply(matrix)
