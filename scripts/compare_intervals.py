@@ -2,6 +2,7 @@
 
     python scripts/compare_intervals.py --splits 2
     python scripts/compare_intervals.py --splits 2 --data-home my_tables --method catboost
+    python scripts/compare_intervals.py --splits 1 --method muddle --preset compact
     python scripts/compare_intervals.py --summary
 
 Recipe clean, the benchmark's splits, 90 % intervals. CatBoost learns the 5 and 95 % quantiles (loss
@@ -137,9 +138,14 @@ def run(dataset: str, split: int, name: str, method: Method, home: Path) -> dict
 # --- summary -------------------------------------------------------------------------------------
 
 
+def name_preset(preset: str) -> str:
+    """The method's name in the benchmark."""
+    return OURS if preset == "default" else f"{OURS}-{preset}"
+
+
 def summarise(rows: pd.DataFrame, home: Path) -> str:
-    """Medians over data sets, each of them the mean over its splits, and the duel of both methods,
-    for each part and all tables."""
+    """Medians over data sets, each of them the mean over its splits, and duels of each of the
+    flagship's presets with CatBoost and with the default, for each part and all tables."""
     parts = rows["dataset"].map(lambda name: part_of(name, home))
     lines = []
     for part in [*sorted(parts.unique()), "all"]:
@@ -151,16 +157,20 @@ def summarise(rows: pd.DataFrame, home: Path) -> str:
         medians.insert(1, "mean coverage", coverage.mean())
         medians.insert(2, "lowest coverage", coverage.min())
         lines += [f"{part}: medians over data sets", medians.round(3).to_string(), ""]
-        lines += [f"{part}: {line}" for line in compare(chosen)] + [""]
+        presets = sorted({OURS, *chosen["method"]} - {RIVAL})
+        duels = [(preset, RIVAL) for preset in presets]
+        duels += [(preset, OURS) for preset in presets if preset != OURS]
+        lines += [f"{part}: {line}" for duel in duels for line in compare(chosen, *duel)] + [""]
     return "\n".join(lines)
 
 
-def compare(rows: pd.DataFrame) -> list[str]:
+def compare(rows: pd.DataFrame, ours: str, rival: str) -> list[str]:
     """Ratio of interval scores and share of splits won, on splits that both methods have."""
     scores = rows.pivot(index=["dataset", "split"], columns="method", values="interval_score")
-    if not {OURS, RIVAL} <= set(scores.columns):
-        return [f"no duel, because rows of {OURS} or of {RIVAL} are missing."]
-    gaps = np.log(scores[OURS] / scores[RIVAL]).dropna().groupby("dataset")
+    if not {ours, rival} <= set(scores.columns):
+        return [f"no duel, because rows of {ours} or of {rival} are missing."]
+    scores = scores[[ours, rival]]
+    gaps = np.log(scores[ours] / scores[rival]).dropna().groupby("dataset")
     ratios, n_tables = gaps.mean().to_numpy(), gaps.ngroups
     won = gaps.agg(lambda own: ((own < 0) + 0.5 * (own == 0)).mean()).to_numpy()
     tables = (ratios < 0) + 0.5 * (ratios == 0)
@@ -172,10 +182,10 @@ def compare(rows: pd.DataFrame) -> list[str]:
 
     return [
         f"{n_tables} tables, {len(scores.dropna())} splits; 90 % bootstrap intervals over tables",
-        f"interval score of {OURS} / {RIVAL}: {describe(ratios, np.exp)} (geometric mean), "
+        f"interval score of {ours} / {rival}: {describe(ratios, np.exp)} (geometric mean), "
         f"{np.exp(np.median(ratios)):.3g} (median)",
-        f"tables won by {OURS}, %: {describe(tables, lambda share: 100 * share)}",
-        f"splits won by {OURS}, %: {describe(won, lambda share: 100 * share)}",
+        f"tables won by {ours}, %: {describe(tables, lambda share: 100 * share)}",
+        f"splits won by {ours}, %: {describe(won, lambda share: 100 * share)}",
     ]
 
 
@@ -239,11 +249,12 @@ def main(given: list[str] | None = None) -> None:
     home = find_data_home(arguments.data_home)
     if not arguments.summary:
         methods = {
-            OURS: use_flagship(arguments.preset, arguments.device),
+            name_preset(arguments.preset): use_flagship(arguments.preset, arguments.device),
             RIVAL: use_catboost(arguments.threads),
         }
         if arguments.method:
-            methods = {arguments.method: methods[arguments.method]}
+            others = {RIVAL} if arguments.method == OURS else set(methods) - {RIVAL}
+            methods = {name: methods[name] for name in methods if name not in others}
         missing = missing_package(METHODS[RIVAL])
         if RIVAL in methods and missing:
             raise SystemExit(f"{RIVAL} {missing}")
