@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 import muddle
 from muddle.estimators import muddle as flagship
 from muddle.estimators.calibrate import fit_calibration
-from muddle.estimators.pool import Pool, fit_pool, weigh_members
+from muddle.estimators.pool import Pool, fit_pool, prune_members, weigh_members
 from muddle_bench.data.catalogue import part_of
 from muddle_bench.ranking import compare_with, name_kinds, read_table
 from muddle_bench.run.execution import Answer, records_from_predictions
@@ -66,14 +66,15 @@ def mix(
     target: Any,
 ) -> FloatArray:
     """Predictions for new rows, or probabilities. (M, N, C), (M, n, C), (N, C), (N,)"""
-    weights = weigh_members(out_of_fold, labels, None)
+    known = out_of_fold, labels, None
+    weights, _ = prune_members(weigh_members(*known), *known)
     rest = (1 - weights.sum()) * labels.mean(axis=0)
     found: FloatArray = np.tensordot(weights, new, axes=1) + rest
     if isinstance(target, NumberTarget):
         return target.restore(target.clip(found))
     assert codes is not None
-    known = np.tensordot(weights, out_of_fold, axes=1) + rest
-    return fit_calibration(known, codes, None).apply(found)
+    mixed = np.tensordot(weights, out_of_fold, axes=1) + rest
+    return fit_calibration(mixed, codes, None).apply(found)
 
 
 @contextmanager

@@ -253,8 +253,8 @@ def main(given: list[str] | None = None) -> None:
             RIVAL: use_catboost(arguments.threads),
         }
         if arguments.method:
-            others = {RIVAL} if arguments.method == OURS else set(methods) - {RIVAL}
-            methods = {name: methods[name] for name in methods if name not in others}
+            chosen = arguments.method == RIVAL
+            methods = {name: own for name, own in methods.items() if (name == RIVAL) == chosen}
         missing = missing_package(METHODS[RIVAL])
         if RIVAL in methods and missing:
             raise SystemExit(f"{RIVAL} {missing}")

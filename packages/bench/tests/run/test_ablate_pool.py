@@ -38,7 +38,8 @@ def test_the_whole_pool_is_the_flagship_and_variants_differ_from_it(script, monk
     np.testing.assert_allclose(found.pop("pool"), expected, atol=1e-6)
     without = {f"without {body}" for body in ("nets", "kernel", "forest", "linear")}
     assert set(found) == {"nets alone", *without}
-    assert np.abs(found["without nets"] - expected).max() > 0.01
+    # A body that was pruned makes no difference; not all were.
+    assert max(np.abs(found[name] - expected).max() for name in without) > 0.01
 
 
 def test_the_summary_says_what_the_pool_wins_and_gains(script, tmp_path):

@@ -62,9 +62,19 @@ def test_rows_are_added_once_and_summarised(script, tmp_path, monkeypatch):
     assert len(calls) == 2
     script.main([*given, "--splits", "2"])
     assert len(calls) == len(set(calls)) == 8
-    first, ratio, tables, splits = script.compare(pd.read_csv(path))
+    first, ratio, tables, splits = script.compare(pd.read_csv(path), "muddle", "catboost")
     assert first.startswith("2 tables, 4 splits")
     # servo: 1 / 2 and 1 / 0.4, whose mean is above 1; abalone: twice 1 / 2
     assert f": {(0.5 * 2.5 * 0.5 * 0.5) ** 0.25:.3g} [" in ratio
     assert ": 50 [0" in tables
     assert ": 75 [" in splits
+    script.main([*given, "--splits", "1", "--method", "muddle", "--preset", "compact"])
+    assert calls[8:] == [("servo", 0, "muddle-compact"), ("abalone", 0, "muddle-compact")]
+    said = script.summarise(pd.read_csv(path), tmp_path).splitlines()
+    duels = [line for line in said if line.startswith("all: interval score")]
+    named = [line.split(" of ")[1].split(":")[0] for line in duels]
+    assert named == [
+        "muddle / catboost",
+        "muddle-compact / catboost",
+        "muddle-compact / muddle",
+    ]
