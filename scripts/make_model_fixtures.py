@@ -90,6 +90,7 @@ def main(folder: Path) -> None:
             n_nets=3, width=16, max_iter=20, select="top", top_k=4, random_state=0, device="cpu"
         ).fit(table, price > 1),
     }
+    models["student"] = models["regressor"].distil(budget=2000)
     for name, model in models.items():
         dtype: Dtype = "float16" if name == "classifier" else "float32"
         path = model.save(folder / f"format{FORMAT}_{name}.muddle", dtype=dtype)

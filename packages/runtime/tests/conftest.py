@@ -60,6 +60,12 @@ def counts():
 
 
 @pytest.fixture(scope="session")
+def student():
+    """The student of a pool, of at most 2,000 weights."""
+    return read_stored("format4_student")
+
+
+@pytest.fixture(scope="session")
 def ensemble():
     return read_stored("format1_ensemble")
 

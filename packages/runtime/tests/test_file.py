@@ -479,6 +479,23 @@ def test_a_forged_floor_is_refused_by_name(mixed_classifier, tmp_path, floor, me
         load_model(forge(path, set_at("answer.floor", floor)))
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("made_rows", -1, "training.values.student.made_rows must be"),
+        ("weights", "many", "training.values.student.weights must be"),
+        ("difference", -0.5, "training.values.student.difference must be"),
+        ("score", "good", "training.values.student.score must be"),
+        ("teacher", 1, "training.values.student"),
+    ],
+)
+def test_a_forged_record_of_a_student_is_refused_by_name(student, tmp_path, field, value, message):
+    assert student.model.training.values["student"]["weights"] <= 2000
+    path = write_model(student.model, tmp_path / "model.muddle")
+    with pytest.raises(ModelFileError, match=message):
+        load_model(forge(path, set_at(f"training.values.student.{field}", value)))
+
+
 @pytest.mark.parametrize(("change", "message"), FORGERIES)
 def test_a_forged_file_is_refused_by_name(path, change, message):
     with pytest.raises(ModelFileError, match=f"model.muddle must be a file as .*{message}"):

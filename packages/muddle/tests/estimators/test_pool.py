@@ -29,6 +29,8 @@ from muddle.estimators.pool import (
     fit_pool,
     fit_view,
     make_plan,
+    prune_members,
+    weigh_members,
 )
 from muddle.estimators.time_limit import Pace, Schedule, Work
 from muddle.training.stopping import Deadline
@@ -345,6 +347,57 @@ def test_a_pool_without_weights_predicts_the_mean(fit, monkeypatch):
     mean = training.labels.mean(axis=0)
     assert pool.offset == pytest.approx(mean)
     assert pool.out_of_fold == pytest.approx(np.tile(mean, (60, 1)))
+
+
+# --- pruning -------------------------------------------------------------------------------------
+
+
+def draw_members(noise, n_rows=200, seed=0):
+    """Members with errors of these sizes. -> labels (N, 1), predictions (M, N, 1)"""
+    rng = np.random.default_rng(seed)
+    labels = rng.normal(size=(n_rows, 1))
+    return labels, np.stack([labels + size * rng.normal(size=labels.shape) for size in noise])
+
+
+def measure(weights, predicted, labels, rows=None):
+    mixed = np.tensordot(weights, predicted, axes=1)
+    mixed += (1 - weights.sum()) * np.average(labels, axis=0, weights=rows)
+    return np.average(((mixed - labels) ** 2).mean(axis=1), weights=rows)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("seed", range(5))
+def test_pruning_never_raises_the_error_and_says_by_how_much_it_fell(seed, weighted):
+    labels, predicted = draw_members([0.3, 0.35, 0.4, 1.5, 2.0, 2.5], seed=seed)
+    rows = np.random.default_rng(seed).uniform(0.5, 2, len(labels)) if weighted else None
+    before = weigh_members(predicted, labels, rows)
+    after, changes = prune_members(before, predicted, labels, rows)
+    pruned = (before > 0) & (after == 0)
+    np.testing.assert_array_equal(pruned, ~np.isnan(changes))
+    first, last = (measure(own, predicted, labels, rows) for own in (before, after))
+    assert last <= first
+    assert changes[pruned].sum() == pytest.approx((last - first) / first)
+    assert after.sum() <= 1 + 1e-9
+
+
+def test_a_copy_is_pruned_and_members_that_count_stay():
+    labels, (one, other) = draw_members([0.3, 0.3])
+    predicted = np.stack([one, other, one])
+    weights, changes = prune_members(np.array([0.25, 0.5, 0.25]), predicted, labels, None)
+    assert np.count_nonzero(weights) == 2
+    assert weights[1] > 0
+    assert np.isnan(changes).sum() == 2
+
+
+def test_pruned_members_are_in_the_leaderboard_and_not_in_the_model(fit, monkeypatch):
+    monkeypatch.setattr(pool_module, "MOST_RISE", 10.0)  # all but one
+    pool = fit(draw_rows(), ["waves", "plain"], bodies=LINEAR)
+    board = pool.rank(lambda predicted: r2(predicted, pool.training.labels))
+    assert len(pool.to_fitted()) == np.count_nonzero(pool.weights) == 1
+    told = board[board["pruned"].notna()]
+    assert len(told) >= 1
+    assert (told["weight"] == 0).all()
+    assert board["weight"].sum() == pytest.approx(1)
 
 
 @pytest.mark.parametrize("limit", [None, 1000.0])

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from muddle import MLRRegressor, MuddleRegressor, TablePreprocessor
-from muddle.estimators import pool
+from muddle.estimators import pool, student
 from muddle.export.onnx import IR_VERSION, ML_DOMAIN, ML_OPSET, OPSET, export_model
 from muddle.export.onnx_tables import Graph
 from muddle_runtime.file import read_model
@@ -30,6 +30,9 @@ def fitted_model(tmp_path_factory):
 def small_pool():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pool, "BASE", replace(pool.BASE, width=12, max_iter=10))
+        patch.setattr(student, "CONFIG", replace(student.CONFIG, max_iter=20))
+        patch.setattr(student, "N_MADE", 2000)
+        patch.setattr(student, "N_MADE_FOLD", 1000)
         yield
 
 

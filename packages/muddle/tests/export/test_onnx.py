@@ -16,13 +16,14 @@ from muddle.export import onnx_tables
 from muddle.export.onnx import _undo_normal, _write_views, build_model, export_model
 from muddle.export.onnx_tables import Features, write_date_parts
 from muddle_runtime.fitted import Member
-from muddle_runtime.forward import Linear, view_features
+from muddle_runtime.forward import BinsView, Linear, view_features
 from muddle_runtime.labels import NormalScores
 from muddle_runtime.tables import Scale, date_parts
 
 SMALL = {"width": 8, "max_iter": 4, "random_state": 0, "device": "cpu"}
 FLAGSHIP = {"random_state": 0, "device": "cpu"}
 FAST = {"preset": "fast", **FLAGSHIP}
+COMPACT = {"preset": "compact", **FLAGSHIP}
 
 pytestmark = pytest.mark.filterwarnings("ignore:X holds:UserWarning")
 
@@ -49,6 +50,7 @@ def test_regressors(estimator, n_outputs, table, target, new_rows, fitted_model,
         (muddle.EnsMLRClassifier(n_nets=2, **SMALL), 3),
         (muddle.MuddleClassifier(**FLAGSHIP), 2),
         (muddle.MuddleClassifier(**FAST), 3),
+        (muddle.MuddleClassifier(**COMPACT), 3),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -93,6 +95,16 @@ def test_labels_keep_their_type(labels, given, dtype, array, fitted_model, asser
     labels = np.array(labels, dtype=given)[(y > 0).astype(int)]
     model = fitted_model(muddle.MLRClassifier(**SMALL).fit(X, labels))
     assert assert_same(model, X)["label"].dtype == dtype
+
+
+@pytest.mark.parametrize("budget", [2_000, 100_000])  # numbers as they are, and in bins
+def test_a_student_with_intervals(budget, table, target, new_rows, fitted_model, run, assert_same):
+    teacher = muddle.MuddleRegressor(**FAST).fit(table, target)
+    model = fitted_model(teacher.distil(budget=budget))
+    (member,) = model.members
+    assert isinstance(member.representation.views[0], BinsView) == (budget == 100_000)
+    assert_same(model, new_rows)
+    assert_same_bounds(model, run(model, new_rows, interval=0.9), new_rows, 0.9)
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -15,6 +15,7 @@ from sklearn.metrics import accuracy_score, log_loss, r2_score, roc_auc_score
 
 import muddle
 from muddle.errors import MissingPackageError, ModelFileError
+from muddle.estimators import student
 from muddle.estimators.calibrate import fit_conformal
 from muddle.page import fit
 from muddle_runtime.summary import check_summary
@@ -293,6 +294,24 @@ def test_wrong_paths_are_errors(net, tmp_path):
     with pytest.raises(ValueError, match=r"Call it report\.html"):
         net.report(tmp_path / "report.pdf")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_page_of_a_student_says_how_far_it_is_from_its_teacher(
+    regressor, homes, write_page, monkeypatch
+):
+    monkeypatch.setattr(student, "CONFIG", replace(student.CONFIG, max_iter=20))
+    monkeypatch.setattr(student, "N_MADE", 2000)
+    monkeypatch.setattr(student, "N_MADE_FOLD", 1000)
+    small = regressor.distil()
+    about = small.model_.training.values["student"]
+    page = write_page(small, *homes)
+    check_valid(page)
+    said = page.sections["warnings"]
+    assert f"one net of {about['weights']:,} weights" in said
+    assert f"differs from the pool by {fit.format_number(about['difference'])} of the" in said
+    assert "taught" in page.column("table-board", "Outcome")
+    other = write_page(regressor, *homes).sections["warnings"]
+    assert "one net" not in other
 
 
 def test_wrong_estimators_and_tables_are_errors(regressor, homes, tmp_path):

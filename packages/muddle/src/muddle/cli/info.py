@@ -103,6 +103,7 @@ def describe_model(path: Path) -> dict[str, Any]:
         "classes": model.classes_.tolist() if model.task == "classification" else None,
         "nets": model.n_nets,
         "bodies": model.describe_bodies(),
+        "student": training.values.get("student"),
         "columns": columns,
         "named": model.table.named,
         "parameters": training.parameters,
@@ -129,10 +130,15 @@ def print_info(facts: dict[str, Any]) -> None:
         "" if training["seconds"] is None else f"in {format_duration(training['seconds'])}",
     ]
     settings = [name for name in SETTINGS if name in parameters]
+    student = facts["student"] and (
+        f"learnt from a larger model by {facts['student']['made_rows']:,} made-up rows, on which it "
+        f"differs by {facts['student']['difference']:.2g}"
+    )
     scores = {n: format_score(v) for n, v in training["scores"].items() if is_number(v)}
     lines = {
         "file": f"{facts['model']}, {format_size(facts['size'])}, format {facts['format']}",
         "model": f"{facts['estimator']}, {facts['task']}, {facts['bodies']}",
+        "student": student,
         "target": facts["target"],
         "classes": ", ".join(classes),
         "trained on": " ".join(filter(None, trained)),
