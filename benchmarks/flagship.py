@@ -1,5 +1,5 @@
-"""Seconds of a whole fit of the flagship, presets fast and default, beside RealMLP-TD with five
-folds and CatBoost.
+"""Seconds of a whole fit of the flagship, presets fast and default or others, beside RealMLP-TD
+with five folds and CatBoost.
 
     python benchmarks/flagship.py --out results/flagship_speed_cpu.csv
     python benchmarks/flagship.py --rows 500 --datasets --presets fast --repeats 1
@@ -41,7 +41,12 @@ from muddle_bench.methods.registry import METHODS, missing_package
 from muddle_bench.run.splits import split_rows, text_columns
 from muddle_runtime.fitted import Task
 
-PRESETS = {"fast": "muddle-fast", "default": "muddle", "best": "muddle-best"}
+PRESETS = {
+    "fast": "muddle-fast",
+    "default": "muddle",
+    "best": "muddle-best",
+    "compact": "muddle-compact",
+}
 PEERS = ("realmlp-5", "catboost")
 DATASETS = ["servo", "qsar-aquatic-toxicity", "insurance", "ionosphere", "qsar-biodegradation"]
 

@@ -7,8 +7,8 @@ Models of a made-up table of ten numbers, and of one with text, gaps and boolean
 one process with one thread, in turns of many calls each, so that a model finds its weights where
 its last call left them; the first calls of a turn are not counted. The ratio is the median over the
 turns of ours by CatBoost's of the same turn and the same row. Nets of MLR and Ens-MLR have their
-default shape and few iterations: their latency does not depend on the training. file_bytes is the size
-of the saved model or graph.
+default shape and few iterations: their latency does not depend on the training. file_bytes is the
+size of the saved model or graph.
 """
 
 import argparse
