@@ -131,8 +131,8 @@ def print_info(facts: dict[str, Any]) -> None:
     ]
     settings = [name for name in SETTINGS if name in parameters]
     student = facts["student"] and (
-        f"learnt from a larger model by {facts['student']['made_rows']:,} made-up rows, on which it "
-        f"differs by {facts['student']['difference']:.2g}"
+        f"learnt from a larger model by {facts['student']['made_rows']:,} made-up rows, on which "
+        f"it differs by {facts['student']['difference']:.2g}"
     )
     scores = {n: format_score(v) for n, v in training["scores"].items() if is_number(v)}
     lines = {
