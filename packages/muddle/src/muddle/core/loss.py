@@ -126,10 +126,10 @@ class LogisticLoss:
         return weighted_mean(losses, weights)
 
 
-MuddledLoss = SquaredLoss | LogisticLoss
+LossForm = SquaredLoss | LogisticLoss
 
 
-def make_loss(task: Task, name: LossName, *, structured_noise: bool) -> MuddledLoss:
+def make_loss(task: Task, name: LossName, *, structured_noise: bool) -> LossForm:
     """The loss of a task as the paper defines it or as the released code computes it."""
     is_paper = name == "root_mean_square"
     if task == "regression":
@@ -142,7 +142,7 @@ def make_loss(task: Task, name: LossName, *, structured_noise: bool) -> MuddledL
 
 
 def loss_gradient(
-    loss: MuddledLoss,
+    loss: LossForm,
     baseline: Tensor,  # (K, C)
     residual: Tensor,  # (K, N, (1 + P) C): M Z, scaled by √weights
     stack: Tensor,  # (K, N, 1 + P, C)

@@ -15,7 +15,7 @@ from torch import Tensor
 from muddle.core import ridge
 from muddle.core.backprop import Pass
 from muddle.core.device import spread
-from muddle.core.loss import MuddledLoss, combine, make_loss
+from muddle.core.loss import LossForm, combine, make_loss
 from muddle.core.network import Generators, StackedMLP
 from muddle.core.penalty import Look, first_penalty, ignore
 from muddle.core.ridge import Factor, System, factor_gram, project, uses_dual
@@ -50,7 +50,7 @@ class RidgeOutput:
     at every iteration. Adam trains the logarithm of its penalty."""
 
     def __init__(
-        self, log_penalty: Tensor, loss: MuddledLoss, config: TrainConfig, status: NetStatus
+        self, log_penalty: Tensor, loss: LossForm, config: TrainConfig, status: NetStatus
     ) -> None:
         self.log_penalty = log_penalty  # (K,)
         self._loss, self._config = loss, config

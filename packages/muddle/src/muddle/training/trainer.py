@@ -24,7 +24,7 @@ from torch import Tensor
 
 from muddle.core.backprop import Pass, ReducedWeights
 from muddle.core.device import PER_NUMBER, is_alone, spread
-from muddle.core.loss import LossTerms, MuddledLoss, loss_gradient, make_loss, stack_permuted
+from muddle.core.loss import LossForm, LossTerms, loss_gradient, make_loss, stack_permuted
 from muddle.core.network import StackedMLP, draw_nets, draw_weights
 from muddle.core.penalty import Look, ignore
 from muddle.core.ridge import factor_gram, gather_system
@@ -129,7 +129,7 @@ def count_scorer_rows(data: TrainingData, config: TrainConfig) -> int:
     return outputs.block_rows(config.width, max(data.validation_rows.shape[1], n_solved))
 
 
-def choose_loss(config: TrainConfig) -> MuddledLoss:
+def choose_loss(config: TrainConfig) -> LossForm:
     name = config.loss
     if config.head == "linear" and config.task == "classification":
         # The residual is output minus labels, so logits must be Y* + residual. The paper's have Y*
