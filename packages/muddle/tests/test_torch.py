@@ -133,6 +133,17 @@ def test_each_call_draws_anew_and_a_seed_repeats_them():
     assert first == again
 
 
+def test_permutations_may_be_drawn_once():
+    X, y = make_rows()
+    net = make_net()
+    still = {"structured_noise": 0.0, "dither": 0.0, "seed": 1}
+    for redraw, n_losses in ((True, 3), (False, 1)):
+        loss = MuddledLoss(redraw=redraw, **still)
+        assert len({float(loss(net, X, y).detach()) for _ in range(3)}) == n_losses
+    moved = MuddledLoss(redraw=False, seed=1)  # the noise is drawn anew
+    assert len({float(moved(net, X, y).detach()) for _ in range(3)}) == 3
+
+
 @pytest.mark.parametrize(("task", "criterion", "n_outputs"), TASKS)
 def test_nets_side_by_side_are_the_nets_alone(task, criterion, n_outputs):
     X, y = make_rows(60, n_outputs, task)

@@ -287,7 +287,7 @@ class MuddledLoss(nn.Module):
     """The loss of MLR: the error of the labels, and how much better than chance the ridge fits
     permuted labels, which can only be learnt by heart.
 
-    Each call draws new permutations of the batch, and new noise.
+    Each call draws new noise and, unless `redraw=False`, new permutations of the batch.
 
     Parameters
     ----------
@@ -302,6 +302,9 @@ class MuddledLoss(nn.Module):
         Deviation of the noise that is seen through I - H. 0: off.
     dither : float or None, default=None
         Deviation of the noise on labels. None: 0.03 in regression, none for classes.
+    redraw : bool, default=True
+        False: all batches of a size are permuted alike. With one batch of all rows these are the
+        paper's permutations, which are drawn once.
     seed : int, default=0
         Of permutations and noise; a net of several draws as the first one would with seed + its
         number.
@@ -315,6 +318,7 @@ class MuddledLoss(nn.Module):
         criterion: Criterion = "logistic",
         structured_noise: float = 1.0,
         dither: float | None = None,
+        redraw: bool = True,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -326,6 +330,7 @@ class MuddledLoss(nn.Module):
         check_int("seed", seed, minimum=0)
         self.n_permutations, self.loss, self.criterion = n_permutations, loss, criterion
         self.structured_noise, self.dither, self.seed = structured_noise, dither, seed
+        self.redraw = redraw
         self._generators: list[torch.Generator] = []
 
     def get_extra_state(self) -> dict[str, list[Tensor]]:
@@ -362,10 +367,13 @@ class MuddledLoss(nn.Module):
     def _draw(self, labels: Tensor, of_classes: bool) -> tuple[Tensor, Tensor | None]:
         """Labels and permuted labels with their dither, and the structured noise.
         (K, N, C) -> (K, N, 1 + P, C)"""
+        seeds = range(self.seed, self.seed + len(labels))
         if len(self._generators) != len(labels):
-            seeds = range(self.seed, self.seed + len(labels))
             self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-        stack = stack_permuted(labels.cpu(), self.n_permutations, self._generators).to(labels)
+        orders = self._generators
+        if not self.redraw:
+            orders = [torch.Generator().manual_seed(seed) for seed in seeds]
+        stack = stack_permuted(labels.cpu(), self.n_permutations, orders).to(labels)
 
         def draw(scale: float) -> Tensor:
             drawn = [torch.randn(stack.shape[1:], generator=g) for g in self._generators]
