@@ -59,7 +59,7 @@ def fit_plain(X: Tensor, y: Tensor, seed: int, dropout: float = 0.0, decay: floa
     optimizer = torch.optim.AdamW(net.parameters(), lr=RATE, weight_decay=decay / RATE)
     for _ in range(STEPS):
         optimizer.zero_grad()
-        nn.functional.cross_entropy(net(X), y).backward()
+        nn.functional.cross_entropy(net(X), y).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     return net.eval()
 
