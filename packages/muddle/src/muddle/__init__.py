@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         MLRRegressor,
     )
     from muddle.estimators.muddle import MuddleClassifier, MuddleRegressor
+    from muddle.search import search_space
     from muddle.tables.preprocessor import TablePreprocessor
 
 __version__ = "0.1.0"
@@ -33,6 +34,7 @@ __all__ = [
     "TablePreprocessor",
     "__version__",
     "load_model",
+    "search_space",
 ]
 
 # Imported when first used: data sets and the command line must not wait for torch.
@@ -43,6 +45,7 @@ _HOMES = {
     **dict.fromkeys(("EnsMLRClassifier", "EnsMLRRegressor"), "muddle.estimators.mlr"),
     "TablePreprocessor": "muddle.tables.preprocessor",
     "load_model": "muddle.estimators.base",
+    "search_space": "muddle.search",
 }
 
 
