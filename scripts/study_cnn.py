@@ -1,7 +1,7 @@
 """A small convolutional net on few images: cross-entropy, the same tuned, and the loss of MLR.
 
     OMP_NUM_THREADS=1 python scripts/study_cnn.py --out results/cnn_digits.csv
-    python scripts/study_cnn.py --summary results/cnn_digits.csv --figure docs/figures/cnn.svg
+    python scripts/study_cnn.py --summary results/cnn_digits.csv --figure docs/figures/cnn_digits.svg
 
 scikit-learn's digits (1,797 images of 8 x 8), 10, 20 or 50 per class to learn from and all others
 to test, with the labels as they are and with 20 % of those to learn from replaced by another class.

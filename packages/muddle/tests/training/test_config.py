@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -113,3 +114,39 @@ def test_every_step_has_a_factor_and_the_last_cycle_ends_with_the_training(n_ste
     assert ends[0] >= 1
     assert ends[-1] == n_steps
     assert len(ends) == N_CYCLES or n_steps < 15
+
+
+@pytest.mark.parametrize("n_steps", [1, 2, 3, 10, 200])
+@pytest.mark.parametrize("schedule", ["cosine", "one_cycle"])
+def test_schedules_are_those_of_torch(schedule, n_steps):
+    factors = rate_factors(schedule, n_steps)
+    assert len(factors) == n_steps
+    assert all(0 <= factor <= 1 for factor in factors)
+    if n_steps < 10:  # torch's OneCycleLR needs a few steps
+        return
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    theirs = {
+        "cosine": lambda: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, n_steps),
+        "one_cycle": lambda: torch.optim.lr_scheduler.OneCycleLR(optimizer, 1.0, n_steps),
+    }[schedule]()
+    seen = []
+    for step in range(n_steps):
+        seen.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        if step < n_steps - 1:
+            theirs.step()
+    assert factors == pytest.approx(seen)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"schedule": "cosin"}, "schedule must be .*'cosine'"),
+        ({"optimizer": "adamv"}, "optimizer must be .*'adamw'"),
+        ({"weight_decay": -0.1}, "weight_decay must be at least 0"),
+        ({"clip_norm": 0.0}, "clip_norm must be above 0"),
+    ],
+)
+def test_unknown_schemes_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        TrainConfig(**options)

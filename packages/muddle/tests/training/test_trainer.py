@@ -123,10 +123,29 @@ def test_steps_follow_the_gradient(width, weighted, scale_rate, make_data, make_
     assert (trainer.nets.scale is None) == (scale_rate == 0.0)
 
 
-@pytest.mark.parametrize("schedule", ["constant", "cycles"])
-@pytest.mark.parametrize(("second_moment", "leaves"), [(0.95, True), (0.999, False)])
-def test_settings_reach_adam(schedule, second_moment, leaves, make_data, make_trainer, cycles):
+OPTIMIZERS = {
+    "adam": lambda copy, betas, decay: torch.optim.Adam([copy], betas=betas, weight_decay=decay),
+    "adamw": lambda copy, betas, decay: torch.optim.AdamW([copy], betas=betas, weight_decay=decay),
+    "sgd": lambda copy, _, decay: torch.optim.SGD([copy], momentum=0.9, weight_decay=decay),
+}
+
+
+@pytest.mark.parametrize("schedule", ["constant", "one_cycle", "cycles"])
+@pytest.mark.parametrize(
+    ("optimizer", "weight_decay", "second_moment", "leaves"),
+    [
+        ("adam", 0.0, 0.95, True),
+        ("adam", 0.1, 0.999, False),
+        ("adamw", 0.5, 0.95, True),
+        ("sgd", 0.0, 0.999, False),
+        ("sgd", 0.1, 0.999, True),
+    ],
+)
+def test_steps_are_those_of_torch(
+    schedule, optimizer, weight_decay, second_moment, leaves, make_data, make_trainer, cycles
+):
     change = {"keep": "best", "schedule": schedule, "second_moment": second_moment}
+    change |= {"optimizer": optimizer, "weight_decay": weight_decay}
     config = replace(cycles, activation="selu", **change)
     trainer = make_trainer(make_data(), config)
     factors = rate_factors(schedule, 15)
@@ -138,21 +157,64 @@ def test_settings_reach_adam(schedule, second_moment, leaves, make_data, make_tr
     assert multiples.count(6.0) == 1
     copies = [parameter.detach().double().clone() for parameter in parameters()]
     betas, kept = (0.9, second_moment), [0, 1, 2]
-    adams = [torch.optim.Adam([copy], betas=betas, foreach=False) for copy in copies]
+    decayed = {id(weight) for weight in trainer.nets.weights}
+    theirs = [
+        OPTIMIZERS[optimizer](copy, betas, weight_decay if id(own) in decayed else 0.0)
+        for copy, own in zip(copies, parameters(), strict=True)
+    ]
     for step in range(9):
         trainer.advance()
-        together = zip(copies, adams, parameters(), multiples, strict=True)
-        for copy, adam, parameter, multiple in together:
+        together = zip(copies, theirs, parameters(), multiples, strict=True)
+        for copy, their, parameter, multiple in together:
             copy.grad = torch.zeros_like(copy)
             copy.grad[kept] = parameter.grad.double()
-            adam.param_groups[0]["lr"] = config.rate * factors[step] * multiple
-            adam.step()
+            their.param_groups[0]["lr"] = config.rate * factors[step] * multiple
+            their.step()
             torch.testing.assert_close(parameter.double(), copy[kept], **NEAR)
         if leaves and step == 4:
             trainer.status.alive[1] = False
             kept = [0, 2]
         trainer.look()
     assert len(trainer.places) == (2 if leaves else 3)
+
+
+def test_gradients_are_clipped_net_by_net(make_data, make_trainer, small):
+    def gradients(clip_norm):
+        trainer = make_trainer(make_data(), replace(small, clip_norm=clip_norm))
+        trainer.advance()
+        parameters = [*trainer.nets.parameters(), *trainer.output.parameters()]
+        return torch.cat([p.grad.reshape(len(trainer.places), -1) for p in parameters], dim=1)
+
+    free = gradients(None)
+    norms = free.norm(dim=1)
+    most = float(norms.sort().values[1]) * 0.999  # below the second net, above the first
+    clipped = gradients(most)
+    expected = free * (most / norms).clamp_max(1.0)[:, None]
+    torch.testing.assert_close(clipped, expected)
+    assert (clipped.norm(dim=1) <= most * 1.0001).all()
+    assert torch.equal(clipped[norms.argmin()], free[norms.argmin()])
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+def test_weight_decay_shrinks_weights_and_leaves_biases_and_the_penalty(
+    optimizer, make_data, make_trainer, small
+):
+    def train(weight_decay):
+        config = replace(
+            small, optimizer=optimizer, weight_decay=weight_decay, learning_rate=0.01, max_iter=40
+        )
+        trainer = make_trainer(make_data(), config)
+        while not trainer.is_done:
+            trainer.advance()
+            trainer.look()
+        return trainer
+
+    free, decayed = train(0.0), train(1.0 if optimizer == "adamw" else 0.3)
+    for ours, others in zip(decayed.nets.weights, free.nets.weights, strict=True):
+        assert ours.norm() < 0.9 * others.norm()
+    groups = [(o.decay, len(o.parameters)) for o in decayed.optimizers]
+    assert groups[0][1] == len(decayed.nets.weights)
+    assert [decay for decay, _ in groups[1:]] == [0.0] * len(groups[1:])
 
 
 @pytest.mark.parametrize("head", ["all", "linear"])

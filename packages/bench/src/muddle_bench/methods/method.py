@@ -146,6 +146,8 @@ def _read_settings(value: Any) -> Any:
     if not _is_ours(value):
         return settings
     added = RECORDED["added"]
+    if hasattr(value, "get_params"):
+        added = added | RECORDED["added_parameters"]
     kept = {k: v for k, v in settings.items() if k not in added or repr(v) != added[k]}
     for name, known in RECORDED["values"].items():
         if isinstance(kept.get(name), str):

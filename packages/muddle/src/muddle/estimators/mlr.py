@@ -32,7 +32,15 @@ from muddle.estimators.problems import (
     read_numbers,
 )
 from muddle.tables.preprocessor import TablePreprocessor
-from muddle.training.config import DITHER, Source, Ties, TrainConfig, preset_config
+from muddle.training.config import (
+    DITHER,
+    OptimizerName,
+    Schedule,
+    Source,
+    Ties,
+    TrainConfig,
+    preset_config,
+)
 from muddle.training.data import TrainJob
 from muddle.training.jobs import train_in_parallel
 from muddle.training.stopping import Deadline
@@ -69,6 +77,10 @@ class NetParameters:
     penalty: PenaltyGrid | float = DEFAULT.penalty
     learning_rate: float | None = DEFAULT.learning_rate
     max_iter: int | None = DEFAULT.max_iter
+    schedule: Schedule = DEFAULT.schedule
+    optimizer: OptimizerName = DEFAULT.optimizer
+    weight_decay: float = DEFAULT.weight_decay
+    clip_norm: float | None = DEFAULT.clip_norm
     patience: int | None = DEFAULT.patience
     batch_size: int = DEFAULT.batch_size
     validation_fraction: float = DEFAULT.validation_fraction
@@ -467,9 +479,20 @@ class MLRRegressor(RegressionMLR, SingleNet):
         First ridge penalty: the point where the loss rises fastest along a grid, the paper's of 12
         points or the released code's of 11, or a number. It is trained from there.
     learning_rate : float or None, default=None
-        Learning rate of Adam. None: 1e-2, 1e-3, 10^-3.5, 1e-4 for depth 1, 2, 3, 4 and more.
+        Learning rate. None: 1e-2, 1e-3, 10^-3.5, 1e-4 for depth 1, 2, 3, 4 and more.
     max_iter : int or None, default=None
-        Adam steps. None: 200 up to depth 2, 400 beyond.
+        Steps. None: 200 up to depth 2, 400 beyond.
+    schedule : {"constant", "cosine", "one_cycle", "cycles"}, default="constant"
+        Course of the learning rate over the steps: as it is; half a turn of a cosine down to 0; up
+        from a 25th of it within three tenths of the steps and down again (torch's OneCycleLR); up
+        and down in four cycles, each about twice as long as the one before.
+    optimizer : {"adam", "adamw", "sgd"}, default="adam"
+        "adam" adds weight decay to the gradient, "adamw" shrinks weights apart from it; "sgd" has a
+        momentum of 0.9, and needs learning rates of its own.
+    weight_decay : float, default=0.0
+        Weight decay of all layers; not of biases and of the ridge, which has its penalty.
+    clip_norm : float or None, default=None
+        Gradients of a net are shrunk to this norm if theirs is larger. None: never.
     patience : int or None, default=None
         Stop a net after this many iterations without a better validation score. None: never.
     batch_size : int, default=4096
@@ -529,8 +552,9 @@ class MLRClassifier(ClassificationMLR, SingleNet):
     Parameters
     ----------
     depth, width, activation, init_gain, loss, n_permutations, structured_noise, penalty, \
-learning_rate, max_iter, patience, batch_size, validation_fraction, head, precision, max_loss, \
-time_limit, preprocessor, device, random_state, verbose
+learning_rate, max_iter, schedule, optimizer, weight_decay, clip_norm, patience, batch_size, \
+validation_fraction, head, precision, max_loss, time_limit, preprocessor, device, \
+random_state, verbose
         As in :class:`MLRRegressor`. Iterations are compared by the area under the ROC curve.
     criterion : {"logistic", "squared"}, default="logistic"
         The logistic loss of ±1 labels, or, as in the authors' released ensembles, the regression
@@ -590,8 +614,9 @@ class BagMLRRegressor(RegressionMLR, Bag):
         ``joblib.parallel_config`` says otherwise, e.g. for a Dask cluster; -1: one per core. On
         one machine a batch of nets uses all cores already.
     width, activation, init_gain, loss, n_permutations, structured_noise, dither, penalty, \
-learning_rate, max_iter, patience, batch_size, validation_fraction, head, precision, max_loss, \
-time_limit, preprocessor, device, random_state, verbose
+learning_rate, max_iter, schedule, optimizer, weight_decay, clip_norm, patience, batch_size, \
+validation_fraction, head, precision, max_loss, time_limit, preprocessor, device, \
+random_state, verbose
         As in :class:`MLRRegressor`; `time_limit` is for all nets together.
 
     Attributes
@@ -629,8 +654,9 @@ class BagMLRClassifier(ClassificationMLR, Bag):
     depth, n_nets, select, top_k, n_jobs, time_limit
         As in :class:`BagMLRRegressor`.
     width, activation, init_gain, loss, n_permutations, structured_noise, criterion, dither, \
-penalty, learning_rate, max_iter, patience, batch_size, validation_fraction, head, precision, \
-ties, max_loss, class_weight, preprocessor, device, random_state, verbose
+penalty, learning_rate, max_iter, schedule, optimizer, weight_decay, clip_norm, patience, \
+batch_size, validation_fraction, head, precision, ties, max_loss, class_weight, \
+preprocessor, device, random_state, verbose
         As in :class:`MLRClassifier`.
 
     Attributes
@@ -667,8 +693,9 @@ class EnsMLRRegressor(RegressionMLR, DepthEnsemble):
     n_nets : int, default=10
         Nets of each depth.
     select, top_k, n_jobs, time_limit, width, activation, init_gain, loss, n_permutations, \
-structured_noise, dither, penalty, learning_rate, max_iter, patience, batch_size, \
-validation_fraction, head, precision, max_loss, preprocessor, device, random_state, verbose
+structured_noise, dither, penalty, learning_rate, max_iter, schedule, optimizer, \
+weight_decay, clip_norm, patience, batch_size, validation_fraction, head, precision, \
+max_loss, preprocessor, device, random_state, verbose
         As in :class:`BagMLRRegressor`; nets of all depths are compared with each other.
 
     Attributes
@@ -701,8 +728,9 @@ class EnsMLRClassifier(ClassificationMLR, DepthEnsemble):
     depths, n_nets, select, top_k, n_jobs, time_limit
         As in :class:`EnsMLRRegressor`.
     width, activation, init_gain, loss, n_permutations, structured_noise, criterion, dither, \
-penalty, learning_rate, max_iter, patience, batch_size, validation_fraction, head, precision, \
-ties, max_loss, class_weight, preprocessor, device, random_state, verbose
+penalty, learning_rate, max_iter, schedule, optimizer, weight_decay, clip_norm, patience, \
+batch_size, validation_fraction, head, precision, ties, max_loss, class_weight, \
+preprocessor, device, random_state, verbose
         As in :class:`MLRClassifier`.
 
     Attributes

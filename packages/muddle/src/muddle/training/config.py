@@ -18,7 +18,8 @@ Source = Literal["paper", "released"]  # the paper's text, or the authors' relea
 Head = Literal["all", "train", "batch", "linear"]
 Ties = Literal["error", "first"]
 Keep = Literal["best", "cycles", "last"]
-Schedule = Literal["constant", "cycles"]
+Schedule = Literal["constant", "cosine", "one_cycle", "cycles"]
+OptimizerName = Literal["adam", "adamw", "sgd"]
 
 MAX_PERMUTATIONS = 4096
 DITHER = 0.03  # of standardised labels, in regression; classification has none
@@ -27,6 +28,8 @@ LEARNING_RATES = {1: 1e-2, 2: 1e-3, 3: 10**-3.5, 4: 1e-4}
 MAX_ITERATIONS = {1: 200, 2: 200, 3: 400, 4: 400}
 # Cosine cycles in the logarithm of time: four of them, each about twice as long as the one before.
 N_CYCLES = 4
+# One cycle: the share of steps in which the rate rises, and its factors at the start and the end.
+WARM_UP, COLD, COLDEST = 0.3, 1 / 25, 1 / 25e4
 # Values of TrainConfig that were renamed. Model files and records of benchmarks hold old ones.
 OLD_NAMES: dict[str, dict[str, str]] = {
     "loss": {"paper": "root_mean_square", "released": "mean_square"},
@@ -51,6 +54,9 @@ class TrainConfig:
     learning_rate: float | None = None  # None: by depth
     max_iter: int | None = None  # None: by depth
     schedule: Schedule = "constant"
+    optimizer: OptimizerName = "adam"
+    weight_decay: float = 0.0  # of the weights of all layers, not of biases and penalty
+    clip_norm: float | None = None  # most of the norm of a net's gradient; None: any
     second_moment: float = 0.999  # decay of Adam's mean square
     scale_rate: float = 0.0  # learning rate of the features' scale per that of weights; 0: no scale
     patience: int | None = None  # iterations without improvement before a net stops; None: never
@@ -76,14 +82,14 @@ class TrainConfig:
         for name in ("depth", "width", "batch_size"):
             check_int(name, getattr(self, name), minimum=1)
         check_int("n_permutations", self.n_permutations, minimum=0)
-        for name in ("structured_noise", "dither", "scale_rate"):
+        for name in ("structured_noise", "dither", "scale_rate", "weight_decay"):
             check_number(name, getattr(self, name), minimum=0.0)
         check_number("init_gain", self.init_gain, above=0.0)
         if isinstance(self.penalty, str):
             check_choice("penalty", self.penalty, get_args(PenaltyGrid), "or a number above 0")
         else:
             check_number("penalty", self.penalty, above=0.0)
-        for name in ("learning_rate", "max_loss", "time_limit"):
+        for name in ("learning_rate", "max_loss", "time_limit", "clip_norm"):
             if getattr(self, name) is not None:
                 check_number(name, getattr(self, name), above=0.0)
         for name in ("max_iter", "patience"):
@@ -163,9 +169,24 @@ def rate_factors(schedule: Schedule, n_steps: int) -> list[float]:
     """Factor of the learning rate at each step, at most 1."""
     if schedule == "constant":
         return [1.0] * n_steps
+    if schedule == "cosine":  # as torch's CosineAnnealingLR
+        return [_turn(1.0, 0.0, step / n_steps) for step in range(n_steps)]
+    if schedule == "one_cycle":  # as torch's OneCycleLR
+        top, last = max(1e-9, WARM_UP * n_steps - 1), n_steps - 1
+        return [
+            _turn(COLD, 1.0, step / top)
+            if step <= top
+            else _turn(1.0, COLDEST, (step - top) / (last - top))
+            for step in range(n_steps)
+        ]
     times = [(step + 0.5) / n_steps for step in range(n_steps)]
     cycles = [math.log2(1 + (2**N_CYCLES - 1) * time) for time in times]
     return [0.5 * (1 - math.cos(2 * math.pi * cycle)) for cycle in cycles]
+
+
+def _turn(first: float, last: float, share: float) -> float:
+    """Half a turn of a cosine from one factor to another."""
+    return last + (first - last) * 0.5 * (1 + math.cos(math.pi * share))
 
 
 def cycle_ends(n_steps: int) -> list[int]:

@@ -38,6 +38,7 @@ NOISE_STREAM = 0x6D7564646C65
 # Iterations between two looks of the host at a CUDA device, fewer if their noise would fill it.
 ITERATIONS_AHEAD = 20
 NUMBERS_AHEAD = 2**22
+MOMENTUM = 0.9  # of SGD, and of Adam's mean of gradients
 
 
 @dataclass(frozen=True)
@@ -149,13 +150,17 @@ def count_solve(n_rows: int, width: int) -> float:
     return n_rows * size * width / 2 + size**3 / 3
 
 
-class Adam:
-    """Adam on parameters with the nets on the first axis. It takes the steps of torch.optim.Adam,
-    which would load torch's compiler first: seconds of the first fit in a process."""
+class Optimizer:
+    """Adam, AdamW or SGD with momentum on parameters with the nets on the first axis. It takes the
+    steps of torch.optim, which would load torch's compiler first: seconds of the first fit in a
+    process."""
 
-    def __init__(self, parameters: list[Tensor], multiple: float, config: TrainConfig) -> None:
-        """multiple: learning rate per that of the configuration"""
-        self.parameters, self.multiple, self.decay = parameters, multiple, config.second_moment
+    def __init__(
+        self, parameters: list[Tensor], multiple: float, decay: float, config: TrainConfig
+    ) -> None:
+        """multiple: learning rate per that of the configuration; decay: of these parameters"""
+        self.parameters, self.multiple, self.decay = parameters, multiple, decay
+        self.second_moment, self.kind = config.second_moment, config.optimizer
         # A rate that changes must be on the device.
         changes, device = config.schedule != "constant", parameters[0].device
         rate = torch.zeros((), device=device) if changes else config.rate * multiple
@@ -184,22 +189,45 @@ class Adam:
         steps: list[Tensor],
     ) -> None:
         # Unfused, Adam makes several passes over every weight and takes many times as long.
-        torch._fused_adam_(
+        if self.kind == "sgd":
+            torch._fused_sgd_(
+                *(parameters, gradients, means),
+                lr=self.rate,
+                weight_decay=self.decay,
+                momentum=MOMENTUM,
+                dampening=0.0,
+                nesterov=False,
+                maximize=False,
+                is_first_step=False,
+            )
+            return
+        step = torch._fused_adamw_ if self.kind == "adamw" else torch._fused_adam_
+        step(
             *(parameters, gradients, means, squares, [], steps),
             lr=self.rate,
-            beta1=0.9,
-            beta2=self.decay,
-            weight_decay=0.0,
+            beta1=MOMENTUM,
+            beta2=self.second_moment,
+            weight_decay=self.decay,
             eps=1e-8,
             amsgrad=False,
             maximize=False,
         )
 
-    def go_on(self, before: "Adam", nets: Tensor) -> None:
+    def go_on(self, before: "Optimizer", nets: Tensor) -> None:
         """Take over the averages of the nets at these indices."""
         self._means = [mean[nets] for mean in before._means]
         self._squares = [square[nets] for square in before._squares]
         self._steps = before._steps
+
+
+def clip_gradients(parameters: Sequence[Tensor], most: float) -> None:
+    """Shrink the gradient of each net to a norm of `most`."""
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    squares = [gradient.square().flatten(1).sum(1) for gradient in gradients if gradient.dim() > 1]
+    squares += [gradient.square() for gradient in gradients if gradient.dim() == 1]
+    factor = (most / torch.stack(squares).sum(0).sqrt()).clamp_max(1.0)
+    for gradient in gradients:
+        gradient.mul_(factor.reshape(-1, *(1,) * (gradient.dim() - 1)))
 
 
 class Trainer:
@@ -272,7 +300,7 @@ class Trainer:
             # A recorded iteration takes a step after the last one too: it must not count.
             factors = [*rate_factors(config.schedule, config.steps), 0.0]
             self.rates = config.rate * torch.tensor(factors, device=device)
-            self.adams = self._make_adams()
+            self.optimizers = self._make_optimizers()
             self._make_buffers()
 
     @property
@@ -390,13 +418,13 @@ class Trainer:
 
     def _keep(self, nets: Tensor) -> None:
         """Go on with only the nets at these indices."""
-        before = self.adams
+        before = self.optimizers
         self._graph = None
         self.nets = self.nets.map(lambda tensor: tensor[nets])
         self.output.keep(nets)
-        self.adams = self._make_adams()
-        for adam, old in zip(self.adams, before, strict=True):
-            adam.go_on(old, nets)
+        self.optimizers = self._make_optimizers()
+        for optimizer, old in zip(self.optimizers, before, strict=True):
+            optimizer.go_on(old, nets)
         self.noise.keep(nets)
         self.batches.keep(nets)
         self.scoring = self.scoring.keep(nets)
@@ -437,13 +465,16 @@ class Trainer:
         if batch.root_weights is not None:
             out.mul_(batch.root_weights)
         self.body.backward(self.nets, batch.features)
+        if self.config.clip_norm is not None:
+            own = [p for optimizer in self.optimizers for p in optimizer.parameters]
+            clip_gradients(own, self.config.clip_norm)
         if self.config.schedule != "constant":
             rate = self.rates.index_select(0, self.counter - 1).squeeze(0)
-            for adam in self.adams:
-                assert isinstance(adam.rate, Tensor)
-                torch.mul(rate, adam.multiple, out=adam.rate)
-        for adam in self.adams:
-            adam.step()
+            for optimizer in self.optimizers:
+                assert isinstance(optimizer.rate, Tensor)
+                torch.mul(rate, optimizer.multiple, out=optimizer.rate)
+        for optimizer in self.optimizers:
+            optimizer.step()
 
     def _judge(self, terms: LossTerms, alive: Tensor, scored: Tensor, fit: outputs.Fit) -> None:
         """Score, keep the best nets, write the history, and stop nets."""
@@ -488,12 +519,15 @@ class Trainer:
     def _forward(self, features: Tensor) -> Tensor:
         return self.scorer.forward(self.nets, features)
 
-    def _make_adams(self) -> list[Adam]:
+    def _make_optimizers(self) -> list[Optimizer]:
         nets, config = self.nets, self.config
-        groups = [([*nets.weights, *nets.biases, *self.output.parameters()], 1.0)]
+        weights, others = [*nets.weights], [*nets.biases, *self.output.parameters()]
+        groups = [([*weights, *others], 1.0, 0.0)]
+        if config.weight_decay > 0:
+            groups = [(weights, 1.0, config.weight_decay), (others, 1.0, 0.0)]
         if nets.scale is not None:
-            groups.append(([nets.scale], config.scale_rate))
-        return [Adam(parameters, multiple, config) for parameters, multiple in groups]
+            groups.append(([nets.scale], config.scale_rate, 0.0))
+        return [Optimizer(*group, config) for group in groups]
 
     def _make_buffers(self) -> None:
         """Allocate the memory that every iteration uses again."""
