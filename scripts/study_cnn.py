@@ -1,7 +1,8 @@
 """A small convolutional net on few images: cross-entropy, the same tuned, and the loss of MLR.
 
     OMP_NUM_THREADS=1 python scripts/study_cnn.py --out results/cnn_digits.csv
-    python scripts/study_cnn.py --summary results/cnn_digits.csv --figure docs/figures/cnn_digits.svg
+    python scripts/study_cnn.py --summary results/cnn_digits.csv \
+        --figure docs/figures/cnn_digits.svg
 
 scikit-learn's digits (1,797 images of 8 x 8), 10, 20 or 50 per class to learn from and all others
 to test, with the labels as they are and with 20 % of those to learn from replaced by another class.
@@ -163,7 +164,7 @@ def draw(table: pd.DataFrame, path: Path) -> None:
             axis.set_xlabel("images per class")
             axis.spines[["top", "right"]].set_visible(False)
         axes[0].set_ylabel("accuracy on all other images")
-        axes[1].legend(frameon=False)
+        axes[0].legend(frameon=False, loc="lower right")
         figure.tight_layout()
         figure.savefig(path, metadata={"Date": None})
         plt.close(figure)
