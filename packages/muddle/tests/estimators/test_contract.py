@@ -71,7 +71,7 @@ def test_constructors_take_keywords_with_the_defaults_of_training(make):
             assert parameter.default == settings[name], name
     assert make().dither == (DITHER if "Regressor" in make.__name__ else 0.0)
     missing = set(settings) - set(signature.parameters) - {"task", "depth", "ties"}
-    assert missing == {"schedule", "second_moment", "scale_rate", "keep"}  # the flagship's alone
+    assert missing == {"second_moment", "scale_rate", "keep"}  # the flagship's alone
     with pytest.raises(TypeError, match="widht"):
         make(widht=3)
 

@@ -130,10 +130,12 @@ def print_info(facts: dict[str, Any]) -> None:
         "" if training["seconds"] is None else f"in {format_duration(training['seconds'])}",
     ]
     settings = [name for name in SETTINGS if name in parameters]
-    student = facts["student"] and (
-        f"learnt from a larger model by {facts['student']['made_rows']:,} made-up rows, on which "
-        f"it differs by {facts['student']['difference']:.2g}"
-    )
+    student = None
+    if facts.get("student"):
+        student = (
+            f"learnt from a larger model by {facts['student']['made_rows']:,} made-up rows, on "
+            f"which it differs by {facts['student']['difference']:.2g}"
+        )
     scores = {n: format_score(v) for n, v in training["scores"].items() if is_number(v)}
     lines = {
         "file": f"{facts['model']}, {format_size(facts['size'])}, format {facts['format']}",
