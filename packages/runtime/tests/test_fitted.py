@@ -93,6 +93,8 @@ REFERENCE = {
         1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(np.minimum(x, 0)))
     ),
     "mish": lambda x: x * np.tanh(np.logaddexp(0, x)),
+    "leaky_relu": lambda x: np.where(x > 0, x, 0.01 * x),
+    "gelu": lambda x: x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
     "tanh": np.tanh,
 }
 

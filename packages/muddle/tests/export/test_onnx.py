@@ -62,7 +62,8 @@ def test_classifiers(estimator, n_classes, table, target, new_rows, fitted_model
 
 
 @pytest.mark.parametrize(
-    ("activation", "depth"), [("relu", 1), ("selu", 3), ("mish", 2), ("tanh", 1)]
+    ("activation", "depth"),
+    [("relu", 1), ("leaky_relu", 2), ("selu", 3), ("mish", 2), ("gelu", 2), ("tanh", 1)],
 )
 def test_activations_and_depths(activation, depth, array, fitted_model, assert_same):
     estimator = muddle.MLRRegressor(activation=activation, depth=depth, **SMALL)

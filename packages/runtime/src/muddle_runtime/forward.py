@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from muddle_runtime.columns import FloatArray
 
 Array = Any  # of the library in use, float32 or float64
-Activation = Literal["relu", "selu", "mish", "tanh"]
+Activation = Literal["relu", "leaky_relu", "selu", "mish", "gelu", "tanh"]
 ViewName = Literal["plain", "bins", "waves"]
 Kind = Literal["nets", "linear", "kernel", "forest"]
 
@@ -44,6 +44,9 @@ MANY_FEATURES, FAR = 300, 32.0
 FEW_WEIGHTS = 2**13  # of all nets of a stack
 LARGEST_SINGLE = float(np.finfo(np.float32).max)
 SELU_SCALE, SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
+LEAK = 0.01
+# Beyond this, GELU is x or 0 in float64.
+GELU_SCALE, GELU_CUBE, GELU_IDENTITY = math.sqrt(2 / math.pi), 0.044715, 10.0
 SELU_SHIFT = math.log(SELU_ALPHA)
 SELU_REST = SELU_SHIFT + SELU_ALPHA
 # Scaled features of the other kinds are clipped to this: their squares and sums stay finite.
@@ -128,10 +131,31 @@ def _mish(layer: Array, xp: Any) -> Array:
     return layer
 
 
+def _leaky_relu(layer: Array, xp: Any) -> Array:
+    return xp.maximum(layer, layer * LEAK, out=layer)
+
+
+def _gelu(layer: Array, xp: Any) -> Array:
+    """x (1 + tanh(√(2/π) (x + GELU_CUBE x³))) / 2, the form without the error function."""
+    near = xp.clip(layer, -GELU_IDENTITY, GELU_IDENTITY)
+    inner = near * near
+    inner *= GELU_CUBE
+    inner += 1.0
+    inner *= near
+    inner *= GELU_SCALE
+    inner = xp.tanh(inner, out=inner)
+    inner += 1.0
+    inner *= 0.5
+    layer *= inner
+    return layer
+
+
 ACTIVATIONS: dict[str, Callable[[Array, Any], Array]] = {
     "relu": _relu,
     "selu": _shifted_selu,
+    "leaky_relu": _leaky_relu,
     "mish": _mish,
+    "gelu": _gelu,
     "tanh": lambda layer, xp: xp.tanh(layer, out=layer),
 }
 

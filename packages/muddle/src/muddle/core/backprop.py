@@ -16,6 +16,7 @@ from torch import Tensor
 
 from muddle.core.device import PER_NUMBER, Precision, product_precision, spread
 from muddle.core.network import Activation, StackedMLP
+from muddle_runtime.forward import LEAK
 
 aten = torch.ops.aten
 
@@ -29,6 +30,10 @@ _SLOPES: dict[Activation, tuple[Callable[..., Tensor], Callable[..., Tensor]]] =
         torch.relu_,
         lambda d, out: aten.threshold_backward.grad_input(d, out, 0, grad_input=d),
     ),
+    "leaky_relu": (
+        partial(torch.nn.functional.leaky_relu_, negative_slope=LEAK),
+        lambda d, out: aten.leaky_relu_backward.grad_input(d, out, LEAK, True, grad_input=d),
+    ),
     "selu": (
         torch.selu_,
         lambda d, out: aten.elu_backward.grad_input(
@@ -40,8 +45,12 @@ _SLOPES: dict[Activation, tuple[Callable[..., Tensor], Callable[..., Tensor]]] =
         lambda layer: torch.nn.functional.mish(layer, inplace=True),
         lambda d, entered: d.copy_(aten.mish_backward(d, entered)),
     ),
+    "gelu": (
+        lambda layer: layer.copy_(torch.nn.functional.gelu(layer, approximate="tanh")),
+        lambda d, entered: d.copy_(aten.gelu_backward(d, entered, approximate="tanh")),
+    ),
 }
-KEEPS_INPUT = ("mish",)
+KEEPS_INPUT = ("mish", "gelu")
 
 
 class ReducedWeights:

@@ -5,17 +5,21 @@ Shapes: K nets, N rows, F features, H hidden units. The output layer is not here
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import Literal
 
 import torch
 from torch import Tensor
 
+from muddle_runtime.forward import LEAK
+from muddle_runtime.forward import Activation as Activation
+
 Generators = Sequence[torch.Generator]  # one per net
-Activation = Literal["relu", "selu", "mish", "tanh"]
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
+    "leaky_relu": partial(torch.nn.functional.leaky_relu, negative_slope=LEAK),
     "selu": torch.selu,
+    "gelu": partial(torch.nn.functional.gelu, approximate="tanh"),
     "mish": torch.nn.functional.mish,
     "tanh": torch.tanh,
 }

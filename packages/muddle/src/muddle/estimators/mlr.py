@@ -462,7 +462,7 @@ class MLRRegressor(RegressionMLR, SingleNet):
         Hidden layers (MLR-1 has one).
     width : int, default=1024
         Units of each hidden layer.
-    activation : {"relu", "selu", "mish", "tanh"}, default="relu"
+    activation : {"relu", "leaky_relu", "selu", "mish", "gelu", "tanh"}, default="relu"
         Activation after every hidden layer.
     init_gain : float, default=1.0
         Factor on the Glorot-uniform start. The released code uses √2.

@@ -24,7 +24,10 @@ from muddle.errors import MissingPackageError
 from muddle_runtime.columns import FloatArray
 from muddle_runtime.fitted import SAME_LEVEL, Fallback, FittedModel
 from muddle_runtime.forward import (
+    GELU_CUBE,
+    GELU_SCALE,
     LARGEST_FEATURE,
+    LEAK,
     SAME_POINT,
     BinsView,
     ChosenView,
@@ -468,6 +471,14 @@ def _write_nets(nets: Nets, head: FloatArray, features: Features) -> Value:
         layer = layer @ weight + bias
         if nets.activation == "mish":  # newer operator sets alone have an operation for it
             layer = layer * layer.apply("Softplus").apply("Tanh")
+        elif nets.activation == "gelu":
+            cube, one, scale, half = np.array([GELU_CUBE, 1.0, GELU_SCALE, 0.5], dtype=np.float32)[
+                :, None
+            ]
+            inner = (layer * layer * cube + one) * layer
+            layer = layer * ((inner * scale).apply("Tanh") + one) * half
+        elif nets.activation == "leaky_relu":
+            layer = layer.apply("LeakyRelu", alpha=LEAK)
         else:
             layer = layer.apply(ACTIVATIONS[nets.activation])
     return (layer @ head.astype(np.float32)).cast(DOUBLE)
