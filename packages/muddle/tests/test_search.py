@@ -29,6 +29,7 @@ from muddle import (
     MLRClassifier,
     MLRRegressor,
     MuddleRegressor,
+    MuddleWarning,
     search_space,
 )
 from muddle.search import list_ties, pruned_by
@@ -195,6 +196,30 @@ def test_a_fit_without_promise_is_pruned(make, table):
         pruned_by(trial),
     ):
         make(width=16, max_iter=40, random_state=0, device="cpu").fit(*table)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.FitFailedWarning")
+@pytest.mark.parametrize("least", [2.0, -math.inf])
+def test_cross_validation_is_pruned_at_its_first_fit(table, least, monkeypatch):
+    n_fits = []
+    fit = MLRRegressor.fit
+    monkeypatch.setattr(MLRRegressor, "fit", lambda *a, **k: n_fits.append(1) or fit(*a, **k))
+
+    def objective(trial):
+        model = MLRRegressor(**TINY | {"max_iter": 30})
+        with pruned_by(trial):
+            return cross_val_score(model, *table, cv=3).mean()
+
+    pruner = optuna.pruners.ThresholdPruner(lower=least)
+    study = optuna.create_study(direction="maximize", pruner=pruner)
+    study.optimize(objective, n_trials=1)
+    assert study.trials[0].state.name == ("PRUNED" if least == 2.0 else "COMPLETE")
+    assert len(n_fits) == 3  # two of them ended at their start
+
+
+def test_a_trial_that_is_told_nothing_is_a_warning(table):
+    with pytest.warns(MuddleWarning, match="nothing was told to the trial"), pruned_by(Told()):
+        RandomForestRegressor(2).fit(*table)
 
 
 def test_a_pruner_of_optuna_ends_trials(table):

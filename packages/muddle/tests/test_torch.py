@@ -283,6 +283,34 @@ def test_the_state_goes_on_elsewhere():
     assert float(same(other, X, y).detach()) == float(loss(net, X, y).detach())
 
 
+def test_a_look_at_the_loss_changes_nothing():
+    X, y = make_rows(120)
+    net, loss = make_net(penalty=5.0), MuddledLoss()
+    init_penalty(net, loss, X, y)  # of more rows than the batches
+    loss(net, X[:30], y[:30]).backward()
+    first = net.fit_head([(X, y)]).weight.clone()
+    before = net.log_penalty.detach().clone()
+    with torch.no_grad():
+        loss(net.eval(), X, y)
+    torch.testing.assert_close(net.fit_head([(X, y)]).weight, first)
+    assert torch.equal(net.log_penalty, before)
+    A = net.body(X).detach().double()
+    labels = ((y - y.mean()) / y.std(correction=0)).double()
+    ridge = 4 * float(before.exp()) * torch.eye(WIDTH)
+    wanted = torch.linalg.solve(A.T @ A + ridge, A.T @ labels)
+    torch.testing.assert_close(first[0].double(), wanted, rtol=1e-3, atol=1e-5)
+
+
+def test_modules_that_were_frozen_stay_frozen():
+    X, y = make_rows(60)
+    body = make_body(0, nn.BatchNorm1d(WIDTH))
+    body[2].eval()
+    net = RidgeHead(body, WIDTH)
+    train(net, MuddledLoss(2), [(X, y)], n_epochs=2)
+    assert (net.training, body[0].training, body[2].training) == (True, True, False)
+    assert int(body[2].num_batches_tracked) == 0
+
+
 # --- errors --------------------------------------------------------------------------------------
 
 
@@ -313,6 +341,14 @@ def test_wrong_use_says_what_must_hold():
         MuddledLoss(dither=0.1)(classes, X, torch.arange(40) % 3)
     with pytest.raises(ValueError, match="batches must give rows, got none"):
         net.fit_head([])
+    with pytest.raises(ValueError, match="batches must give rows, got none"):
+        train(make_net(), loss, [], n_epochs=1)
+    with pytest.raises(ValueError, match="targets must be finite"):
+        loss(net, X, y * torch.nan)
+    with pytest.raises(ValueError, match="targets must have 2 columns, got 1"):
+        init_penalty(make_net(n_outputs=2), loss, X, y)
+    with pytest.raises(DivergenceError, match="features of the body must be finite"):
+        init_penalty(net, loss, X * torch.nan, y)
     with pytest.raises(DivergenceError, match="could not be solved: the features are not finite"):
         loss(net, X * torch.inf, y)
     with pytest.raises(DivergenceError, match="output layer could not be solved"):
@@ -384,19 +420,46 @@ def test_a_file_that_is_no_checkpoint_of_the_same_parts_is_refused(tmp_path):
     path = tmp_path / "run.pt"
     net, loss, optimizer, _ = make_run()
     train(net, loss, [(X, y)], n_epochs=1, optimizer=optimizer, checkpoint=path)
-    with pytest.raises(ValueError, match=r"run.pt must be a checkpoint .* lacks scheduler"):
+    with pytest.raises(ValueError, match=r"run.pt must be a checkpoint .* got no scheduler"):
         go(make_run(), [(X, y)], 2, checkpoint=path)
+    other = torch.optim.SGD(net.parameters(), lr=0.1)
+    with pytest.raises(ValueError, match=r"checkpoint of the same parts, got optimizer Adam"):
+        train(net, loss, [(X, y)], n_epochs=2, optimizer=other, checkpoint=path)
+    whole = path.read_bytes()
+    for damaged in (b"", whole[: len(whole) // 2], b"hello"):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"must be a checkpoint of `train`"):
+            train(net, loss, [(X, y)], n_epochs=2, checkpoint=path)
+    with pytest.raises(FileNotFoundError):
+        train(net, loss, [(X, y)], n_epochs=1, checkpoint=tmp_path / "absent" / "run.pt")
 
 
-def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_checkpoint(tmp_path):
+def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_checkpoint(tmp_path, monkeypatch):
     X, y = make_rows()
     path = tmp_path / "run.pt"
     run = make_run()
     go(run, [(X, y)], 2, checkpoint=path)
     before = path.read_bytes()
+    again = make_run()
+    monkeypatch.setattr(again[1], "forward", lambda *_: torch.tensor(torch.nan))
     with pytest.raises(DivergenceError, match="the loss was nan in epoch 3"):
-        go(make_run(), [(X, y * torch.nan)], 5, checkpoint=path)
+        go(again, [(X, y)], 5, checkpoint=path)
     assert path.read_bytes() == before
+
+
+def test_dropout_schedulers_and_rates_of_numpy_go_on_as_well(tmp_path):
+    X, y = make_rows(60)
+
+    def make():
+        net = RidgeHead(make_body(0, nn.Dropout(0.3)), WIDTH)
+        optimizer = torch.optim.Adam(net.parameters(), lr=np.float64(0.01))
+        scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0)
+        torch.manual_seed(7)
+        return net, MuddledLoss(2), optimizer, scheduler
+
+    expected = go(make(), [(X, y)], 5)
+    go(make(), [(X, y)], 2, checkpoint=tmp_path / "run.pt")
+    assert go(make(), [(X, y)], 5, checkpoint=tmp_path / "run.pt") == expected
 
 
 def test_a_loader_of_torch_is_gone_through():

@@ -21,6 +21,7 @@ from muddle.estimators.base import watched_by
 from muddle.training.config import LEARNING_RATES, MAX_ITERATIONS
 from muddle.training.jobs import Reporter, Silent
 from muddle_runtime.parameters import check_choice
+from muddle_runtime.tables import warn
 
 Kind = Literal["mlr", "bag", "flagship"]
 
@@ -49,7 +50,7 @@ class SearchSpace:
     kind: Kind
 
     def suggest(self, trial: Any) -> dict[str, Any]:
-        """Parameters that an Optuna trial chooses."""
+        """Parameters that an Optuna trial chooses, for `set_params` of the estimator."""
         if self.kind == "flagship":
             return {
                 "preset": trial.suggest_categorical("preset", PRESETS),
@@ -120,20 +121,25 @@ def search_space(kind: Kind) -> SearchSpace:
 class _Pruner(Reporter):
     """Tells a trial the validation score at each hundredth of a fit, and ends it if it is low."""
 
-    def __init__(self, trial: Any, n_net_iterations: int) -> None:
-        self._trial, self._n_all = trial, n_net_iterations
-        self._n_done, self._told = 0, -1
+    def __init__(self, trial: Any) -> None:
+        self._trial = trial
+        self.n_all, self._n_done = 0, 0
+        self.told, self.verdict = -1, ""
 
     def advance(self, n_net_iterations: int, loss: float, score: float) -> None:
         self._n_done += n_net_iterations
-        step = int(100 * self._n_done / self._n_all)
-        if step > self._told and math.isfinite(score):
-            self._told = step
+        step = int(100 * self._n_done / self.n_all)
+        if step > self.told and math.isfinite(score):
+            self.told = step
             self._trial.report(score, step)
             if self._trial.should_prune():
-                from optuna import TrialPruned
+                self.verdict = f"pruned after {step} % of the iterations."
+                self.end()
 
-                raise TrialPruned(f"pruned after {step} % of the iterations.")
+    def end(self) -> None:
+        from optuna import TrialPruned
+
+        raise TrialPruned(self.verdict)
 
 
 @contextmanager
@@ -141,16 +147,30 @@ def pruned_by(trial: Any) -> Iterator[None]:
     """Within, the first fit of nets reports its best validation score so far to an Optuna trial, at
     each hundredth of its iterations, and ends with TrialPruned if the study's pruner says so.
 
-    Scores are R², or the area under the ROC curve, so the study must maximise. Later fits, as of
-    cross-validation, are not watched.
+    For MLR, Bag and Ens estimators in this process: the flagship scores no iterations, and the
+    processes of `n_jobs` cannot be watched. Scores are R², or the area under the ROC curve, so the
+    study must maximise. Later fits, as of cross-validation, are not watched.
     """
-    fits = 0
+    pruner = _Pruner(trial)
 
     @contextmanager
     def show(n_net_iterations: int, label: str) -> Iterator[Reporter]:
-        nonlocal fits
-        fits += 1
-        yield _Pruner(trial, n_net_iterations) if fits == 1 else Silent()
+        if pruner.verdict:  # scikit-learn goes on after an error of a fit
+            pruner.end()
+        watched = not pruner.n_all
+        pruner.n_all = pruner.n_all or n_net_iterations
+        yield pruner if watched else Silent()
 
-    with watched_by(show):
-        yield
+    try:
+        with watched_by(show):
+            yield
+    except Exception:  # of scikit-learn, about fits that failed
+        if not pruner.verdict:
+            raise
+    if pruner.verdict:
+        pruner.end()
+    if pruner.told < 0:
+        warn(
+            "nothing was told to the trial: within pruned_by, an MLR, Bag or Ens estimator must be "
+            "fitted in this process."
+        )

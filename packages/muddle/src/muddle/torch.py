@@ -21,8 +21,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor, get_rng_state, nn
 
 from muddle.core import ridge
 from muddle.core.loss import LossForm, LossName, LossTerms, combine, make_loss, stack_permuted
@@ -31,7 +32,7 @@ from muddle.core.ridge import Factor
 from muddle.errors import DivergenceError
 from muddle_runtime.fitted import Task
 from muddle_runtime.parameters import check_choice, check_int, check_number
-from muddle_runtime.whole_file import write_whole
+from muddle_runtime.whole_file import check_place, write_whole
 
 Criterion = Literal["logistic", "squared"]
 Batches = Iterable[tuple[Any, Tensor]]  # input of the body, targets; gone through more than once
@@ -136,6 +137,8 @@ class RidgeHead(nn.Module):
             wanted = f"({n_rows},)" if codes or n_columns == 1 else f"({n_rows}, {n_columns})"
             raise ValueError(f"targets must be of shape {wanted}, got {tuple(targets.shape)}.")
         if not codes:
+            if not bool(columns.isfinite().all()):
+                raise ValueError("targets must be finite, got nan or inf. Leave such rows out.")
             found = (columns.to(like) - self.mean.to(like)) / self.deviation.to(like)
             return found.expand(len(like), -1, -1)
         if targets.is_floating_point() or targets.is_complex():
@@ -156,6 +159,10 @@ class RidgeHead(nn.Module):
         `init_penalty` does it with the targets that it gets, if it was not done before."""
         if self.task == "regression":
             columns = targets.detach().double().reshape(len(targets), -1)
+            if columns.shape[1] != len(self.mean):
+                raise ValueError(
+                    f"targets must have {len(self.mean)} columns, got {columns.shape[1]}."
+                )
             deviation = columns.std(dim=0, correction=0)
             self.mean.copy_(columns.mean(dim=0))
             self.deviation.copy_(torch.where(deviation > 0, deviation, 1.0))
@@ -190,24 +197,26 @@ class RidgeHead(nn.Module):
     def _factor(self, features: Tensor) -> Factor:
         """Of (gram + penalty I); penalties that were too small are raised, and counted."""
         gram = ridge.gram_matrix(features)
-        factor = ridge.factor_with_recovery(gram, self.log_penalty.exp().to(features))
+        factor = ridge.factor_with_recovery(gram, self.log_penalty.to(features).exp())
         if bool(factor.failed.any()):
             raise DivergenceError(
                 "the ridge could not be solved: the features are not finite, or too large. Lower "
                 "the learning rate, clip gradients, or normalise the input of the body."
             )
         n_raises = int(factor.n_raises.sum())
-        if n_raises:
-            self.n_recoveries += n_raises
-            self.log_penalty.data.copy_(factor.penalty.log())
-        self._batch_rows = max(self._batch_rows, features.shape[1])
+        if features.requires_grad:  # else the loss is only looked at
+            if n_raises:
+                self.n_recoveries += n_raises
+                self.log_penalty.data.copy_(factor.penalty.log())
+            self._batch_rows = max(self._batch_rows, features.shape[1])
         return factor
 
     @torch.no_grad()
     def fit_head(self, batches: Batches) -> "RidgeHead":
         """Solve the output layer on all rows, in float64, with the body as it predicts (`eval`).
         The penalty grows with the rows: it was trained for those of a batch."""
-        was_training, n_rows, shape = self.training, 0, self.weight.shape
+        n_rows, shape = 0, self.weight.shape
+        modes = {module: module.training for module in self.modules()}
         gram = torch.zeros(shape[0], self.width, self.width, dtype=torch.float64)
         right = torch.zeros(shape, dtype=torch.float64)
         self.eval()
@@ -223,14 +232,15 @@ class RidgeHead(nn.Module):
                 right += exact.mT @ labels.to(exact)
                 n_rows += exact.shape[1]
         finally:
-            self.train(was_training)
+            for module, training in modes.items():
+                module.training = training
         if n_rows == 0:
             raise ValueError(
                 "batches must give rows, got none. Pass a list or a loader, not an iterator that "
                 "has been used up."
             )
         share = n_rows / (self._batch_rows or n_rows)
-        factor = ridge.factor_with_recovery(gram, self.log_penalty.exp().to(gram) * share)
+        factor = ridge.factor_with_recovery(gram, self.log_penalty.to(gram).exp() * share)
         weight = factor.solve(right)
         if bool(factor.failed.any()) or not bool(weight.isfinite().all()):
             raise DivergenceError(
@@ -409,7 +419,7 @@ def init_penalty(
     grid: PenaltyGrid = "grid12",
 ) -> Tensor:
     """Start the penalty of each net where the loss of these rows rises most along a grid, as the
-    paper does. Call it once, before training, with a batch or all training rows.
+    paper does. Call it once, before training, with as many rows as the batches will have.
 
     The targets also give the mean and deviation in which numbers are learnt, unless
     `net.standardise` was called. Returns the penalties, (n_nets,).
@@ -418,6 +428,10 @@ def init_penalty(
     if not net._is_scaled:
         net.standardise(targets)
     features = net.features(rows)
+    if not bool(features.isfinite().all()):
+        raise DivergenceError(
+            "the features of the body must be finite, got nan or inf. Look at its input."
+        )
     labels = net.labels(targets, features)
     # The structured noise is left out, as in the released code (decisions/0006).
     form = loss._form(net, structured_noise=False)
@@ -427,9 +441,10 @@ def init_penalty(
     def compute_loss(residual: Tensor) -> Tensor:
         return measure(form, residual.reshape(stack.shape), stack, labels).total
 
-    penalty = first_penalty(features, columns.flatten(2), compute_loss, grid)
+    with no_autocast(features):
+        penalty = first_penalty(features, columns.flatten(2), compute_loss, grid)
     net.log_penalty.copy_(penalty.log())
-    net._batch_rows = features.shape[1]
+    net._batch_rows = 0
     return penalty
 
 
@@ -453,10 +468,11 @@ def train(
         few hundred rows or more, as every batch is a regression of its own, and drop_last=True.
     optimizer : Optimizer, default=torch.optim.Adam(net.parameters(), lr=1e-3)
     scheduler : learning-rate scheduler, default=None
-        Its `step` is called after each epoch.
+        Its `step` is called after each epoch; ReduceLROnPlateau gets the mean loss.
     checkpoint : path, default=None
-        File that is written whole after each epoch: net, optimizer, scheduler and the state of the
-        loss. If it is there, training goes on from it, also with more epochs than before.
+        File that is written whole after each epoch: net, optimizer, scheduler, the state of the
+        loss, and that of torch's random numbers. If it is there, training goes on from it, also
+        with more epochs than before.
     after_epoch : function, default=None
         Called with the number of the epoch, from 1, and its mean loss.
 
@@ -470,11 +486,17 @@ def train(
     parts = {"net": net, "loss": loss, "optimizer": optimizer, "scheduler": scheduler}
     parts = {name: part for name, part in parts.items() if part is not None}
     path, history = None if checkpoint is None else Path(checkpoint), list[float]()
+    if path is not None:
+        check_place(path)
     if path is not None and path.exists():
         history = _restore(path, parts)
-    elif not net._batch_rows:
-        init_penalty(net, loss, *next(iter(batches)))
-    net.train()
+    elif not net._is_scaled:
+        first = next(iter(batches), None)
+        if first is None:
+            raise _explain_nothing()
+        init_penalty(net, loss, *first)
+    if not net.training:
+        net.train()
     for epoch in range(len(history) + 1, n_epochs + 1):
         losses = []
         for rows, targets in batches:
@@ -483,37 +505,74 @@ def train(
             if not bool(value.isfinite()):
                 raise DivergenceError(
                     f"the loss was {float(value.detach())} in epoch {epoch}. Lower the learning "
-                    "rate, or clip gradients in a loop of your own."
+                    "rate, look for numbers in the rows that are not finite, or clip gradients in "
+                    "a loop of your own."
                 )
             value.backward()
             optimizer.step()
             losses.append(float(value.detach()))
         if not losses:
-            raise ValueError("batches must give rows, got none. Pass a list or a loader.")
-        if scheduler is not None:
-            scheduler.step()
+            raise _explain_nothing()
         history.append(sum(losses) / len(losses))
+        if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+            scheduler.step(history[-1])
+        elif scheduler is not None:
+            scheduler.step()
         if path is not None:
-            states = {name: part.state_dict() for name, part in parts.items()}
+            states = {name: _plain(part.state_dict()) for name, part in parts.items()}
+            known = {"history": history, "kinds": _name_kinds(parts), "random": get_rng_state()}
             with write_whole(path) as file:
-                torch.save({"history": history, **states}, file)
+                torch.save(known | states, file)
         if after_epoch is not None:
             after_epoch(epoch, history[-1])
     net.fit_head(batches)
     return history
 
 
+def _explain_nothing() -> ValueError:
+    return ValueError(
+        "batches must give rows, got none. Pass a list, or a loader whose batches are not larger "
+        "than its data."
+    )
+
+
+def _name_kinds(parts: dict[str, Any]) -> dict[str, str]:
+    return {name: type(part).__name__ for name, part in parts.items()}
+
+
+def _plain(state: Any) -> Any:
+    """Numbers of numpy, such as learning rates, as Python's: torch reads no others back."""
+    if isinstance(state, np.generic):
+        return state.item()
+    if isinstance(state, dict):
+        return {name: _plain(value) for name, value in state.items()}
+    if isinstance(state, (list, tuple)):
+        return type(state)(map(_plain, state))
+    return state
+
+
 def _restore(path: Path, parts: dict[str, Any]) -> list[float]:
     """Losses of the epochs so far; all parts take up their states."""
-    stored = torch.load(path, map_location="cpu", weights_only=True)
-    missing = sorted({*parts, "history"} - set(stored)) if isinstance(stored, dict) else ["history"]
-    if missing:
+    try:
+        stored = torch.load(path, map_location="cpu", weights_only=True)
+        kinds = stored["kinds"]
+    except Exception as error:  # torch's own are of many kinds
         raise ValueError(
-            f"{path} must be a checkpoint of the same parts, and lacks {', '.join(missing)}. "
-            "Choose another file, or remove it to start anew."
+            f"{path} must be a checkpoint of `train`, got something else or a part of one. Choose "
+            "another file, or remove it to start anew."
+        ) from error
+    wanted = _name_kinds(parts)
+    if kinds != wanted:
+        given = [f"{name} {kind}" for name, kind in kinds.items() if wanted.get(name) != kind]
+        missing = [name for name in wanted if name not in kinds]
+        found = ", ".join(given + [f"no {name}" for name in missing])
+        raise ValueError(
+            f"{path} must be a checkpoint of the same parts, got {found}. Pass the same kinds, or "
+            "remove it to start anew."
         )
     for name, part in parts.items():
         part.load_state_dict(stored[name])
+    torch.set_rng_state(stored["random"])
     history: list[float] = stored["history"]
     return history
 
