@@ -149,8 +149,9 @@ def test_a_table_that_has_all_rows_there_can_be_gives_no_new_ones():
     model = MuddleRegressor(preset="fast", random_state=0, device="cpu").fit(X, y)
     own = Teacher(model.model_, model._pool.training.matrix)
     assert len(make_up(own)) == 0
-    lesson = teach(own, 500, 0)
-    np.testing.assert_array_equal(lesson.matrix, own.matrix)
+    lesson = teach(own, 500, 0)  # real rows in their place
+    assert len(lesson.matrix) == 500
+    assert {row.tobytes() for row in lesson.matrix} == {row.tobytes() for row in own.matrix}
     np.testing.assert_allclose(model.distil().predict(X), model.predict(X), atol=0.3)
 
 
@@ -347,6 +348,24 @@ def test_without_targets_intervals_grow_by_how_far_the_student_is_off(regressor,
     np.testing.assert_allclose(moved.weights, [1.0, 2.0, 3.0])
 
 
+def test_a_table_of_few_different_rows_is_learnt_too(tmp_path):
+    level = np.tile([1.0, 2.0, 3.0], 20)
+    X = pd.DataFrame({"a": level, "b": level})  # made-up rows mix the levels, which never occurs
+    y = level + 0.1 * np.random.default_rng(0).normal(size=60)
+    teacher = MuddleRegressor(preset="fast", random_state=0, device="cpu").fit(X, y)
+    own = teacher.distil()
+    width = np.ptp(teacher.predict_interval(X), axis=1).mean()
+    assert np.ptp(own.predict_interval(X), axis=1).mean() < 1.5 * width
+    assert own.leaderboard_["score"].iloc[0] > 0.95
+    other = muddle.load_model(teacher.save(tmp_path / "model.muddle")).distil(X)
+    np.testing.assert_allclose(other.predict(X[:3]), teacher.predict(X[:3]), atol=0.15)
+
+
+def test_a_few_rows_are_refused(regressor):
+    with pytest.raises(ValueError, match=r"X must have 10 rows or more.*got 9"):
+        regressor.distil(make_table(9)[0])
+
+
 def test_new_targets_are_checked(regressor, classifier):
     new, y = make_table(40, seed=1)
     with pytest.raises(ValueError, match="y goes with X, got y alone"):
@@ -417,6 +436,7 @@ def test_rows_of_a_summary_are_like_the_columns(regressor):
 
 def test_a_time_limit_cuts_rows_and_steps(regressor, monkeypatch):
     monkeypatch.setattr(student_module, "N_MADE", 10**6)
+    monkeypatch.setattr(student_module, "LEAST_STEPS", 1)
     config = replace(student_module.CONFIG, max_iter=10**6)
     monkeypatch.setattr(student_module, "CONFIG", config)
     with pytest.warns(MuddleWarning, match=r"time_limit=4\.0 s: the student had .* made-up rows"):
@@ -430,6 +450,21 @@ def test_a_time_limit_cuts_rows_and_steps(regressor, monkeypatch):
 def test_a_limit_that_is_too_short_says_so(regressor):
     with pytest.raises(TimeLimitError, match="time_limit=1e-06 s was over before"):
         regressor.distil(time_limit=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::muddle_runtime.errors.MuddleWarning")  # of the teacher's cuts
+def test_a_fit_without_time_for_a_student_is_the_pool(monkeypatch):
+    X, y = make_table(80)
+    monkeypatch.setattr(student_module, "LEAST_STEPS", 10**9)
+    config = replace(student_module.CONFIG, max_iter=10**6)
+    monkeypatch.setattr(student_module, "CONFIG", config)
+    model = MuddleRegressor(preset="compact", random_state=0, device="cpu", time_limit=2.0)
+    with pytest.warns(MuddleWarning, match=r"the model is the whole pool.*before a student could"):
+        model.fit(X, y)
+    assert "student" not in model.model_.training.values
+    assert model.score(X, y) > 0.8
+    with pytest.raises(TimeLimitError, match="leave the student out"):
+        model.distil(time_limit=1.0)
 
 
 @pytest.mark.filterwarnings("ignore::muddle_runtime.errors.MuddleWarning")  # of the teacher's cuts

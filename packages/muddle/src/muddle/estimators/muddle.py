@@ -16,6 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from muddle.core.device import resolve_device, torch_threads
+from muddle.errors import TimeLimitError
 from muddle.estimators.base import (
     MAX_SEED,
     Estimator,
@@ -56,6 +57,7 @@ from muddle.estimators.problems import (
 )
 from muddle.estimators.student import (
     BUDGET,
+    FEWEST_ROWS,
     FEWEST_WEIGHTS,
     Exam,
     Student,
@@ -186,9 +188,12 @@ class Flagship(Estimator):
         self.out_of_fold_[pool.training.rows] = out_of_fold
         self.out_of_fold_details_ = details
         if self.preset == "compact":
-            self._learn(self.model_, pool, BUDGET, whole)
-        else:
-            self._pool = pool if self.keep_rows else None
+            try:
+                self._learn(self.model_, pool, BUDGET, whole)
+                return self
+            except TimeLimitError as error:
+                warn(f"the model is the whole pool, not a small net: {error}")
+        self._pool = pool if self.keep_rows else None
         return self
 
     # --- a student ---------------------------------------------------------------------------
@@ -246,6 +251,11 @@ class Flagship(Estimator):
             small._learn(teacher, pool, budget, deadline)
             return small
         matrix = draw_rows(teacher) if X is None else teacher.transform(X)
+        if len(matrix) < FEWEST_ROWS:
+            raise ValueError(
+                f"X must have {FEWEST_ROWS} rows or more, of which others are made, got "
+                f"{len(matrix)}. Without X, rows are made up from the summary of each column."
+            )
         target = None if y is None else read_target(teacher, y, len(matrix))
         student = small._teach(Teacher(teacher, matrix), None, budget, deadline)
         exam = None if target is None else student.examine(teacher, matrix, target)

@@ -66,6 +66,7 @@ BINS = (16, 8, 1)
 # they may have; 10,000 rows lost 0.005 R² where the target has a long tail.
 N_MADE, N_MADE_FOLD, MOST_VALUES = 20_000, 10_000, 2**25
 FEWEST_MADE = 1_000
+FEWEST_ROWS = 10  # that others are made of
 N_DRAWN = 5_000  # rows from a summary, that others are made of
 MOST_REAL = 20_000  # training rows that are learnt from beside them
 CHECKED = 0.1  # share of made-up rows that are kept back, to tell how far the student is off
@@ -81,6 +82,7 @@ TEACHING = 0.5  # share of the time left that they may take
 # What is kept of the time limit of a fit for the student of its model: this share of it at most.
 # 1,000 rows take 4 to 6 s on two cores.
 LEARNING, LEARNING_SECONDS = 0.4, 20.0
+LEAST_STEPS = 200  # a student of fewer, and of less than half of its steps, is worse than none
 FOLD_STEPS = 0.333  # share of the student's steps that those of the folds take
 CONFIG = TrainConfig(
     task="regression",
@@ -304,7 +306,9 @@ def teach(teacher: Teacher, n_rows: int, seed: int, pool: Pool | None = None) ->
     with the answers of its members that have not seen them."""
     rng, model = np.random.default_rng(seed), teacher.model
     made = make_rows(teacher, n_rows, rng)
-    if len(made) < FEWEST_MADE / 2:  # of a table that has nearly all rows that there can be
+    if pool is None:  # rows that were as those of the table: they must be learnt, too
+        made = np.concatenate([_draw_real(teacher, n_rows - len(made), rng), made])
+    elif len(made) < FEWEST_MADE / 2:  # of a table that has nearly all rows that there can be
         made = np.concatenate([teacher.matrix, made])
     labels, sizes = _ask(model, made)
     if pool is None:
@@ -318,6 +322,12 @@ def teach(teacher: Teacher, n_rows: int, seed: int, pool: Pool | None = None) ->
     return Lesson(
         np.concatenate([rows, made]), np.concatenate([out_of_fold, labels]), sizes, len(made)
     )
+
+
+def _draw_real(teacher: Teacher, n_rows: int, rng: np.random.Generator) -> FloatArray:
+    weights = teacher.weights
+    share = None if weights is None else weights / weights.sum()
+    return teacher.matrix[rng.choice(len(teacher.matrix), n_rows, p=share)]
 
 
 def _ask(model: FittedModel, rows: FloatArray) -> tuple[FloatArray, FloatArray | None]:
@@ -567,8 +577,9 @@ def cut_to_time(
         replace(job, config=replace(job.config, max_iter=max(1, round(share * job.config.steps))))
         for job in jobs
     ]
-    if deadline.is_over():
-        raise deadline.explain("the student was taught")
+    least = min(LEAST_STEPS, work.config.steps // 2)
+    if deadline.is_over() or share * work.config.steps < least:
+        raise deadline.explain("a student could be taught", "leave the student out")
     return cut, Started(deadline.left(), deadline.whole or deadline)
 
 
