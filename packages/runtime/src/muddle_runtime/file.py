@@ -15,7 +15,7 @@ Shapes: P columns of numbers, F features, V features seen, K nets, H hidden unit
 import json
 import math
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
@@ -33,6 +33,7 @@ from muddle_runtime.fitted import Fallback, FittedModel, Member, Selection, Spre
 from muddle_runtime.forward import (
     ACTIVATIONS,
     BinsView,
+    Blocks,
     ChosenView,
     Forest,
     Kernel,
@@ -605,6 +606,11 @@ def _store_members(members: Iterable[Member], arrays: Arrays) -> Header:
         body, where = member.representation, f"parts.{i}"
         entries: Header = {}
         if isinstance(body, Nets):
+            if callable(body.activation):
+                raise ValueError(
+                    "activation must be one of the named ones for a model to be saved, got a "
+                    "function: a model file holds no code. Pickle the estimator instead."
+                )
             entries = {
                 "activation": body.activation,
                 "depth": len(body.weights),
@@ -616,6 +622,8 @@ def _store_members(members: Iterable[Member], arrays: Arrays) -> Header:
                 arrays[f"{where}.biases.{layer}"] = bias
             if body.scale is not None:
                 arrays[f"{where}.scale"] = body.scale
+            for name, own in (body.blocks or Blocks()).arrays.items():
+                arrays |= {f"{where}.{name}.{layer}": one for layer, one in enumerate(own)}
         elif isinstance(body, Kernel):
             arrays[f"{where}.centres"], arrays[f"{where}.scale"] = body.centres, body.scale
         elif isinstance(body, Forest):
@@ -757,7 +765,35 @@ def _restore_nets(part: Header, where: str, views: list[View], rounded: bool, sh
         weights.append(take(f"weights.{layer}", n_nets, width, None))
         width = weights[-1].shape[2]
         biases.append(take(f"biases.{layer}", n_nets, 1, width))
-    return Nets(part["activation"], tuple(weights), tuple(biases), scale, own, rounded)
+    sizes = [(weight.shape[1:]) for weight in weights]
+    blocks = _restore_blocks(n_nets, sizes, where, shelf, take)
+    return Nets(part["activation"], tuple(weights), tuple(biases), scale, own, rounded, blocks)
+
+
+def _restore_blocks(
+    n_nets: int,
+    sizes: list[tuple[int, ...]],  # (in, out) of each layer
+    where: str,
+    shelf: Shelf,
+    take: Callable[..., NDArray[Any]],
+) -> Blocks | None:
+    """Blocks whose tensors are there; a layer whose tensor is missing is an error."""
+    found: dict[str, tuple[NDArray[Any], ...]] = {}
+    for first, second in (("gains", "shifts"), ("gates", "gate_biases")):
+        if shelf.has(f"{where}.{first}.0"):
+            for name in (first, second):
+                found[name] = tuple(
+                    take(f"{name}.{layer}", n_nets, size[0] if name == "gates" else 1, size[1])
+                    for layer, size in enumerate(sizes)
+                )
+    if shelf.has(f"{where}.factors.0"):
+        for layer, (n_in, n_out) in enumerate(sizes[1:], start=1):
+            if n_in != n_out:
+                fail(f"{where}.weights.{layer}", "square, as it is added to", (n_in, n_out))
+        found["factors"] = tuple(
+            take(f"factors.{layer}", n_nets, 1, size[1]) for layer, size in enumerate(sizes[1:])
+        )
+    return Blocks(**found) if found else None
 
 
 def _restore_view(stored: Header, where: str, n_features: int, shelf: Shelf) -> View:

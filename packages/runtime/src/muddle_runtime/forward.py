@@ -45,6 +45,7 @@ FEW_WEIGHTS = 2**13  # of all nets of a stack
 LARGEST_SINGLE = float(np.finfo(np.float32).max)
 SELU_SCALE, SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
 LEAK = 0.01
+NORM_EPSILON = 1e-5  # added to variances
 # Beyond this, GELU is x or 0 in float64.
 GELU_SCALE, GELU_CUBE, GELU_IDENTITY = math.sqrt(2 / math.pi), 0.044715, 10.0
 SELU_SHIFT = math.log(SELU_ALPHA)
@@ -147,6 +148,14 @@ def _gelu(layer: Array, xp: Any) -> Array:
     inner += 1.0
     inner *= 0.5
     layer *= inner
+    return layer
+
+
+def _selu(layer: Array, xp: Any) -> Array:
+    layer += SELU_SHIFT
+    layer = _shifted_selu(layer, xp)
+    layer -= SELU_REST
+    layer *= SELU_SCALE
     return layer
 
 
@@ -367,15 +376,38 @@ def _arrange_bins(view: BinsView, library: Library, dtype: str) -> list[Array]:
 
 
 @dataclass(frozen=True, eq=False)
+class Blocks:
+    """What hidden layers do besides product and activation, for K nets:
+
+    layer + factors * activation(normalise(product) * gains + shifts) * sigmoid(gate)
+
+    Each is a tuple of arrays, one per layer, or empty: then its part is left out. The first layer
+    is added to nothing, so `factors` begin with the second.
+    """
+
+    gains: tuple[NDArray[np.float32], ...] = ()  # (K, 1, out), of a row's normalised product
+    shifts: tuple[NDArray[np.float32], ...] = ()  # (K, 1, out)
+    gates: tuple[NDArray[np.float32], ...] = ()  # (K, in, out)
+    gate_biases: tuple[NDArray[np.float32], ...] = ()  # (K, 1, out)
+    factors: tuple[NDArray[np.float32], ...] = ()  # (K, 1, out)
+
+    @property
+    def arrays(self) -> dict[str, tuple[NDArray[np.float32], ...]]:
+        """Those that are not empty, by name."""
+        return {name: own for name, own in vars(self).items() if own}
+
+
+@dataclass(frozen=True, eq=False)
 class Nets:
     """K nets of one shape, each with its view: hidden layers, one activation after every layer."""
 
-    activation: Activation
+    activation: Activation | Callable[[Array, Any], Array]  # a function is the user's own
     weights: tuple[NDArray[np.float32], ...]  # (K, in, out) per layer
     biases: tuple[NDArray[np.float32], ...]  # (K, 1, out) per layer
     scale: NDArray[np.float32] | None  # (K, V, 1), a factor per feature seen
     views: tuple[View, ...]  # of each net
     rounded: bool  # training saw its features in float32
+    blocks: Blocks | None = None
     kind: ClassVar[Kind] = "nets"
 
     @property
@@ -393,9 +425,13 @@ class Nets:
 
     def keep(self, nets: Sequence[int]) -> "Nets":
         """The nets at these positions."""
-        chosen = list(nets)
+        chosen, blocks = list(nets), self.blocks
+        if blocks is not None:
+            kept = {k: tuple(one[chosen] for one in own) for k, own in blocks.arrays.items()}
+            blocks = Blocks(**kept)
         return replace(
             self,
+            blocks=blocks,
             weights=tuple(weight[chosen] for weight in self.weights),
             biases=tuple(bias[chosen] for bias in self.biases),
             scale=None if self.scale is None else self.scale[chosen],
@@ -483,7 +519,9 @@ class Ref:
         nets, view = self.representation, self.view
         arrays = (getattr(view, name).shape for name in view.array_names)
         layers = (weight.shape[1:] for weight in nets.weights)
-        return (nets.activation, nets.rounded, view.kind, view.n_seen, *arrays, *layers)
+        parts = () if nets.blocks is None else tuple(nets.blocks.arrays)
+        about = nets.activation, nets.rounded, parts, view.kind, view.n_seen
+        return (*about, *arrays, *layers)
 
 
 class _NetStack:
@@ -519,7 +557,7 @@ class _NetStack:
         heads = np.stack([ref.factor * ref.head for ref in own])  # (K, H, C)
         self.constant: Array = 0.0
         self.rest: Array = 0.0  # of the output of each net, (K, 1, C), and of all, (1, C)
-        if self.activation == "selu":  # see _shifted_selu
+        if self.activation == "selu" and first.blocks is None:  # see _shifted_selu
             exact_biases[0] = exact_biases[0] + SELU_SHIFT
             for layer in range(1, depth):
                 weight = exact_weights[layer] = SELU_SCALE * exact_weights[layer]
@@ -553,16 +591,20 @@ class _NetStack:
             return one + self.rest
         return (hidden @ self.heads).sum(0) + self.rest
 
-    def hidden(self, matrix: Array) -> Array:
-        """Last hidden layer, of SELU as its heads expect it. (N, F) -> (K, N, H)"""
+    def entering(self, matrix: Array) -> Array:
+        """What nets see of the features. (N, F) -> (K or 1, N, V)"""
         xp, cast = self.library.xp, self.library.cast
-        activate = ACTIVATIONS[self.activation]
         layer = self.views.apply(matrix)
         if self.rounded:
             layer = cast(xp.clip(layer, -LARGEST_SINGLE, LARGEST_SINGLE), "float32")
         layer = cast(layer, self.dtype)
-        if self.seen_by is not None:
-            layer = layer[self.seen_by]
+        return layer if self.seen_by is None else layer[self.seen_by]
+
+    def hidden(self, matrix: Array) -> Array:
+        """Last hidden layer, of SELU as its heads expect it. (N, F) -> (K, N, H)"""
+        xp, layer = self.library.xp, self.entering(matrix)
+        assert isinstance(self.activation, str)
+        activate = ACTIVATIONS[self.activation]
         streamed = self.streamed and len(matrix) == 1
         for weight, bias in zip(self.weights, self.biases, strict=True):
             # Features that all nets share are one row for K nets, which einsum would stretch.
@@ -575,6 +617,40 @@ class _NetStack:
                 continue
             layer += bias
             layer = activate(layer, xp)
+        return layer
+
+
+class _BlockStack(_NetStack):
+    """Nets of one shape with blocks or an activation of the user's own, always in float64."""
+
+    def __init__(self, own: Sequence[Ref], library: Library, exact: bool) -> None:
+        super().__init__(own, library, exact=True)
+        self._blocks = {}
+        blocks = [(ref.nets.blocks, ref.place) for ref in own]
+        for name in own[0].nets.blocks.arrays if own[0].nets.blocks else ():
+            each = [[array[place] for array in getattr(part, name)] for part, place in blocks]
+            stacked = (np.stack(layer).astype(np.float64) for layer in zip(*each, strict=True))
+            self._blocks[name] = [library.put(array) for array in stacked]
+
+    def hidden(self, matrix: Array) -> Array:
+        xp, layer, blocks = self.library.xp, self.entering(matrix), self._blocks
+        activation = self.activation
+        named = ACTIVATIONS | {"selu": _selu}
+        activate = activation if callable(activation) else named[activation]
+        for index, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            found = layer @ weight + bias
+            if "gains" in blocks:
+                found = found - xp.mean(found, axis=-1, keepdims=True)
+                variance = xp.mean(found * found, axis=-1, keepdims=True)
+                found = found / xp.sqrt(variance + NORM_EPSILON)
+                found = found * blocks["gains"][index] + blocks["shifts"][index]
+            found = activate(found, xp)
+            if "gates" in blocks:
+                gate = layer @ blocks["gates"][index] + blocks["gate_biases"][index]
+                found = found * (0.5 * (xp.tanh(0.5 * gate) + 1.0))
+            if "factors" in blocks and index > 0:
+                found = layer + blocks["factors"][index - 1] * found
+            layer = found
         return layer
 
 
@@ -716,6 +792,8 @@ def _make_stack(own: Sequence[Ref], library: Library, exact: bool) -> "_NetStack
         return _KernelStack(ref, representation, library)
     if isinstance(representation, Forest):
         return _ForestStack(ref, representation, library)
+    if ref.nets.blocks is not None or callable(ref.nets.activation):
+        return _BlockStack(own, library, exact)
     return _NetStack(own, library, exact)
 
 
@@ -748,7 +826,7 @@ class Bank:
     def _wide(self) -> "list[_NetStack | _LoneStack]":
         """The same with nets in float64; made when a row first needs it."""
         stacks = [
-            _NetStack([self._refs[position] for position in own], self._library, True)
+            _make_stack([self._refs[position] for position in own], self._library, True)
             if isinstance(stack, _NetStack)
             else stack
             for own, stack in zip(self._groups.values(), self._stacks, strict=True)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from muddle.core.device import PER_NUMBER, Precision, product_precision, spread
-from muddle.core.network import Activation, StackedMLP
+from muddle.core.network import Activation, Generators, StackedMLP
 from muddle_runtime.forward import LEAK
 
 aten = torch.ops.aten
@@ -83,6 +83,7 @@ class Pass:
     ) -> None:
         like, depth = nets.biases[0], len(nets.weights)
         shape = (nets.n_nets, n_rows, nets.width)  # of every hidden layer
+        assert isinstance(nets.activation, str)
         self._activate, self._multiply_slope = _SLOPES[nets.activation]
         # Training computes with the highest precision already.
         self._products = (
@@ -171,6 +172,39 @@ class Pass:
         out.copy_(self._weight_product)
         torch.bmm(half, self._reduced.copies[index - 1].mT, out=self._product)
         before.copy_(self._product)
+
+
+class AutogradPass:
+    """The same for nets with blocks or an activation of the user's own, by autograd. It allocates
+    every layer anew, which takes longer. Methods as Pass."""
+
+    def __init__(self, nets: StackedMLP, n_rows: int, *, dropout: Generators | None = None) -> None:
+        """dropout: a generator per net in training; None: there is no way back"""
+        self._dropout = dropout
+        if dropout is not None:
+            self.hidden_gradient = nets.biases[0].new_empty(nets.n_nets, n_rows, nets.width)
+            self.gradients = [torch.empty_like(parameter) for parameter in nets.parameters()]
+
+    def forward(self, nets: StackedMLP, features: Tensor) -> Tensor:
+        """Last hidden layer. features (K, N, F) -> (K, N, H)"""
+        n_numbers = features.shape[1] * sum(parameter.numel() for parameter in nets.parameters())
+        with spread(n_numbers):
+            if self._dropout is None:
+                return nets.hidden(features)
+            with torch.enable_grad():
+                self._trained = nets.map(lambda tensor: tensor.detach().requires_grad_())
+                self._hidden = self._trained.hidden(features, self._dropout)
+        return self._hidden.detach()
+
+    def backward(self, nets: StackedMLP, features: Tensor) -> None:
+        """Fill in the gradients after a forward of these features."""
+        parameters = self._trained.parameters()
+        n_numbers = 2 * features.shape[1] * sum(parameter.numel() for parameter in parameters)
+        with spread(n_numbers):
+            found = torch.autograd.grad(self._hidden, parameters, self.hidden_gradient)
+            for gradient, own in zip(self.gradients, found, strict=True):
+                gradient.copy_(own)
+        del self._hidden
 
 
 def _first_rows(buffer: Tensor, n_rows: int) -> Tensor:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
@@ -38,13 +38,14 @@ from muddle_runtime.drift import FIELDS
 from muddle_runtime.file import read_model, store_class, write_model
 from muddle_runtime.findings import Finding
 from muddle_runtime.fitted import FittedModel, Frame, Training
-from muddle_runtime.forward import Library, Nets, View
+from muddle_runtime.forward import Blocks, Library, Nets, View
 
 MAX_SEED = 2**31 - 1
 # From this many rows on, a GPU predicts sooner than a CPU.
 MANY_ROWS = 2000
 # Seconds between two looks of a progress bar at the clock.
 TICK = 0.5
+OPTIMIZERS = "torch.optim."  # before the name of a class in a model file
 # Parameters of the preprocessor that are sequences.
 SEQUENCES = ("missing_values", "categorical", "drop")
 
@@ -319,7 +320,33 @@ def to_numpy_nets(nets: StackedMLP, views: Sequence[View], *, rounded: bool) -> 
         for part in (nets.weights, nets.biases)
     )
     scale = None if nets.scale is None else nets.scale.detach().cpu().numpy()
-    return Nets(nets.activation, weights, biases, scale, tuple(views), rounded)
+    activation = nets.activation
+    extras = {
+        name: tuple(tensor.detach().cpu().numpy() for tensor in own)
+        for name, own in nets.extras.items()
+    }
+    return Nets(
+        activation if isinstance(activation, str) else OwnActivation(activation),
+        weights,
+        biases,
+        scale,
+        tuple(views),
+        rounded,
+        Blocks(**extras) if extras else None,
+    )
+
+
+@dataclass(frozen=True)
+class OwnActivation:
+    """A function of torch tensors that the runtime calls with arrays of any library."""
+
+    function: Callable[[torch.Tensor], torch.Tensor]
+
+    def __call__(self, layer: Any, xp: Any) -> Any:
+        if xp is torch:
+            return self.function(layer)
+        with torch.inference_mode():
+            return self.function(torch.from_numpy(layer)).numpy()
 
 
 # --- files ---------------------------------------------------------------------------------------
@@ -374,7 +401,8 @@ def load_model(path: str | PathLike[str], *, device: str | None = None) -> Any:
 
 
 def store_parameters(estimator: Any) -> dict[str, Any]:
-    """Constructor parameters as JSON; a RandomState, which is a stream and no setting, is None."""
+    """Constructor parameters as JSON. A RandomState, which is a stream and no setting, is None, and
+    so is a function or class of the user's own."""
     stored: dict[str, Any] = {}
     for name, value in estimator.get_params(deep=False).items():
         if isinstance(value, BaseEstimator):
@@ -384,6 +412,9 @@ def store_parameters(estimator: Any) -> dict[str, Any]:
             stored[name] = {"classes": list(classes), "weights": list(weights)}
         elif name == "depths":
             stored[name] = [int(depth) for depth in value]
+        elif isinstance(value, type) or callable(value):  # an optimizer, an activation
+            own = isinstance(value, type) and getattr(torch.optim, value.__name__, None) is value
+            stored[name] = f"{OPTIMIZERS}{value.__name__}" if own else None
         elif name in ("verbose", "device"):
             stored[name] = bool(value) if name == "verbose" else str(value)
         else:
@@ -407,6 +438,11 @@ def _restore_parameters(kind: type[Estimator], stored: dict[str, Any]) -> dict[s
     if isinstance(parameters.get("class_weight"), dict):
         weights = parameters["class_weight"]
         parameters["class_weight"] = dict(zip(weights["classes"], weights["weights"], strict=True))
+    optimizer = parameters.get("optimizer", "")
+    if optimizer is None:  # of the user's own, which is not in the file
+        del parameters["optimizer"]
+    elif isinstance(optimizer, str) and optimizer.startswith(OPTIMIZERS):
+        parameters["optimizer"] = getattr(torch.optim, optimizer.removeprefix(OPTIMIZERS))
     if "depths" in parameters:
         parameters["depths"] = tuple(parameters["depths"])
     return parameters

@@ -169,7 +169,9 @@ class _Net:
         return self._finish(self.sums)
 
     def _finish(self, sums: Tensor) -> FloatArray:
-        own, activate = self.own, ACTIVATIONS[self.own.activation]
+        own = self.own
+        assert isinstance(own.activation, str)  # as all of the pool
+        activate = ACTIVATIONS[own.activation]
         layer = activate(sums)
         for weight, bias in zip(own.weights[1:], own.biases[1:], strict=True):
             layer = activate(layer @ weight + bias)

@@ -5,7 +5,7 @@ declared once, as dataclass fields from which the constructors are generated, an
 belong to training are taken from TrainConfig.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Literal, Self, get_args
 
@@ -18,7 +18,7 @@ from sklearn.utils import check_random_state
 
 from muddle.core.device import Precision, resolve_device
 from muddle.core.loss import LossName
-from muddle.core.network import Activation
+from muddle.core.network import Activation, Normalization
 from muddle.core.penalty import PenaltyGrid
 from muddle.estimators.base import MAX_SEED, Estimator, store_frame, to_numpy_nets, to_plain, watch
 from muddle.estimators.calibrate import fit_temperature
@@ -69,7 +69,12 @@ class NetParameters:
     """Parameters of every MLR estimator."""
 
     width: int = DEFAULT.width
-    activation: Activation = DEFAULT.activation
+    activation: Activation | Callable[..., Any] = DEFAULT.activation
+    dropout: float = DEFAULT.dropout
+    normalization: Normalization = DEFAULT.normalization
+    residual: bool = DEFAULT.residual
+    gated: bool = DEFAULT.gated
+    embedding: int = DEFAULT.embedding
     init_gain: float = DEFAULT.init_gain
     loss: LossName = DEFAULT.loss
     n_permutations: int = DEFAULT.n_permutations
@@ -78,7 +83,7 @@ class NetParameters:
     learning_rate: float | None = DEFAULT.learning_rate
     max_iter: int | None = DEFAULT.max_iter
     schedule: Schedule = DEFAULT.schedule
-    optimizer: OptimizerName = DEFAULT.optimizer
+    optimizer: OptimizerName | type[Any] = DEFAULT.optimizer
     weight_decay: float = DEFAULT.weight_decay
     clip_norm: float | None = DEFAULT.clip_norm
     patience: int | None = DEFAULT.patience
@@ -167,7 +172,8 @@ class MLR(Estimator, NetParameters):
         preprocessor, features = fit_features(self.preprocessor, problem)
         n_seeds = len(configs), int(self.n_nets)
         seeds = check_random_state(self.random_state).randint(MAX_SEED, size=n_seeds)
-        jobs = make_jobs(problem, features, configs, seeds.tolist())
+        levels = tuple(len(source.names) for source in preprocessor.plan_.one_hot)
+        jobs = make_jobs(problem, features, configs, seeds.tolist(), levels)
         n_net_iterations = sum(len(job.seeds) * (job.config.steps + 1) for job in jobs)
         depths = [config.depth for config in configs]
         label = f"{type(self).__name__}(depth={', '.join(map(str, depths))})"

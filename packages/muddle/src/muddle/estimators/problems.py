@@ -209,8 +209,10 @@ def make_jobs(
     features: FloatArray,
     configs: Sequence[TrainConfig],
     seeds: Sequence[Sequence[int]],
+    level_widths: tuple[int, ...] = (),
 ) -> list[TrainJob]:
-    """One job per configuration, on one table; each net gets its own split from its own seed."""
+    """One job per configuration, on one table; each net gets its own split from its own seed.
+    level_widths: features of each column of levels, which are the last"""
     weights = problem.weights
     table = torch.from_numpy(features.astype(np.float32))
     labels = torch.from_numpy(problem.labels.astype(np.float32))
@@ -219,6 +221,7 @@ def make_jobs(
     for config, own_seeds in zip(configs, seeds, strict=True):
         splits = [problem.split(config.validation_fraction, seed) for seed in own_seeds]
         rows = [torch.from_numpy(np.stack(part)) for part in zip(*splits, strict=True)]
-        data = TrainingData(table, labels, row_weights, *rows)
+        train, validation = rows
+        data = TrainingData(table, labels, row_weights, train, validation, level_widths)
         jobs.append(TrainJob(config, data, tuple(own_seeds)))
     return jobs

@@ -28,8 +28,10 @@ from muddle_runtime.forward import (
     GELU_SCALE,
     LARGEST_FEATURE,
     LEAK,
+    NORM_EPSILON,
     SAME_POINT,
     BinsView,
+    Blocks,
     ChosenView,
     Forest,
     Kernel,
@@ -467,21 +469,43 @@ def _write_nets(nets: Nets, head: FloatArray, features: Features) -> Value:
     """Nets run side by side. head (K, H, C) -> (K, N, C)"""
     layer = _write_views(nets.views, features)
     first = np.stack([nets.first_weight(net) for net in range(nets.n_nets)]).astype(np.float32)
-    for weight, bias in zip((first, *nets.weights[1:]), nets.biases, strict=True):
-        layer = layer @ weight + bias
-        if nets.activation == "mish":  # newer operator sets alone have an operation for it
-            layer = layer * layer.apply("Softplus").apply("Tanh")
-        elif nets.activation == "gelu":
-            cube, one, scale, half = np.array([GELU_CUBE, 1.0, GELU_SCALE, 0.5], dtype=np.float32)[
-                :, None
-            ]
-            inner = (layer * layer * cube + one) * layer
-            layer = layer * ((inner * scale).apply("Tanh") + one) * half
-        elif nets.activation == "leaky_relu":
-            layer = layer.apply("LeakyRelu", alpha=LEAK)
-        else:
-            layer = layer.apply(ACTIVATIONS[nets.activation])
+    blocks = (nets.blocks or Blocks()).arrays
+    for index, weight in enumerate((first, *nets.weights[1:])):
+        found = layer @ weight + nets.biases[index]
+        if "gains" in blocks:
+            mean = np.full((weight.shape[2], 1), 1 / weight.shape[2], dtype=np.float32)
+            found = found - found @ mean
+            deviation = ((found * found) @ mean + np.array([NORM_EPSILON], dtype=np.float32)).apply(
+                "Sqrt"
+            )
+            found = found / deviation * blocks["gains"][index] + blocks["shifts"][index]
+        found = _write_activation(nets.activation, found)
+        if "gates" in blocks:
+            gate = layer @ blocks["gates"][index] + blocks["gate_biases"][index]
+            found = found * gate.apply("Sigmoid")
+        if "factors" in blocks and index > 0:
+            found = found * blocks["factors"][index - 1] + layer
+        layer = found
     return (layer @ head.astype(np.float32)).cast(DOUBLE)
+
+
+def _write_activation(activation: Any, layer: Value) -> Value:
+    if callable(activation):
+        raise ValueError(
+            "activation must be one of the named ones for an ONNX graph, got a function, which the "
+            "graph has no operation for."
+        )
+    if activation == "mish":  # newer operator sets alone have an operation for it
+        return layer * layer.apply("Softplus").apply("Tanh")
+    if activation == "gelu":
+        numbers = np.array([GELU_CUBE, 1.0, GELU_SCALE, 0.5], dtype=np.float32)
+        cube, one, scale, half = numbers[:, None]
+        inner = (layer * layer * cube + one) * layer
+        gelu: Value = layer * ((inner * scale).apply("Tanh") + one) * half
+        return gelu
+    if activation == "leaky_relu":
+        return layer.apply("LeakyRelu", alpha=LEAK)
+    return layer.apply(ACTIVATIONS[activation])
 
 
 ACTIVATIONS = {"relu": "Relu", "selu": "Selu", "tanh": "Tanh"}

@@ -2,23 +2,30 @@
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from muddle.core.device import Precision
 from muddle.core.loss import LossName
-from muddle.core.network import Activation
+from muddle.core.network import Activation, Blocks, Normalization
 from muddle.core.penalty import PenaltyGrid
 from muddle_runtime.fitted import Task
-from muddle_runtime.parameters import check_choice, check_fraction, check_int, check_number
+from muddle_runtime.parameters import (
+    check_choice,
+    check_fraction,
+    check_int,
+    check_number,
+    hint_percent,
+)
 
 Source = Literal["paper", "released"]  # the paper's text, or the authors' released code
 Head = Literal["all", "train", "batch", "linear"]
 Ties = Literal["error", "first"]
 Keep = Literal["best", "cycles", "last"]
-Schedule = Literal["constant", "cosine", "one_cycle", "cycles"]
+Schedule = Literal["constant", "cosine", "one_cycle", "cycles", "plateau"]
 OptimizerName = Literal["adam", "adamw", "sgd"]
 
 MAX_PERMUTATIONS = 4096
@@ -30,6 +37,8 @@ MAX_ITERATIONS = {1: 200, 2: 200, 3: 400, 4: 400}
 N_CYCLES = 4
 # One cycle: the share of steps in which the rate rises, and its factors at the start and the end.
 WARM_UP, COLD, COLDEST = 0.3, 1 / 25, 1 / 25e4
+# On a plateau, which is this share of the steps without a better score, the rate is multiplied.
+PLATEAU, PLATEAU_FACTOR = 0.05, 0.5
 # Values of TrainConfig that were renamed. Model files and records of benchmarks hold old ones.
 OLD_NAMES: dict[str, dict[str, str]] = {
     "loss": {"paper": "root_mean_square", "released": "mean_square"},
@@ -44,7 +53,12 @@ class TrainConfig:
     task: Task = "regression"
     depth: int = 2
     width: int = 1024
-    activation: Activation = "relu"
+    activation: Activation | Callable[..., Any] = "relu"  # of tensors, with a gradient
+    dropout: float = 0.0
+    normalization: Normalization = "none"
+    residual: bool = False
+    gated: bool = False
+    embedding: int = 0  # units per column of levels; 0: none
     init_gain: float = 1.0
     loss: LossName = "mean_square"
     n_permutations: int = 16  # 0: no permutation term
@@ -54,7 +68,7 @@ class TrainConfig:
     learning_rate: float | None = None  # None: by depth
     max_iter: int | None = None  # None: by depth
     schedule: Schedule = "constant"
-    optimizer: OptimizerName = "adam"
+    optimizer: OptimizerName | type[Any] = "adam"  # or a class of torch.optim
     weight_decay: float = 0.0  # of the weights of all layers, not of biases and penalty
     clip_norm: float | None = None  # most of the norm of a net's gradient; None: any
     second_moment: float = 0.999  # decay of Adam's mean square
@@ -81,7 +95,22 @@ class TrainConfig:
                 check_choice(name, getattr(self, name), get_args(kind))
         for name in ("depth", "width", "batch_size"):
             check_int(name, getattr(self, name), minimum=1)
-        check_int("n_permutations", self.n_permutations, minimum=0)
+        for name in ("n_permutations", "embedding"):
+            check_int(name, getattr(self, name), minimum=0)
+        for name in ("residual", "gated"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise TypeError(f"{name} must be True or False, got {name}={value!r}.")
+        check_number("dropout", self.dropout, minimum=0.0)
+        if self.dropout >= 1:
+            raise ValueError(
+                f"dropout must lie in [0, 1), got dropout={self.dropout}."
+                f"{hint_percent(self.dropout)}"
+            )
+        if not callable(self.activation):
+            check_choice("activation", self.activation, get_args(Activation), "or a function")
+        if not isinstance(self.optimizer, type):
+            options = get_args(OptimizerName), "or a class of torch.optim"
+            check_choice("optimizer", self.optimizer, *options)
         for name in ("structured_noise", "dither", "scale_rate", "weight_decay"):
             check_number(name, getattr(self, name), minimum=0.0)
         check_number("init_gain", self.init_gain, above=0.0)
@@ -128,6 +157,29 @@ class TrainConfig:
                 f"dither must be 0 with the logistic loss, got dither={self.dither}. Set it to 0 "
                 "or use criterion='squared'."
             )
+        if self.residual and self.depth == 1:
+            raise ValueError(
+                "residual layers need depth of at least 2, as the first layer has nothing of its "
+                f"size to add to, got depth={self.depth}. Raise depth, or use residual=False."
+            )
+        if self.normalization == "batch" and self.batch_size == 1:
+            raise ValueError(
+                "normalization='batch' needs batches of several rows, got batch_size=1. Raise "
+                "batch_size, or use normalization='layer'."
+            )
+        if self.needs_autograd and self.precision != "float32":
+            raise ValueError(
+                f"precision={self.precision!r} works for plain layers only. Use "
+                "precision='float32' with dropout, normalization, residual, gated, embedding and "
+                "an activation that is a function."
+            )
+        if isinstance(self.optimizer, type):
+            self._check_optimizer(self.optimizer)
+        if self.schedule == "plateau" and self.keep != "best":
+            raise ValueError(
+                f"schedule='plateau' needs scores, and keep={self.keep!r} makes none. Use "
+                "keep='best'."
+            )
         if self.keep != "best" and self.schedule != "cycles":
             raise ValueError(
                 f"keep={self.keep!r} needs schedule='cycles', got schedule={self.schedule!r}."
@@ -138,6 +190,32 @@ class TrainConfig:
                 f"patience=None and head='all' or 'train', got patience={self.patience} and "
                 f"head={self.head!r}."
             )
+
+    @staticmethod
+    def _check_optimizer(given: type[Any]) -> None:
+        from torch.optim import LBFGS, Optimizer
+
+        if not issubclass(given, Optimizer) or issubclass(given, LBFGS):
+            raise ValueError(
+                "optimizer must be 'adam', 'adamw', 'sgd' or a class of torch.optim that steps "
+                f"along one gradient, got {given.__name__}."
+            )
+
+    @property
+    def blocks(self) -> Blocks:
+        """What hidden layers do besides product and activation."""
+        return Blocks(
+            normalization=self.normalization,
+            dropout=self.dropout,
+            residual=self.residual,
+            gated=self.gated,
+            embedding=self.embedding,
+        )
+
+    @property
+    def needs_autograd(self) -> bool:
+        """Whether the fused backward cannot serve these nets."""
+        return callable(self.activation) or self.blocks.any
 
     @property
     def steps(self) -> int:
@@ -166,8 +244,8 @@ class TrainConfig:
 
 
 def rate_factors(schedule: Schedule, n_steps: int) -> list[float]:
-    """Factor of the learning rate at each step, at most 1."""
-    if schedule == "constant":
+    """Factor of the learning rate at each step, at most 1, but for that of plateaus."""
+    if schedule in ("constant", "plateau"):
         return [1.0] * n_steps
     if schedule == "cosine":  # as torch's CosineAnnealingLR
         return [_turn(1.0, 0.0, step / n_steps) for step in range(n_steps)]

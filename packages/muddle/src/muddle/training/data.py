@@ -6,6 +6,7 @@ batch.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ class TrainingData:
     weights: Tensor | None  # (N,), positive; None: all rows have the same weight
     train_rows: Tensor  # (K, n_train)
     validation_rows: Tensor  # (K, n_validation)
+    level_widths: tuple[int, ...] = ()  # features of each column of levels; they are the last
 
     @property
     def n_train(self) -> int:
@@ -39,14 +41,16 @@ class TrainingData:
         return self.features.shape[-1]
 
     def to(self, device: torch.device) -> "TrainingData":
-        tensors = {field.name: getattr(self, field.name) for field in fields(self)}
-        return replace(self, **{k: t.to(device) for k, t in tensors.items() if t is not None})
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
+        moved: dict[str, Any] = {name: tensor.to(device) for name, tensor in tensors.items()}
+        return replace(self, **moved)
 
     def keep(self, nets: Tensor) -> "TrainingData":
         """The table with only the nets at these indices."""
         features = self.features if self.features.dim() == 2 else self.features[nets]
-        rows = self.train_rows[nets], self.validation_rows[nets]
-        return TrainingData(features, self.labels, self.weights, *rows)
+        rows: Any = {name: getattr(self, name)[nets] for name in ("train_rows", "validation_rows")}
+        return replace(self, features=features, **rows)
 
     def gather_features(self, rows: Tensor) -> Tensor:
         """Features of these rows. (K, B) -> (K, B, F)"""

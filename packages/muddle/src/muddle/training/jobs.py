@@ -45,6 +45,8 @@ USABLE = 0.8
 MOST_ON_CPU = 2 * 2**30
 # Libraries keep workspaces: cuBLAS for each stream, a CPU's for each thread.
 CUDA_WORKSPACE, CPU_WORKSPACE = 2**27, 2**26
+# What autograd keeps and makes of each layer with blocks, counted in layers, at most.
+LAYERS_OF_AUTOGRAD = 16
 # Threads that share the products of a net are as fast as their number to this power.
 SHARED_SPEED = 0.9
 # Messages of torch's errors that mean lack of memory but have no class of their own.
@@ -426,7 +428,8 @@ def count_weights(job: TrainJob) -> int:
     config, width = job.config, job.config.width
     first = job.data.n_features * width * (2 if config.scale_rate else 1)
     last = job.data.labels.shape[1] * width if config.head == "linear" else 0
-    return first + (config.depth - 1) * width**2 + config.depth * width + last
+    body = first + (config.depth - 1) * width**2 + config.depth * width
+    return body * (2 if config.gated else 1) + last
 
 
 def system_size(job: TrainJob, n_rows: int) -> int:
@@ -442,7 +445,8 @@ def bytes_per_net(job: TrainJob, device: torch.device) -> int:
     n_validation, n_labels = data.validation_rows.shape[1], data.labels.shape[1]
     size, n_columns = system_size(job, n_rows), (1 + config.n_permuted) * n_labels
     n_snapshots = {"best": 0, "cycles": N_CYCLES, "last": 1}[config.keep]
-    layers = depth * (2 if config.activation in KEEPS_INPUT else 1) + min(depth, 2)
+    per_layer = 2 if config.activation in KEEPS_INPUT else 1
+    layers = depth * (LAYERS_OF_AUTOGRAD if config.needs_autograd else per_layer) + min(depth, 2)
     layers += data.weights is not None
     n_stacks = 2 - (data.n_train > config.batch_size) + on_cuda  # a whole batch is a copy
     start = 2 * n_weights

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from muddle.core import ridge
-from muddle.core.backprop import Pass
+from muddle.core.backprop import AutogradPass, Pass
 from muddle.core.device import spread
 from muddle.core.loss import LossForm, combine, make_loss
 from muddle.core.network import Generators, StackedMLP
@@ -251,7 +251,11 @@ def _solve_some(
     """solve_heads for a few nets."""
     precise = best.nets.map(lambda tensor: tensor[nets].double())
     n_block = block_rows(config.width, data.n_rows)
-    reused = Pass(precise, n_block, "float32", backward=False)
+    reused: Pass | AutogradPass
+    if precise.is_plain:
+        reused = Pass(precise, n_block, "float32", backward=False)
+    else:
+        reused = AutogradPass(precise, n_block)
 
     def forward(features: Tensor) -> Tensor:
         return reused.forward(precise, features.double())

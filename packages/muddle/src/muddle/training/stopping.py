@@ -193,7 +193,7 @@ class BestNets:
         best, best_tie = self.score[places], self.tie_break[places]
         better = score.isfinite() & ((score > best) | ((score == best) & (tie_break > best_tie)))
         pairs = [
-            *zip(self.nets.parameters(), nets.parameters(), strict=True),
+            *zip(self.nets.tensors(), nets.tensors(), strict=True),
             (self.penalty, penalty),
             (self.head, head),
             (self.score, score),

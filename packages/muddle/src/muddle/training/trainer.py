@@ -16,25 +16,27 @@ import threading
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from muddle.core.backprop import Pass, ReducedWeights
+from muddle.core.backprop import AutogradPass, Pass, ReducedWeights
 from muddle.core.device import PER_NUMBER, is_alone, spread
 from muddle.core.loss import LossForm, LossTerms, loss_gradient, make_loss, stack_permuted
 from muddle.core.network import StackedMLP, draw_nets, draw_weights
 from muddle.core.penalty import Look, ignore
 from muddle.core.ridge import factor_gram, gather_system
 from muddle.training import outputs
-from muddle.training.config import TrainConfig, rate_factors
+from muddle.training.config import PLATEAU, PLATEAU_FACTOR, TrainConfig, rate_factors
 from muddle.training.data import Batches, Noise, TrainingData
 from muddle.training.stopping import BestNets, NetStatus, make_scoring
 
 # Noise has a random stream of its own: it is drawn on the device, everything else on the CPU.
 NOISE_STREAM = 0x6D7564646C65
+DROPOUT_STREAM = 0x64726F70
 # Iterations between two looks of the host at a CUDA device, fewer if their noise would fill it.
 ITERATIONS_AHEAD = 20
 NUMBERS_AHEAD = 2**22
@@ -220,6 +222,39 @@ class Optimizer:
         self._steps = before._steps
 
 
+class TorchOptimizer:
+    """An optimizer of torch's, or of the user's own. Methods as Optimizer."""
+
+    def __init__(
+        self, parameters: list[Tensor], multiple: float, decay: float, config: TrainConfig
+    ) -> None:
+        assert isinstance(config.optimizer, type)
+        self.parameters, self.multiple = parameters, multiple
+        self.rate: Tensor | float = config.rate * multiple
+        if config.schedule != "constant":
+            self.rate = torch.tensor(self.rate, device=parameters[0].device)
+        options: dict[str, Any] = {"weight_decay": decay} if decay else {}
+        self._inner = config.optimizer(parameters, lr=float(self.rate), **options)
+
+    def step(self) -> None:
+        for group in self._inner.param_groups:
+            group["lr"] = float(self.rate)
+        with torch.enable_grad():  # some look at it
+            self._inner.step()
+
+    def go_on(self, before: "TorchOptimizer", nets: Tensor) -> None:
+        """Take over what it knows of the nets at these indices."""
+        for parameter, old in zip(self.parameters, before.parameters, strict=True):
+            self._inner.state[parameter] = {
+                name: value[nets] if _has_shape(value, old) else value
+                for name, value in before._inner.state[old].items()
+            }
+
+
+def _has_shape(value: Any, parameter: Tensor) -> bool:
+    return isinstance(value, Tensor) and value.shape == parameter.shape
+
+
 def clip_gradients(parameters: Sequence[Tensor], most: float) -> None:
     """Shrink the gradient of each net to a norm of `most`."""
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
@@ -260,6 +295,8 @@ class Trainer:
                 gain=config.init_gain,
                 generators=own,
                 scaled=config.scale_rate > 0,
+                blocks=config.blocks,
+                level_widths=data.level_widths,
                 device=device,
             )
             labels = data.labels[data.train_rows]
@@ -277,13 +314,19 @@ class Trainer:
             shape = (min(data.n_train, config.batch_size), *stack.shape[2:])
             self.n_ahead = iterations_ahead(device, math.prod(shape))
             self.batches = Batches(data, stack, config.batch_size, own, self.n_ahead)
-            generators = [torch.Generator(device).manual_seed(s ^ NOISE_STREAM) for s in seeds]
+            generators, self.dropout = (
+                [torch.Generator(device).manual_seed(seed ^ stream) for seed in seeds]
+                for stream in (NOISE_STREAM, DROPOUT_STREAM)
+            )
             self.batches.prepare(1)
             self.counter = torch.zeros(1, dtype=torch.long, device=device)
             self.slot = self.counter.clone()
             self.status = NetStatus.start(len(seeds), device)
+            first = self.batches.at(self.slot)
+            if config.normalization == "batch":  # the first statistics
+                with self._spread(), torch.no_grad():
+                    self.nets.hidden(first.features, self.dropout)
             if config.head != "linear":
-                first = self.batches.at(self.slot)
                 known = self.nets, first, self.baseline, config, generators, look
                 with self._spread():
                     log_penalty = outputs.first_log_penalty(*known)
@@ -300,6 +343,7 @@ class Trainer:
             # A recorded iteration takes a step after the last one too: it must not count.
             factors = [*rate_factors(config.schedule, config.steps), 0.0]
             self.rates = config.rate * torch.tensor(factors, device=device)
+            self.plateau = torch.ones(len(seeds), device=device)  # factor of each net's steps
             self.optimizers = self._make_optimizers()
             self._make_buffers()
 
@@ -357,7 +401,7 @@ class Trainer:
                 self._take_snapshot()
             parts = []
             for copied, places, usable in self.snapshots:
-                for tensor in (copied.penalty[:, None], *copied.nets.parameters()):
+                for tensor in (copied.penalty[:, None], *copied.nets.tensors()):
                     usable = usable & tensor.isfinite().flatten(1).all(1)
                 parts.append(self._collect(copied, torch.nonzero(usable).flatten(), places.cpu()))
             return merge_results(parts, [0] * len(parts))  # the same nets in every part
@@ -365,6 +409,7 @@ class Trainer:
     def _collect(self, best: BestNets, kept: Tensor, places: Tensor) -> TrainResult:
         """Result of the nets `kept` (K',) of `best`, which are the nets `places` of the job."""
         data, status = self._all_data.keep(places.to(kept.device)), self.status
+        best = replace(best, nets=best.nets.folded())
         with self._spread():
             found = outputs.solve_heads(best, kept, data, self.config)
         head, held_out_head, output, n_raises = found
@@ -393,11 +438,16 @@ class Trainer:
         self.snapshots.append((copied, self.places, self.status.alive[self.places]))
 
     def _run_iteration(self) -> None:
-        if self.stream is None or self.iteration < 2:
+        if self.stream is None or self.iteration < 2 or not self._can_record:
             self._iterate(first=self.iteration == 0, last=self.iteration == self.config.steps)
         else:
             self._graph = self._graph or self._record()
             self._graph.replay()
+
+    @property
+    def _can_record(self) -> bool:
+        """Whether an iteration is the same operations on the same memory each time."""
+        return self.nets.is_plain and not isinstance(self.config.optimizer, type)
 
     def _record(self) -> torch.cuda.CUDAGraph:
         """Record one iteration as a graph. The first two iterations ran without it, so that nothing
@@ -424,7 +474,8 @@ class Trainer:
         self.output.keep(nets)
         self.optimizers = self._make_optimizers()
         for optimizer, old in zip(self.optimizers, before, strict=True):
-            optimizer.go_on(old, nets)
+            optimizer.go_on(old, nets)  # type: ignore[arg-type]  # of the same kind
+        self.dropout = [self.dropout[net] for net in nets.tolist()]
         self.noise.keep(nets)
         self.batches.keep(nets)
         self.scoring = self.scoring.keep(nets)
@@ -466,15 +517,36 @@ class Trainer:
             out.mul_(batch.root_weights)
         self.body.backward(self.nets, batch.features)
         if self.config.clip_norm is not None:
-            own = [p for optimizer in self.optimizers for p in optimizer.parameters]
-            clip_gradients(own, self.config.clip_norm)
+            clip_gradients(self._trained(), self.config.clip_norm)
         if self.config.schedule != "constant":
             rate = self.rates.index_select(0, self.counter - 1).squeeze(0)
             for optimizer in self.optimizers:
                 assert isinstance(optimizer.rate, Tensor)
                 torch.mul(rate, optimizer.multiple, out=optimizer.rate)
+        before = [parameter.clone() for parameter in self._trained()] if self._falls else []
         for optimizer in self.optimizers:
             optimizer.step()
+        if self._falls:  # a shorter step per net, as its optimizer has one rate for all
+            factor = self._find_plateaus()
+            for parameter, old in zip(self._trained(), before, strict=True):
+                by_net = factor.reshape(-1, *(1,) * (old.dim() - 1))
+                parameter.copy_(torch.lerp(old, parameter, by_net))
+
+    @property
+    def _falls(self) -> bool:
+        return self.config.schedule == "plateau"
+
+    def _trained(self) -> list[Tensor]:
+        return [parameter for optimizer in self.optimizers for parameter in optimizer.parameters]
+
+    def _find_plateaus(self) -> Tensor:
+        """Factor of each net's step, (K',), lower after each plateau of its score."""
+        since, factor = self.status.since_best[self.places], self.plateau[self.places]
+        length = max(1, round(PLATEAU * self.config.steps))
+        at_end = (since > 0) & (since % length == 0)
+        factor = torch.where(at_end, factor * PLATEAU_FACTOR, factor)
+        self.plateau.index_copy_(0, self.places, factor)
+        return factor
 
     def _judge(self, terms: LossTerms, alive: Tensor, scored: Tensor, fit: outputs.Fit) -> None:
         """Score, keep the best nets, write the history, and stop nets."""
@@ -519,24 +591,35 @@ class Trainer:
     def _forward(self, features: Tensor) -> Tensor:
         return self.scorer.forward(self.nets, features)
 
-    def _make_optimizers(self) -> list[Optimizer]:
+    def _make_optimizers(self) -> Sequence[Optimizer | TorchOptimizer]:
         nets, config = self.nets, self.config
-        weights, others = [*nets.weights], [*nets.biases, *self.output.parameters()]
+        weights = [*nets.weights, *nets.extras.get("gates", ())]
+        apart = {id(tensor) for tensor in (*weights, nets.scale)}
+        others = [p for p in nets.parameters() if id(p) not in apart]
+        others += self.output.parameters()
         groups = [([*weights, *others], 1.0, 0.0)]
         if config.weight_decay > 0:
             groups = [(weights, 1.0, config.weight_decay), (others, 1.0, 0.0)]
         if nets.scale is not None:
             groups.append(([nets.scale], config.scale_rate, 0.0))
-        return [Optimizer(*group, config) for group in groups]
+        make = TorchOptimizer if isinstance(config.optimizer, type) else Optimizer
+        return [make(*group, config) for group in groups]
 
     def _make_buffers(self) -> None:
         """Allocate the memory that every iteration uses again."""
         nets, n_rows, precision = self.nets, self.batches.n_rows, self.config.precision
         on_cpu_reduced = precision == "reduced" and self.device.type == "cpu"
         self.reduced = ReducedWeights(nets) if on_cpu_reduced else None
-        self.body = Pass(nets, n_rows, precision, backward=True, reduced=self.reduced)
         self.scorer_rows = count_scorer_rows(self.data, self.config)
-        self.scorer = Pass(nets, self.scorer_rows, precision, backward=False, reduced=self.reduced)
+        self.body: Pass | AutogradPass
+        self.scorer: Pass | AutogradPass
+        if nets.is_plain:
+            shared: Any = {"precision": precision, "reduced": self.reduced}
+            self.body = Pass(nets, n_rows, backward=True, **shared)
+            self.scorer = Pass(nets, self.scorer_rows, backward=False, **shared)
+        else:
+            self.body = AutogradPass(nets, n_rows, dropout=self.dropout)
+            self.scorer = AutogradPass(nets, self.scorer_rows)
         weighted = self.data.weights is not None
         self.weighted = torch.empty_like(self.body.hidden_gradient) if weighted else None
         for parameter, gradient in zip(nets.parameters(), self.body.gradients, strict=True):
