@@ -104,7 +104,8 @@ class StudyNets:
             warnings.simplefilter("ignore", UserWarning)
             preprocessor, features = problems.fit_features(None, problem)
         seeds = check_random_state(self.random_state).randint(MAX_SEED, size=(1, self.n_nets))
-        (job,) = problems.make_jobs(problem, features, [self.config], seeds.tolist())
+        widths = problems.list_level_widths(preprocessor)
+        (job,) = problems.make_jobs(problem, features, [self.config], seeds.tolist(), widths)
         return Prepared(problem, preprocessor, fix_score(job))
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -271,7 +272,8 @@ def group_places(jobs: Sequence[TrainJob]) -> list[list[int]]:
     for place, job in enumerate(jobs):
         data = job.data
         shapes = (data.train_rows.shape, data.validation_rows.shape)
-        key: object = (job.config, job.score_name, shapes, data.n_features, data.labels.shape[1])
+        sizes = (data.n_features, data.level_widths, data.labels.shape[1])
+        key: object = (job.config, job.score_name, shapes, sizes)
         # A head on all rows uses the whole table, so that must be the table of one split.
         groups.setdefault(place if job.config.head == "all" else key, []).append(place)
     return list(groups.values())

@@ -27,6 +27,7 @@ from muddle.estimators.problems import (
     Criterion,
     Problem,
     fit_features,
+    list_level_widths,
     make_jobs,
     read_classes,
     read_numbers,
@@ -172,8 +173,8 @@ class MLR(Estimator, NetParameters):
         preprocessor, features = fit_features(self.preprocessor, problem)
         n_seeds = len(configs), int(self.n_nets)
         seeds = check_random_state(self.random_state).randint(MAX_SEED, size=n_seeds)
-        levels = tuple(len(source.names) for source in preprocessor.plan_.one_hot)
-        jobs = make_jobs(problem, features, configs, seeds.tolist(), levels)
+        widths = list_level_widths(preprocessor)
+        jobs = make_jobs(problem, features, configs, seeds.tolist(), widths)
         n_net_iterations = sum(len(job.seeds) * (job.config.steps + 1) for job in jobs)
         depths = [config.depth for config in configs]
         label = f"{type(self).__name__}(depth={', '.join(map(str, depths))})"
@@ -468,8 +469,23 @@ class MLRRegressor(RegressionMLR, SingleNet):
         Hidden layers (MLR-1 has one).
     width : int, default=1024
         Units of each hidden layer.
-    activation : {"relu", "leaky_relu", "selu", "mish", "gelu", "tanh"}, default="relu"
-        Activation after every hidden layer.
+    activation : {"relu", "leaky_relu", "selu", "mish", "gelu", "tanh"} or function, default="relu"
+        Activation after every hidden layer. A function takes and gives a torch tensor; a model with
+        one can be pickled, not saved as a file or a graph.
+    dropout : float, default=0.0
+        Share of units of every hidden layer that each training step leaves out; the others are
+        scaled up. Predictions use all.
+    normalization : {"none", "batch", "layer"}, default="none"
+        Batch or layer normalisation before every activation. Predictions use the statistics of the
+        batches before the best iteration.
+    residual : bool, default=False
+        Every hidden layer but the first adds to the one before it, with a trained factor per unit
+        that starts at 0. Needs `depth` of at least 2.
+    gated : bool, default=False
+        Every hidden layer is multiplied by a sigmoid of another linear map of its input.
+    embedding : int, default=0
+        Units per column of categories that are trained in front of the first layer, at most as many
+        as the column has levels. 0: levels enter the first layer as 0 and 1.
     init_gain : float, default=1.0
         Factor on the Glorot-uniform start. The released code uses √2.
     loss : {"root_mean_square", "mean_square"}, default="mean_square"
@@ -488,13 +504,15 @@ class MLRRegressor(RegressionMLR, SingleNet):
         Learning rate. None: 1e-2, 1e-3, 10^-3.5, 1e-4 for depth 1, 2, 3, 4 and more.
     max_iter : int or None, default=None
         Steps. None: 200 up to depth 2, 400 beyond.
-    schedule : {"constant", "cosine", "one_cycle", "cycles"}, default="constant"
+    schedule : {"constant", "cosine", "one_cycle", "cycles", "plateau"}, default="constant"
         Course of the learning rate over the steps: as it is; half a turn of a cosine down to 0; up
         from a 25th of it within three tenths of the steps and down again (torch's OneCycleLR); up
-        and down in four cycles, each about twice as long as the one before.
-    optimizer : {"adam", "adamw", "sgd"}, default="adam"
+        and down in four cycles, each about twice as long as the one before; halved whenever the
+        validation score of a net has not risen for a twentieth of the steps.
+    optimizer : {"adam", "adamw", "sgd"} or class of torch.optim, default="adam"
         "adam" adds weight decay to the gradient, "adamw" shrinks weights apart from it; "sgd" has a
-        momentum of 0.9, and needs learning rates of its own.
+        momentum of 0.9, and needs learning rates of its own. A class, such as
+        ``torch.optim.RAdam``, is made with the learning rate and, if there is any, weight decay.
     weight_decay : float, default=0.0
         Weight decay of all layers; not of biases and of the ridge, which has its penalty.
     clip_norm : float or None, default=None
@@ -557,10 +575,10 @@ class MLRClassifier(ClassificationMLR, SingleNet):
 
     Parameters
     ----------
-    depth, width, activation, init_gain, loss, n_permutations, structured_noise, penalty, \
-learning_rate, max_iter, schedule, optimizer, weight_decay, clip_norm, patience, batch_size, \
-validation_fraction, head, precision, max_loss, time_limit, preprocessor, device, \
-random_state, verbose
+    depth, width, activation, dropout, normalization, residual, gated, embedding, init_gain, \
+loss, n_permutations, structured_noise, penalty, learning_rate, max_iter, schedule, optimizer, \
+weight_decay, clip_norm, patience, batch_size, validation_fraction, head, precision, max_loss, \
+time_limit, preprocessor, device, random_state, verbose
         As in :class:`MLRRegressor`. Iterations are compared by the area under the ROC curve.
     criterion : {"logistic", "squared"}, default="logistic"
         The logistic loss of ±1 labels, or, as in the authors' released ensembles, the regression
@@ -619,10 +637,10 @@ class BagMLRRegressor(RegressionMLR, Bag):
         Workers that share the nets, through joblib. None: this process alone, unless a
         ``joblib.parallel_config`` says otherwise, e.g. for a Dask cluster; -1: one per core. On
         one machine a batch of nets uses all cores already.
-    width, activation, init_gain, loss, n_permutations, structured_noise, dither, penalty, \
-learning_rate, max_iter, schedule, optimizer, weight_decay, clip_norm, patience, batch_size, \
-validation_fraction, head, precision, max_loss, time_limit, preprocessor, device, \
-random_state, verbose
+    width, activation, dropout, normalization, residual, gated, embedding, init_gain, loss, \
+n_permutations, structured_noise, dither, penalty, learning_rate, max_iter, schedule, optimizer, \
+weight_decay, clip_norm, patience, batch_size, validation_fraction, head, precision, max_loss, \
+time_limit, preprocessor, device, random_state, verbose
         As in :class:`MLRRegressor`; `time_limit` is for all nets together.
 
     Attributes
@@ -659,10 +677,10 @@ class BagMLRClassifier(ClassificationMLR, Bag):
     ----------
     depth, n_nets, select, top_k, n_jobs, time_limit
         As in :class:`BagMLRRegressor`.
-    width, activation, init_gain, loss, n_permutations, structured_noise, criterion, dither, \
-penalty, learning_rate, max_iter, schedule, optimizer, weight_decay, clip_norm, patience, \
-batch_size, validation_fraction, head, precision, ties, max_loss, class_weight, \
-preprocessor, device, random_state, verbose
+    width, activation, dropout, normalization, residual, gated, embedding, init_gain, loss, \
+n_permutations, structured_noise, criterion, dither, penalty, learning_rate, max_iter, schedule, \
+optimizer, weight_decay, clip_norm, patience, batch_size, validation_fraction, head, precision, \
+ties, max_loss, class_weight, preprocessor, device, random_state, verbose
         As in :class:`MLRClassifier`.
 
     Attributes
@@ -698,10 +716,10 @@ class EnsMLRRegressor(RegressionMLR, DepthEnsemble):
         go with it, unless `learning_rate` and `max_iter` set them for all.
     n_nets : int, default=10
         Nets of each depth.
-    select, top_k, n_jobs, time_limit, width, activation, init_gain, loss, n_permutations, \
-structured_noise, dither, penalty, learning_rate, max_iter, schedule, optimizer, \
-weight_decay, clip_norm, patience, batch_size, validation_fraction, head, precision, \
-max_loss, preprocessor, device, random_state, verbose
+    select, top_k, n_jobs, time_limit, width, activation, dropout, normalization, residual, \
+gated, embedding, init_gain, loss, n_permutations, structured_noise, dither, penalty, \
+learning_rate, max_iter, schedule, optimizer, weight_decay, clip_norm, patience, batch_size, \
+validation_fraction, head, precision, max_loss, preprocessor, device, random_state, verbose
         As in :class:`BagMLRRegressor`; nets of all depths are compared with each other.
 
     Attributes
@@ -733,10 +751,10 @@ class EnsMLRClassifier(ClassificationMLR, DepthEnsemble):
     ----------
     depths, n_nets, select, top_k, n_jobs, time_limit
         As in :class:`EnsMLRRegressor`.
-    width, activation, init_gain, loss, n_permutations, structured_noise, criterion, dither, \
-penalty, learning_rate, max_iter, schedule, optimizer, weight_decay, clip_norm, patience, \
-batch_size, validation_fraction, head, precision, ties, max_loss, class_weight, \
-preprocessor, device, random_state, verbose
+    width, activation, dropout, normalization, residual, gated, embedding, init_gain, loss, \
+n_permutations, structured_noise, criterion, dither, penalty, learning_rate, max_iter, schedule, \
+optimizer, weight_decay, clip_norm, patience, batch_size, validation_fraction, head, precision, \
+ties, max_loss, class_weight, preprocessor, device, random_state, verbose
         As in :class:`MLRClassifier`.
 
     Attributes

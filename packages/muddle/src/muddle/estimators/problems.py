@@ -204,6 +204,11 @@ def fit_features(
     return preprocessor, preprocessor.fit_table(problem.table, problem.target, problem.weights)
 
 
+def list_level_widths(preprocessor: TablePreprocessor) -> tuple[int, ...]:
+    """Features of each column of levels; they are the last ones of the matrix."""
+    return tuple(len(source.names) for source in preprocessor.plan_.one_hot)
+
+
 def make_jobs(
     problem: Problem,
     features: FloatArray,
