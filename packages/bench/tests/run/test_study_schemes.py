@@ -3,9 +3,11 @@
 import importlib.util
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from muddle_bench.ranking import read_table
+from muddle_bench.run.splits import prepare_split
 
 PATH = Path(__file__).resolve().parents[4] / "scripts" / "study_schemes.py"
 
@@ -27,14 +29,49 @@ def test_every_scheme_is_a_setting_of_both_nets_and_changes_it(script, task):
         assert {config.head for config in configs} == {"linear" if net == "plain" else "all"}
 
 
-def test_schemes_are_compared_with_the_net_without_them(script, tables, tmp_path, capsys):
-    out = tmp_path / "schemes.csv.gz"
-    options = ["--datasets", "hills", "--data-home", str(tables), "--width", "8"]
-    script.main([*options, "--out", str(out)])
+def test_fits_are_run_once_and_compared_with_the_net_without_the_scheme(
+    script, tables, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(
+        script, "SCHEMES", {name: script.SCHEMES[name] for name in ("", "plateau", "dropout")}
+    )
+    cells, out = tmp_path / "cells", tmp_path / "schemes.csv.gz"
+    options = ["--cells", str(cells), "--data-home", str(tables), "--width", "8"]
+    options += ["--datasets", "hills"]
+    script.main([*options, "--splits", "0"])
+    assert "hills 0: 6 fits" in capsys.readouterr().out
+    # A scheme that is added later is fitted alone, beside what is there.
+    schemes = {**script.SCHEMES, "embedding": {"embedding": 2}}
+    monkeypatch.setattr(script, "SCHEMES", schemes)
+    script.main([*options, "--splits", "0", "1", "--out", str(out)])
+    told = capsys.readouterr().out
+    assert "hills 0: 2 fits" in told
+    assert "hills 1: 8 fits" in told
+    assert "won against none" in told
     table = read_table(out)
-    assert len(table) == 2 * len(script.SCHEMES)
+    assert len(table) == 2 * 8
     assert (table["status"] == "ok").all()
+    assert table.groupby("split")["r2"].nunique().eq(8).all()  # each is another net
     found = script.summarise(table)
-    assert found["scheme"].tolist()[:2] == ["none", "cosine"]
-    assert set(found["net"]) == {"MLR-2", "plain"}
-    assert "won against none" in capsys.readouterr().out
+    assert found["scheme"].tolist() == ["none", "plateau", "dropout", "embedding"] * 2
+    assert found["net"].tolist() == ["MLR-2"] * 4 + ["plain"] * 4
+    assert (found["splits"] == 2).all()
+
+
+def test_embeddings_are_fitted_where_a_column_has_levels(script, tables):
+    with_levels = prepare_split("hills", "clean", str(tables), 0, "table")
+    without = prepare_split("trees", "clean", str(tables), 0, "table")
+    assert "plain, embedding" in script.list_variants(with_levels)
+    assert "plain, embedding" not in script.list_variants(without)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dataset", ["hills", "trees"])
+def test_every_scheme_works_with_both_nets(script, tables, tmp_path, dataset):
+    path = tmp_path / "cell.npz"
+    script.run_cell(path, dataset, 0, tables, width=8, max_iter=5)
+    with np.load(path) as cell:
+        named = {name: part for name, part in cell.items() if not name.endswith("seconds")}
+    assert len(named) >= 2 * len(script.SCHEMES) - 2
+    assert len({part.tobytes() for part in named.values()}) == len(named)
+    assert all(np.isfinite(part).all() for part in named.values())
