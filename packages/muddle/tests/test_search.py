@@ -78,6 +78,13 @@ def test_distributions_are_parameters_of_the_estimator_within_the_paper_s_ranges
         assert spaces[0]["penalty"].support() == (0.1, 1e7)
 
 
+def test_widths_are_at_most_the_one_asked_for():
+    widths = {space["width"][0] for space in search_space("mlr", max_width=100).distributions()}
+    assert widths == {16, 32, 64}
+    with pytest.raises(ValueError, match="max_width must be at least 16, got max_width=8"):
+        search_space("bag", max_width=8)
+
+
 def test_an_unknown_kind_suggests():
     with pytest.raises(ValueError, match=r"kind must be .*'mlr'"):
         search_space("mrl")
@@ -125,6 +132,8 @@ def test_suggestions_are_parameters_within_the_ranges(kind):
     if kind == "flagship":
         assert {found["preset"] for found in seen} == {"fast", "default", "best"}
         return
+    narrow = [search_space(kind, max_width=40).suggest(study.ask())["width"] for _ in range(9)]
+    assert max(narrow) <= 40
     assert {found["depth"] for found in seen} == {1, 2, 3, 4, 5}
     for found in seen:
         (low, high), n_steps = list_ties(found["depth"], found["width"])

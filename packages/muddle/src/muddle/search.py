@@ -20,7 +20,7 @@ from scipy.stats import loguniform
 from muddle.estimators.base import watched_by
 from muddle.training.config import LEARNING_RATES, MAX_ITERATIONS
 from muddle.training.jobs import Reporter, Silent
-from muddle_runtime.parameters import check_choice
+from muddle_runtime.parameters import check_choice, check_int
 from muddle_runtime.tables import warn
 
 Kind = Literal["mlr", "bag", "flagship"]
@@ -48,6 +48,7 @@ class SearchSpace:
     """Settings of one kind of estimator; made by `search_space`."""
 
     kind: Kind
+    max_width: int = WIDTHS[1]
 
     def suggest(self, trial: Any) -> dict[str, Any]:
         """Parameters that an Optuna trial chooses, for `set_params` of the estimator."""
@@ -57,7 +58,7 @@ class SearchSpace:
                 "preprocessor__max_levels": trial.suggest_categorical("max_levels", MAX_LEVELS),
             }
         depth = trial.suggest_int("depth", *DEPTHS)
-        width = trial.suggest_int("width", *WIDTHS, log=True)
+        width = trial.suggest_int("width", WIDTHS[0], self.max_width, log=True)
         rates, n_steps = list_ties(depth, width)
         # Trials must agree on the range of a name, so the factor is what is suggested.
         factor = trial.suggest_float("rate_factor", 1 / RATE_FACTOR, RATE_FACTOR, log=True)
@@ -79,7 +80,7 @@ class SearchSpace:
             return [{"preset": list(PRESETS), "preprocessor__max_levels": list(MAX_LEVELS)}]
         found = []
         for depth in range(DEPTHS[0], DEPTHS[1] + 1):
-            for power in range(int(math.log2(WIDTHS[0])), int(math.log2(WIDTHS[1])) + 1):
+            for power in range(int(math.log2(WIDTHS[0])), int(math.log2(self.max_width)) + 1):
                 rates, n_steps = list_ties(depth, 2**power)
                 own: dict[str, Any] = {
                     "depth": [depth],
@@ -92,7 +93,7 @@ class SearchSpace:
         return found
 
 
-def search_space(kind: Kind) -> SearchSpace:
+def search_space(kind: Kind, *, max_width: int = WIDTHS[1]) -> SearchSpace:
     """The settings that are worth trying.
 
     Parameters
@@ -102,6 +103,8 @@ def search_space(kind: Kind) -> SearchSpace:
         4,096 units, first penalties from 0.1 to 10,000,000; learning rates and iterations go with
         depth and width. "bag": BagMLRRegressor and BagMLRClassifier, the same with 5, 10 or 20
         nets. "flagship": presets and numbers of levels; there is little to search over.
+    max_width : int, default=4096
+        The most units, 16 or more. Nets of 4,096 units ask for a GPU.
 
     Returns
     -------
@@ -115,7 +118,8 @@ def search_space(kind: Kind) -> SearchSpace:
     45
     """
     check_choice("kind", kind, get_args(Kind))
-    return SearchSpace(kind)
+    check_int("max_width", max_width, minimum=WIDTHS[0])
+    return SearchSpace(kind, max_width)
 
 
 class _Pruner(Reporter):
