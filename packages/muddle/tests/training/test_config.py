@@ -138,15 +138,81 @@ def test_schedules_are_those_of_torch(schedule, n_steps):
     assert factors == pytest.approx(seen)
 
 
+class Forgetful(torch.optim.SGD):
+    """An optimizer that knows no weight decay."""
+
+    def __init__(self, parameters, lr):
+        super().__init__(parameters, lr=lr)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"schedule": "cosin"}, "schedule must be .*'cosine'"),
-        ({"optimizer": "adamv"}, "optimizer must be .*'adamw'"),
+        ({"schedule": "plateaus"}, "Did you mean 'plateau'"),
+        ({"optimizer": "adamv"}, "'sgd' or a class of torch.optim, got .*'adamv'"),
+        ({"optimizer": dict}, "got dict, which is no class of torch.optim"),
+        ({"optimizer": torch.optim.LBFGS}, "steps along one gradient.*got LBFGS.*closure"),
+        ({"optimizer": torch.optim.SparseAdam}, "got SparseAdam.*dense gradients"),
+        ({"optimizer": Forgetful, "weight_decay": 0.1}, "lr and weight_decay.*got Forgetful"),
         ({"weight_decay": -0.1}, "weight_decay must be at least 0"),
         ({"clip_norm": 0.0}, "clip_norm must be above 0"),
+        ({"activation": "reluu"}, "or a function, got .*'relu'"),
+        ({"normalization": "Batch"}, "Did you mean 'batch'"),
+        ({"dropout": 10}, r"dropout must lie in \[0, 1\), got dropout=10. Did you mean 0.1"),
+        ({"dropout": 1.0}, r"dropout must lie in \[0, 1\)"),
+        ({"dropout": -0.1}, "dropout must be at least 0"),
+        ({"embedding": -1}, "embedding must be at least 0"),
+        ({"residual": True, "depth": 1}, "need depth of at least 2.*got depth=1"),
+        ({"normalization": "batch", "batch_size": 1}, "needs batches of several rows"),
+        ({"schedule": "plateau", "keep": "last"}, "needs scores"),
     ],
 )
-def test_unknown_schemes_are_refused(options, message):
+def test_schemes_that_cannot_work_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         TrainConfig(**options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"dropout": 0.1}, {"normalization": "layer"}, {"residual": True}, {"gated": True}),
+        *({"embedding": 2}, {"activation": torch.sin}),
+    ],
+    ids=str,
+)
+def test_autograd_has_one_precision(options):
+    assert TrainConfig(**options).needs_autograd
+    with pytest.raises(ValueError, match="works for plain layers only"):
+        TrainConfig(**options, precision="reduced")
+
+
+@pytest.mark.parametrize("name", ["residual", "gated"])
+@pytest.mark.parametrize("value", [1, "yes", None])
+def test_switches_are_true_or_false(name, value):
+    with pytest.raises(TypeError, match=f"{name} must be True or False"):
+        TrainConfig(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (np.tanh, "raises RuntimeError"),
+        (torch.nn.ReLU, r"is a class. Pass an object of it: activation=ReLU\(\)"),
+        (torch.nn.PReLU(), "parameters of its own"),
+        (torch.nn.Dropout(), "without chance"),
+        (lambda layer: layer / layer.sum(1, keepdim=True), "each row alone"),
+        (lambda layer: layer.mean(-1), r"makes \(2, 3\)"),
+        (lambda layer: layer.float(), "from .* of torch.float64"),
+        (lambda layer: layer.detach(), "has no gradient"),
+        (lambda layer: layer.tolist(), "gives a list"),
+    ],
+)
+def test_functions_that_are_no_activations_are_refused(function, message):
+    with pytest.raises(ValueError, match=f"activation must be a function .*{message}"):
+        TrainConfig(activation=function)
+
+
+@pytest.mark.parametrize("function", [torch.sin, torch.nn.Softplus(), torch.relu_])
+def test_functions_of_a_tensor_are_activations(function):
+    assert TrainConfig(activation=function).needs_autograd

@@ -22,6 +22,9 @@ ALONE = [
     *({}, {"batch_size": 10, "head": "train"}, CLASSES, CLASSES | {"batch_size": 10}),
     *({"head": "linear"}, CLASSES | {"head": "linear", "batch_size": 10}),
     {"keep": "last", "schedule": "cycles", "scale_rate": 6.0},
+    {"normalization": "batch", "dropout": 0.2, "gated": True, "residual": True},
+    {"normalization": "layer", "activation": torch.sin, "schedule": "plateau", "head": "linear"},
+    {"optimizer": torch.optim.Adafactor, "embedding": 2, "batch_size": 10},  # takes means
 ]
 
 

@@ -1,5 +1,6 @@
 """Settings of a training run, checked once, and the presets MLR-1 ... MLR-4."""
 
+import inspect
 import math
 import warnings
 from collections.abc import Callable
@@ -7,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
+import torch
 
 from muddle.core.device import Precision
 from muddle.core.loss import LossName
@@ -106,7 +108,9 @@ class TrainConfig:
                 f"dropout must lie in [0, 1), got dropout={self.dropout}."
                 f"{hint_percent(self.dropout)}"
             )
-        if not callable(self.activation):
+        if callable(self.activation):
+            self._check_activation(self.activation)
+        else:
             check_choice("activation", self.activation, get_args(Activation), "or a function")
         if not isinstance(self.optimizer, type):
             options = get_args(OptimizerName), "or a class of torch.optim"
@@ -160,7 +164,8 @@ class TrainConfig:
         if self.residual and self.depth == 1:
             raise ValueError(
                 "residual layers need depth of at least 2, as the first layer has nothing of its "
-                f"size to add to, got depth={self.depth}. Raise depth, or use residual=False."
+                f"size to add to, got depth={self.depth}. Raise depth (leave 1 out of depths), or "
+                "use residual=False."
             )
         if self.normalization == "batch" and self.batch_size == 1:
             raise ValueError(
@@ -191,15 +196,62 @@ class TrainConfig:
                 f"head={self.head!r}."
             )
 
-    @staticmethod
-    def _check_optimizer(given: type[Any]) -> None:
-        from torch.optim import LBFGS, Optimizer
+    def _check_optimizer(self, given: type[Any]) -> None:
+        from torch.optim import Optimizer
 
-        if not issubclass(given, Optimizer) or issubclass(given, LBFGS):
+        options: dict[str, float] = {}
+        problem = "which is no class of torch.optim, nor made from one"
+        if issubclass(given, Optimizer):
+            options = optimizer_options(given, self.weight_decay)
+            parameters = [torch.ones(2, 3), torch.ones(())]  # as weights and the penalty
+            for parameter in parameters:
+                parameter.grad = torch.ones_like(parameter)
+            try:
+                make: Any = given
+                make(parameters, lr=self.rate, **options).step()
+                return
+            except Exception as error:  # an optimizer of the user's own may raise anything
+                problem = f"for which this raises {type(error).__name__}: {error}"
+        made_with = " and ".join(["lr", *options])
+        raise ValueError(
+            "optimizer must be 'adam', 'adamw', 'sgd' or a class of torch.optim that is made with "
+            f"{made_with} and steps along one gradient of parameters of any shape, got "
+            f"{given.__name__}, {problem}."
+        )
+
+    @staticmethod
+    def _check_activation(given: Callable[..., Any]) -> None:
+        """Whether a function works on tensors, each row alone, in training and in prediction."""
+        name = getattr(given, "__name__", type(given).__name__)
+        wanted = f"activation must be a function of a torch tensor, got {name}, which"
+        if isinstance(given, type):
+            raise ValueError(f"{wanted} is a class. Pass an object of it: activation={name}().")
+        if isinstance(given, torch.nn.Module) and list(given.parameters()):
             raise ValueError(
-                "optimizer must be 'adam', 'adamw', 'sgd' or a class of torch.optim that steps "
-                f"along one gradient, got {given.__name__}."
+                f"{wanted} has parameters of its own, which would not be trained. Use a function "
+                "without any, or muddle.torch for a network of your own."
             )
+        for dtype in (torch.float32, torch.float64):  # of training, of predictions
+            layer = torch.linspace(-2, 2, 24, dtype=dtype).reshape(2, 3, 4).requires_grad_()
+            try:
+                found = given(layer * 1)
+                parts = [given(row[None, None]) for row in layer.detach().reshape(-1, 4)]
+            except Exception as error:
+                raise ValueError(f"{wanted} raises {type(error).__name__}: {error}.") from error
+            if not isinstance(found, torch.Tensor):
+                raise ValueError(f"{wanted} gives a {type(found).__name__} instead of a tensor.")
+            if (found.shape, found.dtype) != (layer.shape, dtype):
+                raise ValueError(
+                    f"{wanted} makes {tuple(found.shape)} of {found.dtype} from "
+                    f"{tuple(layer.shape)} of {dtype}. Shape and type must stay."
+                )
+            if not found.requires_grad:
+                raise ValueError(f"{wanted} has no gradient. Use torch's differentiable functions.")
+            if not torch.allclose(torch.cat(parts).reshape(found.shape), found, equal_nan=True):
+                raise ValueError(
+                    f"{wanted} gives a row another result beside other rows or the second time. "
+                    "Let it work on each row alone, without chance; dropout is a parameter."
+                )
 
     @property
     def blocks(self) -> Blocks:
@@ -241,6 +293,12 @@ class TrainConfig:
     def noise_scales(self) -> tuple[float, float]:
         """Scales of dither and of structured noise, which acts only through the ridge."""
         return self.dither, 0.0 if self.head == "linear" else self.structured_noise
+
+
+def optimizer_options(optimizer: type[Any], decay: float) -> dict[str, float]:
+    """Options beside the learning rate. A decay of 0 is given too: AdamW's own is 0.01."""
+    takes_decay = "weight_decay" in inspect.signature(optimizer).parameters
+    return {"weight_decay": decay} if decay or takes_decay else {}
 
 
 def rate_factors(schedule: Schedule, n_steps: int) -> list[float]:

@@ -30,7 +30,13 @@ from muddle.core.network import StackedMLP, draw_nets, draw_weights
 from muddle.core.penalty import Look, ignore
 from muddle.core.ridge import factor_gram, gather_system
 from muddle.training import outputs
-from muddle.training.config import PLATEAU, PLATEAU_FACTOR, TrainConfig, rate_factors
+from muddle.training.config import (
+    PLATEAU,
+    PLATEAU_FACTOR,
+    TrainConfig,
+    optimizer_options,
+    rate_factors,
+)
 from muddle.training.data import Batches, Noise, TrainingData
 from muddle.training.stopping import BestNets, NetStatus, make_scoring
 
@@ -223,7 +229,8 @@ class Optimizer:
 
 
 class TorchOptimizer:
-    """An optimizer of torch's, or of the user's own. Methods as Optimizer."""
+    """Optimizers of torch's, or of the user's own: one per net, as some take a mean over all
+    numbers of a parameter. Methods as Optimizer."""
 
     def __init__(
         self, parameters: list[Tensor], multiple: float, decay: float, config: TrainConfig
@@ -233,26 +240,27 @@ class TorchOptimizer:
         self.rate: Tensor | float = config.rate * multiple
         if config.schedule != "constant":
             self.rate = torch.tensor(self.rate, device=parameters[0].device)
-        options: dict[str, Any] = {"weight_decay": decay} if decay else {}
-        self._inner = config.optimizer(parameters, lr=float(self.rate), **options)
+        options = optimizer_options(config.optimizer, decay)
+        self._views = list(zip(*(parameter.unbind() for parameter in parameters), strict=True))
+        rate = config.rate * multiple
+        self._inner = [config.optimizer(list(own), lr=rate, **options) for own in self._views]
 
     def step(self) -> None:
-        for group in self._inner.param_groups:
-            group["lr"] = float(self.rate)
-        with torch.enable_grad():  # some look at it
-            self._inner.step()
+        rate = float(self.rate)
+        for net, (inner, views) in enumerate(zip(self._inner, self._views, strict=True)):
+            for view, parameter in zip(views, self.parameters, strict=True):
+                view.grad = None if parameter.grad is None else parameter.grad[net]
+            for group in inner.param_groups:
+                group["lr"] = rate
+            with torch.enable_grad():  # some look at it
+                inner.step()
 
     def go_on(self, before: "TorchOptimizer", nets: Tensor) -> None:
-        """Take over what it knows of the nets at these indices."""
-        for parameter, old in zip(self.parameters, before.parameters, strict=True):
-            self._inner.state[parameter] = {
-                name: value[nets] if _has_shape(value, old) else value
-                for name, value in before._inner.state[old].items()
-            }
-
-
-def _has_shape(value: Any, parameter: Tensor) -> bool:
-    return isinstance(value, Tensor) and value.shape == parameter.shape
+        """Take over what is known of the nets at these indices."""
+        for inner, views, net in zip(self._inner, self._views, nets.tolist(), strict=True):
+            known = before._inner[net].state
+            for view, old in zip(views, before._views[net], strict=True):
+                inner.state[view] = known[old]
 
 
 def clip_gradients(parameters: Sequence[Tensor], most: float) -> None:
