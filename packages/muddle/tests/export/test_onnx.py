@@ -70,6 +70,23 @@ def test_activations_and_depths(activation, depth, array, fitted_model, assert_s
     assert_same(fitted_model(estimator.fit(*array)), 2 * array[0])
 
 
+@pytest.mark.parametrize(
+    "schemes",
+    [
+        {"normalization": "layer", "residual": True, "depth": 3, "activation": "mish"},
+        {"normalization": "batch", "gated": True, "dropout": 0.2, "embedding": 2},
+        {"normalization": "layer", "gated": True, "residual": True, "activation": "selu"},
+    ],
+    ids=str,
+)
+def test_schemes_of_layers(schemes, table, target, new_rows, fitted_model, assert_same):
+    bag = muddle.BagMLRRegressor(n_nets=2, **SMALL | schemes).fit(table, target)
+    assert_same(fitted_model(bag), new_rows)
+    labels = np.where(target > 0.5, "high", "low")
+    one = muddle.MLRClassifier(**SMALL | schemes).fit(table, labels)
+    assert_same(fitted_model(one), new_rows)
+
+
 @pytest.mark.parametrize("options", [{"select": "best"}, {"select": "top", "top_k": 2}])
 @pytest.mark.parametrize("make", [muddle.BagMLRRegressor, muddle.EnsMLRClassifier])
 def test_only_selected_nets_predict_and_are_stored(make, options, array, fitted_model, assert_same):
