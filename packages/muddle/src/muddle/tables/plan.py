@@ -471,16 +471,22 @@ def fit_scale(table: FloatArray, weights: FloatArray | None) -> tuple[Scale, NDA
     return Scale(mean * unit, deviation), constant
 
 
-def fit_piecewise(scaled: FloatArray, weights: FloatArray | None, n_bins: int) -> Bins:
+def fit_piecewise(
+    scaled: FloatArray,
+    weights: FloatArray | None,
+    n_bins: int,
+    all_edges: Sequence[FloatArray] | None = None,
+) -> Bins:
     """Starts, widths, least and most fillings of bins for fill_bins, each (P, n_bins).
 
-    A column with fewer bins leaves the others empty: they start at inf.
+    A column with fewer bins leaves the others empty: they start at inf. all_edges: of the bins of
+    each column; None: quantiles.
     """
     starts = np.full((scaled.shape[1], n_bins), np.inf)
     widths = np.ones_like(starts)
     least, most = np.zeros_like(starts), np.ones_like(starts)
     for i, column in enumerate(scaled.T):
-        edges = find_edges(column, weights, n_bins)
+        edges = find_edges(column, weights, n_bins) if all_edges is None else all_edges[i]
         edges = edges[np.append(True, np.diff(edges) > LEAST_RANGE)]
         used = len(edges) - 1
         starts[i, :used] = edges[:-1]
