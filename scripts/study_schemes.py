@@ -14,7 +14,7 @@ column has levels; without one they are the same net. Fits that are in --cells a
 import argparse
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -146,25 +146,26 @@ def run_cells(arguments: argparse.Namespace, home: Path) -> None:
                 print(f"{dataset} {split}: {n_fits} fits, {seconds:.0f} s", flush=True)
 
 
-def read_answers(folder: Path, width: int) -> Iterator[Answer]:
-    """Predictions of all variants in the folder, in the order of the schemes."""
-    names = [name_variant(net, scheme) for net in NETS for scheme in SCHEMES]
+def read_answers(folder: Path, width: int, names: Sequence[str]) -> Iterator[Answer]:
+    """Predictions of these variants in the folder."""
     for path in sorted(folder.glob(f"width-{width}/*/*.npz")):
         with np.load(path) as cell:
             for name in names:
                 if name in cell:
-                    seconds = round(float(cell[f"{name}/seconds"]), 2)
+                    seconds = round(float(cell[f"{name}/seconds"]), 4)
                     yield Answer(path.parent.name, int(path.stem), name, cell[name], seconds)
 
 
-def summarise(table: pd.DataFrame) -> pd.DataFrame:
+def summarise(
+    table: pd.DataFrame, nets: Iterable[str] = NETS, schemes: Iterable[str] | None = None
+) -> pd.DataFrame:
     """How much each scheme changes the mean, on which share of splits it wins, and its seconds per
     those of the net without it; on the data sets that have both."""
     kinds, rows = name_kinds(table), []
     for kind, metrics in METRICS.items():
         for metric in metrics:
-            for net in NETS:
-                for scheme in SCHEMES:
+            for net in nets:
+                for scheme in SCHEMES if schemes is None else schemes:
                     method = name_variant(net, scheme)
                     both = table[(kinds == kind) & table["method"].isin([net, method])]
                     if method not in set(both["method"]) or net not in set(both["method"]):
@@ -214,7 +215,7 @@ def main(given: list[str] | None = None) -> None:
         if arguments.out is None:
             return
         names = [name_variant(net, scheme) for net in NETS for scheme in SCHEMES]
-        answers = read_answers(arguments.cells, arguments.width)
+        answers = read_answers(arguments.cells, arguments.width, names)
         families = dict.fromkeys(names, "MLR")
         write_table(
             records_from_predictions(answers, families=families, data_home=home), arguments.out

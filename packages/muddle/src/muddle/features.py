@@ -190,7 +190,7 @@ class TreeLeaves(_OfNumbers):
     >>> from sklearn.pipeline import make_pipeline
     >>> from muddle.features import TreeLeaves
     >>> X, y = load_diabetes(return_X_y=True, as_frame=True)
-    >>> model = make_pipeline(TreeLeaves(n_trees=20), RidgeCV([1.0, 1e4])).fit(X[:300], y[:300])
+    >>> model = make_pipeline(TreeLeaves(n_trees=20), RidgeCV([1e4, 1e6])).fit(X[:300], y[:300])
     >>> model[0].get_feature_names_out()[:2].tolist()
     ['tree0', 'tree1']
     >>> bool(model.score(X[300:], y[300:]) > 0.4)
@@ -267,9 +267,10 @@ class TreeLeaves(_OfNumbers):
         if of_classes:
             self.classes_, values = np.unique(values, return_inverse=True)
             if len(self.classes_) < 2:
+                (label,) = self.classes_.tolist()
                 raise ValueError(
-                    f"y must have two classes or more, got one class, {self.classes_[0]!r}. For "
-                    "numbers, set target_type='continuous'."
+                    f"y must have two classes or more, got one class, {label!r}. For numbers, set "
+                    "target_type='continuous'."
                 )
         return matrix, values
 
