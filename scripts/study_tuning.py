@@ -126,7 +126,7 @@ def search(name: str, table: Table, budget: Budget, seed: int) -> list[tuple[flo
     """Scores and settings of the trials that ended, the best first."""
     import optuna
 
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     folds = list(KFold(budget.folds, shuffle=True, random_state=seed).split(table.train))
     ended: list[tuple[float, Settings]] = []
     start = time.perf_counter()

@@ -1053,12 +1053,20 @@ def _restore_fallback(
 
 # --- the fit, for people to read -----------------------------------------------------------------
 
+# A search over settings before the fit.
+SEARCH: dict[str, Check] = {
+    **dict.fromkeys(("n_trials", "n_ended"), count),
+    "score_name": schema.line,
+    "score": schema.number(),
+    "settings": schema.mapping_of(schema.plain),
+}
 # Notes of the command line; a program may note less, or other things beside.
 ORIGIN: dict[str, Check] = {
     **dict.fromkeys(("target", "weight", "file"), schema.nullable(text)),
     **dict.fromkeys(("targets", "dropped"), list_of(text)),
     "rows": schema.nullable(count),
     "scores": schema.mapping_of(schema.plain),
+    "search": schema.nullable(record(SEARCH)),
 }
 ENSEMBLE_VALUES: dict[str, Check] = {"validation_metric": schema.line, "n_iter": count}
 SINGLE_VALUES = ENSEMBLE_VALUES | dict.fromkeys(("best_iteration", "n_recoveries"), count)

@@ -154,6 +154,7 @@ def read_global_options(
 
 
 FILE_PANEL = "Format of the table"
+SEARCH_PANEL = "Search over settings"
 TABLE_HELP = (
     "The table: CSV, TSV, Parquet or Feather; text may be gzipped. '-' is the standard input."
 )
@@ -255,6 +256,32 @@ def fit(
             metavar=None,
         ),
     ] = "default",
+    search: Annotated[
+        int | None,
+        option(
+            "--search N",
+            "Try N settings of --model and fit the best (needs optuna).",
+            SEARCH_PANEL,
+            min=1,
+        ),
+    ] = None,
+    model: Annotated[
+        Literal["flagship", "bag", "mlr"],
+        option(
+            "--model",
+            "What to search: the flagship, a bag of MLR nets or one net.",
+            SEARCH_PANEL,
+            metavar=None,
+        ),
+    ] = "flagship",
+    search_storage: Annotated[
+        Path | None,
+        option(
+            "--search-storage FILE",
+            "Keep the search in this file; the same command goes on where it was interrupted.",
+            SEARCH_PANEL,
+        ),
+    ] = None,
     without_rows: Annotated[
         bool,
         option(
@@ -301,7 +328,24 @@ def fit(
     output = output.expanduser()  # shells leave ~ as it is in --output=~/m.muddle
     report = None if report is None else report.expanduser()
     fitting.check_outputs(output, report)
-    for path in filter(None, (output, report)):
+    sought = None
+    if search is None:
+        for name, given in (("--model", model != "flagship"), ("--search-storage", search_storage)):
+            if given:
+                raise ValueError(f"{name} is an option of a search: pass --search N, too.")
+    else:
+        from muddle.cli.searching import Search
+
+        if preset != "default" or (without_rows and model != "flagship"):
+            name = "--preset" if preset != "default" else "--without-rows"
+            raise ValueError(
+                f"{name} does not go with --search"
+                + (f" of --model {model}." if model != "flagship" else ", which chooses it.")
+            )
+        search_storage = None if search_storage is None else search_storage.expanduser()
+        sought = Search(search, model, search_storage)
+        sought.check()
+    for path in filter(None, (output, report, search_storage)):
         refuse_overwriting(path, data)
     columns = fitting.Columns(
         target, weight, drop=drop or [], categorical=categorical or [], missing=missing or []
@@ -315,7 +359,7 @@ def fit(
         echo(f"{training.title}: {about}: {training.task}")
     settings = {"preset": preset, "time_limit": time_limit, "device": device, "random_state": seed}
     settings["keep_rows"] = not without_rows
-    estimator, result = fitting.fit_model(training, columns, settings, output, notes)
+    estimator, result = fitting.fit_model(training, columns, settings, output, notes, sought)
     if not as_json:  # before the report, which may take long or fail: the model is saved
         fitting.print_fit(result)
     try:

@@ -29,7 +29,7 @@ from muddle.cli.output import (
     print_table,
 )
 from muddle.errors import DataFormatError, MissingPackageError, MuddleError
-from muddle.page.html import count, format_duration, join_words
+from muddle.page.html import count, describe_search, format_duration, join_words
 from muddle.tables import read
 from muddle_runtime.findings import list_names
 from muddle_runtime.whole_file import check_place
@@ -37,7 +37,9 @@ from muddle_runtime.whole_file import check_place
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
+    from muddle.cli.searching import Found, Search
     from muddle.estimators.base import Maker
+    from muddle.page.fit import Classes
     from muddle.training.jobs import Reporter
 
 Floats = NDArray[np.float64]
@@ -407,7 +409,12 @@ def _note_texts(table: pd.DataFrame, notes: Notes) -> None:
 
 
 def fit_model(
-    training: Training, columns: Columns, settings: Mapping[str, Any], output: Path, notes: Notes
+    training: Training,
+    columns: Columns,
+    settings: Mapping[str, Any],
+    output: Path,
+    notes: Notes,
+    search: "Search | None" = None,
 ) -> tuple[Any, dict[str, Any]]:
     """Fit and save a model; return it, and the facts about it as plain data."""
     n_rows = len(training.X)
@@ -419,9 +426,11 @@ def fit_model(
         notes.add(f"task guessed: {reason}.{advice}")
     if settings["time_limit"] is None and n_rows > MANY_ROWS and settings["preset"] != "fast":
         notes.add(f"a fit to {n_rows:,} rows may take long: --time-limit SECONDS limits it.")
-    estimator = run_fit(training, columns, settings, notes)
-    facts = describe_fit(estimator, training, columns)
+    estimator, found = run_fit(training, columns, settings, notes, search)
+    facts = describe_fit(estimator, training, columns, found)
     origin = finite({**facts["origin"], "scores": facts["scores"]})
+    if found is not None:
+        origin["search"] = facts["search"]
     model = estimator.model_
     estimator.model_ = replace(model, training=replace(model.training, origin=origin))
     estimator.save(output)  # before anything that may fail and is not needed for it
@@ -498,24 +507,57 @@ def write_report(
         ) from error
 
 
-def run_fit(training: Training, columns: Columns, settings: Mapping[str, Any], notes: Notes) -> Any:
-    """A fitted estimator; unless it must be quiet, with progress on the standard error."""
+def run_fit(
+    training: Training,
+    columns: Columns,
+    settings: Mapping[str, Any],
+    notes: Notes,
+    search: "Search | None" = None,
+) -> "tuple[Any, Found | None]":
+    """A fitted estimator, and what a search found before; unless it must be quiet, with progress
+    on the standard error."""
     with show_progress(notes) as show:
-        from muddle import MuddleClassifier, MuddleRegressor, TablePreprocessor  # takes seconds
         from muddle.estimators.base import watched_by
 
-        # The model file keeps the texts that mean a missing value, for new rows.
-        preprocessor = TablePreprocessor(
-            scaling="robust+clip", missing_values=columns.gaps, categorical=columns.categorical
-        )
-        kind = MuddleRegressor if training.task == "regression" else MuddleClassifier
-        estimator = kind(preprocessor=preprocessor, **settings)
+        start = time.monotonic()
+        estimator = make_estimator(training, columns, settings, search)
         # Rows of weight 0 are left out before the others are counted.
         counted = training.weights is None or bool(np.all(training.weights))
         places = training.places if counted else None
         watched = nullcontext() if notes.quiet else watched_by(show)
-        with notes.take_warnings(places=places), errors_with_lines(places), watched:
-            return estimator.fit(training.X, training.y, sample_weight=training.weights)
+        with notes.take_warnings(places=places), errors_with_lines(places):
+            found = None
+            if search is not None:
+                from muddle.cli.searching import search_settings
+
+                shown = None if notes.quiet else show
+                found = search_settings(search, estimator, training, columns, shown, notes)
+                limit = settings["time_limit"]
+                left = None if limit is None else limit - (time.monotonic() - start)
+                estimator.set_params(**found.settings, time_limit=left)
+            with watched:
+                estimator.fit(training.X, training.y, sample_weight=training.weights)
+            return estimator, found
+
+
+def make_estimator(
+    training: Training,
+    columns: Columns,
+    settings: Mapping[str, Any],
+    search: "Search | None" = None,
+) -> Any:
+    """The flagship, or the nets that a search is for, unfitted."""
+    import muddle  # takes seconds
+
+    # The model file keeps the texts that mean a missing value, for new rows.
+    options: dict[str, Any] = {"missing_values": columns.gaps, "categorical": columns.categorical}
+    ending = "Regressor" if training.task == "regression" else "Classifier"
+    if search is None or search.model == "flagship":
+        preprocessor = muddle.TablePreprocessor(scaling="robust+clip", **options)
+        return getattr(muddle, f"Muddle{ending}")(preprocessor=preprocessor, **settings)
+    own = {name: settings[name] for name in ("time_limit", "device", "random_state")}
+    kind = getattr(muddle, {"mlr": "MLR", "bag": "BagMLR"}[search.model] + ending)
+    return kind(preprocessor=muddle.TablePreprocessor(**options), **own)
 
 
 def show_progress(notes: Notes) -> AbstractContextManager["Maker"]:
@@ -597,7 +639,9 @@ def note_findings(estimator: Any, notes: Notes) -> None:
 # The summary.
 
 
-def describe_fit(estimator: Any, training: Training, columns: Columns) -> dict[str, Any]:
+def describe_fit(
+    estimator: Any, training: Training, columns: Columns, found: "Found | None" = None
+) -> dict[str, Any]:
     targets = list(columns.targets)
     facts: dict[str, Any] = {
         "task": training.task,
@@ -609,14 +653,21 @@ def describe_fit(estimator: Any, training: Training, columns: Columns) -> dict[s
             "dropped": list(columns.drop),
             "rows": len(training.X),
         },
-        **score_out_of_fold(estimator, targets),
-        "members": list_members(estimator.leaderboard_),
-        "importances": rank_importances(
-            estimator.model_.table.names,
-            estimator.feature_importances_,
-            estimator.feature_importances_std_,
-        ),
     }
+    if found is not None:
+        facts["search"] = found.describe()
+    if found is None or hasattr(estimator, "out_of_fold_"):
+        facts |= {
+            **score_out_of_fold(estimator, targets),
+            "members": list_members(estimator.leaderboard_),
+            "importances": rank_importances(
+                estimator.model_.table.names,
+                estimator.feature_importances_,
+                estimator.feature_importances_std_,
+            ),
+        }
+    else:  # nets have no rows out of fold but those of the search
+        facts |= {"scores": found.scores, "members": [], "importances": []}
     if training.task == "classification":
         facts["classes"] = estimator.classes_.tolist()
     return facts
@@ -651,14 +702,7 @@ def score_out_of_fold(estimator: Any, targets: list[str]) -> dict[str, Any]:
 
     facts = gather_facts(estimator, None, None)
     if facts.classes is not None:
-        areas = list(facts.classes.areas.values())
-        scores = {
-            "accuracy": facts.classes.accuracy,
-            "auc": float(np.mean(areas)) if areas else None,
-            "log_loss": facts.classes.log_loss,
-            "calibration_error": facts.classes.calibration_error,
-        }
-        return {"scores": scores}
+        return {"scores": score_classes(facts.classes)}
     each = []
     for numbers in facts.numbers:
         lower, upper = numbers.bounds(INTERVAL)
@@ -670,6 +714,16 @@ def score_out_of_fold(estimator: Any, targets: list[str]) -> dict[str, Any]:
         return {"scores": each[0][0], "interval": each[0][1]}
     rows = [{"target": name, **s, **i} for name, (s, i) in zip(targets, each, strict=True)]
     return {"scores": {"r2": float(np.mean([row["r2"] for row in rows]))}, "targets": rows}
+
+
+def score_classes(classes: "Classes") -> dict[str, Any]:
+    areas = list(classes.areas.values())
+    return {
+        "accuracy": classes.accuracy,
+        "auc": float(np.mean(areas)) if areas else None,
+        "log_loss": classes.log_loss,
+        "calibration_error": classes.calibration_error,
+    }
 
 
 def rank_importances(
@@ -699,15 +753,12 @@ def print_fit(result: dict[str, Any]) -> None:
         print_scores(result["scores"], "Out-of-fold scores")
     if "interval" in result:
         print_interval(result["interval"])
-    echo()
-    echo("Members with the largest weights")
-    rounded = round_weights([row["weight"] for row in result["members"]])
-    members = [
-        {**row, "score": "" if (score := row["score"]) is None else f"{score:.3f}"}
-        | {"weight": f"{weight} %"}
-        for row, weight in zip(result["members"], rounded, strict=True)
-    ]
-    print_table(MEMBER_COLUMNS, members, right=["score", "weight"])
+    if "search" in result:
+        echo()
+        echo(f"Search: {describe_search(result['search'])}")
+    if result["members"]:
+        echo()
+        print_members(result["members"])
     if result["importances"]:
         echo()
         title = "Importances (increase of the error when the column is shuffled)"
@@ -715,8 +766,21 @@ def print_fit(result: dict[str, Any]) -> None:
     took, size = format_duration(result["seconds"]), format_size(result["size"])
     echo()
     echo(f"Wrote {result['model']} ({size}) after {took}")
-    option = "--interval 0.9" if result["task"] == "regression" else "--proba"
-    echo(f"Next: muddle predict {result['model']} NEW.csv {option} -o predictions.csv")
+    option = "--proba " if result["task"] == "classification" else "--interval 0.9 "
+    if result["task"] == "regression" and not result["members"]:  # nets have no intervals
+        option = ""
+    echo(f"Next: muddle predict {result['model']} NEW.csv {option}-o predictions.csv")
+
+
+def print_members(rows: list[dict[str, Any]]) -> None:
+    echo("Members with the largest weights")
+    rounded = round_weights([row["weight"] for row in rows])
+    members = [
+        {**row, "score": "" if (score := row["score"]) is None else f"{score:.3f}"}
+        | {"weight": f"{weight} %"}
+        for row, weight in zip(rows, rounded, strict=True)
+    ]
+    print_table(MEMBER_COLUMNS, members, right=["score", "weight"])
 
 
 def print_targets(targets: list[dict[str, Any]]) -> None:

@@ -15,7 +15,7 @@ from muddle.cli.output import (
     print_pairs,
     print_table,
 )
-from muddle.page.html import format_duration
+from muddle.page.html import describe_search, format_duration
 from muddle_runtime.errors import ModelFileError
 from muddle_runtime.parameters import suggest
 
@@ -114,6 +114,7 @@ def describe_model(path: Path) -> dict[str, Any]:
             "weight": origin.get("weight"),
             "dropped": origin.get("dropped", []),
             "scores": origin.get("scores", {}),
+            "search": origin.get("search"),
         },
         "versions": training.versions,
     }
@@ -146,6 +147,7 @@ def print_info(facts: dict[str, Any]) -> None:
         "trained on": " ".join(filter(None, trained)),
         "settings": ", ".join(f"{name}={parameters[name]}" for name in settings),
         "out-of-fold": ", ".join(f"{SCORE_NAMES.get(n, n)} {v}" for n, v in scores.items()),
+        "search": describe_search(training["search"]) if training["search"] else None,
         "dropped columns": ", ".join(training["dropped"]),
         "weight": training["weight"],
         "created": facts["created"],

@@ -27,6 +27,7 @@ from muddle.page.html import (
     Table,
     clean,
     count,
+    describe_search,
     format_count,
     format_duration,
     format_number,
@@ -336,6 +337,9 @@ def gather_facts(estimator: Any, X: Any, y: Any) -> Facts:
         found.append(Finding("new levels", "note", (name,), text))
     if "student" in training.values:
         found.append(Finding("student", "note", (), describe_student(model)))
+    if (origin := training.origin or {}).get("search"):
+        text = f"Settings were chosen by a search: {describe_search(origin['search'])}."
+        found.append(Finding("search", "note", (), clean(text)))
     return Facts(
         model=model,
         parameters=repr(estimator),

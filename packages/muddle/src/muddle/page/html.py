@@ -106,6 +106,21 @@ def join_words(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
+def describe_search(about: Mapping[str, Any]) -> str:
+    """The search over settings that came before a fit, as its model file has it."""
+    settings = ", ".join(
+        f"{name.rpartition('__')[2]}={value:.4g}"
+        if isinstance(value, float)
+        else f"{name.rpartition('__')[2]}={value}"
+        for name, value in about["settings"].items()
+    )
+    return (
+        f"best of {about['n_trials']} settings, of which {about['n_ended']} were scored to the "
+        f"end: {about['score_name']} {about['score']:.4g} out of fold, with "
+        f"{settings or 'the defaults'}"
+    )
+
+
 def clean(value: Any) -> str:
     """The value as text; control characters, which a page must not hold, are replaced."""
     return "".join(
