@@ -533,7 +533,7 @@ def run_fit(
                 shown = None if notes.quiet else show
                 found = search_settings(search, estimator, training, columns, shown, notes)
                 limit = settings["time_limit"]
-                left = None if limit is None else limit - (time.monotonic() - start)
+                left = None if limit is None else round(limit - (time.monotonic() - start), 1)
                 estimator.set_params(**found.settings, time_limit=left)
             with watched:
                 estimator.fit(training.X, training.y, sample_weight=training.weights)

@@ -17,7 +17,13 @@ from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_err
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from muddle.cli.output import Notes, format_score
-from muddle.errors import MissingPackageError, MuddleError
+from muddle.errors import (
+    DivergenceError,
+    MissingPackageError,
+    MuddleError,
+    NotEnoughMemoryError,
+    TimeLimitError,
+)
 from muddle.search import MAX_LEVELS, PRESETS, WIDTH, WIDTHS, Kind, pruned_by, search_space
 from muddle_runtime.whole_file import check_place
 
@@ -91,7 +97,7 @@ def search_settings(
     """Run the study, or go on with it. show: makes the progress; None: no progress"""
     import optuna
 
-    optuna.logging.set_verbosity(optuna.logging.ERROR)  # trials that failed are expected
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
     metric, score_name = METRICS[training.task]
     limit = estimator.time_limit
     stop = math.inf if limit is None else time.monotonic() + SEARCH_SHARE * limit
@@ -106,7 +112,7 @@ def search_settings(
         )
         n_trials = n_all
     study = _open_study(search, training, columns)
-    n_before = sum(trial.state.is_finished() for trial in study.trials)
+    n_before = _count_done(study)
     if grid is not None:
         study.sampler = optuna.samplers.GridSampler(grid, seed=estimator.random_state)
     else:
@@ -115,19 +121,25 @@ def search_settings(
     space = search_space(search.model, max_width=_find_width(estimator.device))
     folds = [] if grid is not None else _draw_folds(training, estimator.random_state)
 
+    told: list[int] = []
+
     def objective(trial: Any) -> float:
         # The first trial has the defaults.
-        settings = space.suggest(trial) if grid is not None or trial.number else {}
+        settings = space.suggest(trial) if grid is not None or n_before or told else {}
+        told.append(trial.number)
         trial.set_user_attr("settings", settings)
         model = clone(estimator).set_params(**settings)
-        if grid is not None:
-            if limit is not None:
-                left = max(stop - time.monotonic(), 1e-3)
-                model.set_params(time_limit=min(TRIAL_SHARE * limit, left))
-            scores = _score_flagship(model, training, columns)
-        else:
-            with pruned_by(trial):
-                scores = _cross_validate(model, training, folds, stop)
+        try:
+            if grid is not None:
+                if limit is not None:
+                    left = max(stop - time.monotonic(), 1e-3)
+                    model.set_params(time_limit=min(TRIAL_SHARE * limit, left))
+                scores = _score_flagship(model, training, columns)
+            else:
+                with pruned_by(trial):
+                    scores = _cross_validate(model, training, folds, stop)
+        except (DivergenceError, NotEnoughMemoryError, TimeLimitError) as error:
+            raise optuna.TrialPruned(str(error)) from error
         trial.set_user_attr("scores", scores)
         return float(scores[metric])
 
@@ -138,19 +150,17 @@ def search_settings(
                 objective,
                 n_trials=n_trials - n_before,
                 timeout=None if limit is None else max(stop - time.monotonic(), 0.0),
-                catch=(MuddleError,),  # too little time, or no finite loss
                 callbacks=[tell],
             )
-    ended = [one for one in study.trials if one.state == optuna.trial.TrialState.COMPLETE]
+    ended = [one for one in study.trials if one.state.name == "COMPLETE"]
     if not ended:
         raise MuddleError(
             "no settings were scored by --search: "
             + ("no loss was finite." if limit is None else f"raise --time-limit, got {limit:g} s.")
         )
     best = study.best_trial
-    n_finished = sum(trial.state.is_finished() for trial in study.trials)
     return Found(
-        n_finished, len(ended), score_name, best.value,
+        _count_done(study), len(ended), score_name, best.value,
         best.user_attrs["settings"], best.user_attrs["scores"],
     )  # fmt: skip
 
@@ -183,6 +193,11 @@ def _open_study(search: Search, training: "Training", columns: "Columns") -> Any
         )
     study.set_user_attr("of", about)
     return study
+
+
+def _count_done(study: Any) -> int:
+    """Trials that were scored or given up; others were interrupted."""
+    return sum(trial.state.name in ("COMPLETE", "PRUNED") for trial in study.trials)
 
 
 def _find_width(device: str) -> int:
