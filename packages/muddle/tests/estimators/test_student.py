@@ -13,21 +13,21 @@ import muddle
 import muddle_runtime
 from muddle import MuddleClassifier, MuddleRegressor
 from muddle.errors import TimeLimitError
+from muddle.estimators import made_rows
 from muddle.estimators import student as student_module
+from muddle.estimators.made_rows import Teacher, make_rows
 from muddle.estimators.student import (
     FEWEST_WEIGHTS,
-    Teacher,
     choose_view,
-    draw_columns,
     fit_student,
     list_fold_teachers,
-    make_rows,
     teach,
     widen,
 )
 from muddle.training.stopping import Deadline
 from muddle_runtime.errors import MuddleWarning
 from muddle_runtime.intervals import Conformal
+from muddle_runtime.summary import _draw_numbers, draw_columns
 
 
 def make_table(n_rows=150, seed=0):
@@ -156,15 +156,15 @@ def test_a_table_that_has_all_rows_there_can_be_gives_no_new_ones():
 
 
 def test_neighbours_are_the_nearest(teacher, monkeypatch):
-    monkeypatch.setattr(student_module, "N_NEAR", 4)
-    near = student_module._find_near(teacher.matrix, np.random.default_rng(0))
+    monkeypatch.setattr(made_rows, "N_NEAR", 4)
+    near = made_rows._find_near(teacher.matrix, np.random.default_rng(0))
     apart = ((teacher.matrix[:, None] - teacher.matrix) ** 2).sum(axis=2)
     np.fill_diagonal(apart, np.inf)
     expected = np.sort(apart, axis=1)[:, :4]
     found = np.sort(np.take_along_axis(apart, near, axis=1), axis=1)
     np.testing.assert_allclose(found, expected, atol=1e-9)
-    monkeypatch.setattr(student_module, "MOST_NEIGHBOURS", 20)  # among some of the rows
-    near = student_module._find_near(teacher.matrix, np.random.default_rng(0))
+    monkeypatch.setattr(made_rows, "MOST_NEIGHBOURS", 20)  # among some of the rows
+    near = made_rows._find_near(teacher.matrix, np.random.default_rng(0))
     assert len(np.unique(near)) <= 20
     assert (near != np.arange(len(near))[:, None]).all()
 
@@ -408,7 +408,7 @@ def test_numbers_of_a_summary_follow_its_quantiles():
 
     def draw(edges, below):
         about = {"kind": "number", "edges": edges, "below": below}
-        return np.array(student_module._draw_numbers(about, 20_000, rng))
+        return np.array(_draw_numbers(about, 20_000, rng))
 
     few = draw([0.5, 2.0, 7.25], [0.2, 0.9, 1.0])
     assert set(few) == {0.5, 2.0, 7.25}

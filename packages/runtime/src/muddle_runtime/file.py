@@ -281,7 +281,7 @@ def restore_model(header: Header, arrays: Arrays) -> FittedModel:
         spread = _restore_spread(header, members, table.n_features, n_labels, shelf)
     else:
         schema.null(header["spread"], "spread")
-    training = _restore_training(header, target, n_nets, shelf)
+    training = _restore_training(header, target, n_nets, table.n_features, shelf)
     model = FittedModel(
         estimator, table, target, members, spread=spread, training=training, **answer
     )
@@ -1088,6 +1088,7 @@ STUDENT: dict[str, Check] = {
     "difference": schema.number(0.0),
     "score": schema.nullable(schema.number()),
 }
+BACKGROUND = "background"  # a tensor that files have since models keep rows to compare with
 TEXT_COLUMNS = ("configuration", "outcome")
 COLUMN_DTYPES = dict.fromkeys(TEXT_COLUMNS, choice("text")) | {"net": choice("int64")}
 NUMBER_DTYPES = choice("float64", "float32", "int64", "Int64")
@@ -1102,6 +1103,8 @@ def _store_training(training: Training, arrays: Arrays) -> Header:
     if training.importances is not None and training.importances_std is not None:
         arrays["feature_importances"] = training.importances
         arrays["feature_importances_std"] = training.importances_std
+    if training.background is not None:
+        arrays[BACKGROUND] = training.background
     frames = {}
     for name, frame in training.frames.items():
         texts = {}
@@ -1115,7 +1118,9 @@ def _store_training(training: Training, arrays: Arrays) -> Header:
     return {"frames": frames} | {field: getattr(training, field) for field in fields}
 
 
-def _restore_training(header: Header, target: Target, n_nets: int, shelf: Shelf) -> Training:
+def _restore_training(
+    header: Header, target: Target, n_nets: int, n_features: int, shelf: Shelf
+) -> Training:
     stored = header["training"]
     index_by_frame: dict[str, list[str]] = {"history": ["iteration"]}
     values, importances = record(SINGLE_VALUES), dict[str, Any]()
@@ -1147,7 +1152,11 @@ def _restore_training(header: Header, target: Target, n_nets: int, shelf: Shelf)
         name: _restore_frame(name, stored["frames"][name], index, n_nets, shelf)
         for name, index in index_by_frame.items()
     }
+    background = None
+    if shelf.has(BACKGROUND):
+        background = shelf.take(BACKGROUND, (None, n_features), dtypes=("float32",))
     return Training(
+        background=background,
         parameters=header["parameters"],
         preprocessor=header["preprocessor"]["parameters"],
         versions=header["versions"],

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from muddle_runtime.columns import FloatArray
 from muddle_runtime.drift import DriftCounter
+from muddle_runtime.explain import N_BACKGROUND, N_PERMUTATIONS, Explanation, explain_rows
 from muddle_runtime.findings import Finding
 from muddle_runtime.forward import NUMPY, Bank, Forest, Kind, Library, Nets, Ref, Representation
 from muddle_runtime.intervals import Conformal, Spread, rows_needed
@@ -159,6 +160,7 @@ class Training:
     importances: FloatArray | None = None  # per column of the table
     importances_std: FloatArray | None = None
     table: dict[str, Any] | None = None  # the training rows, summarised
+    background: NDArray[np.float32] | None = None  # (M, F) rows made up of them, to compare with
     seconds: float | None = None
     origin: dict[str, Any] | None = None  # notes of the command line
     versions: dict[str, str] = field(default_factory=dict)
@@ -387,6 +389,38 @@ class FittedModel:
         nets = self.selection.choose(select, top_k)
         return np.asarray(self._predict_each(self.transform(X), nets).std(axis=0))
 
+    # --- explanations ----------------------------------------------------------------------------
+
+    def explain(
+        self,
+        X: Any,
+        *,
+        background: Any = None,
+        n_background: int = N_BACKGROUND,
+        n_permutations: int = N_PERMUTATIONS,
+        max_seconds: float | None = None,
+        output: str | None = None,
+        random_state: int = 0,
+    ) -> Explanation:
+        """Shapley values: how far each column of X moved each prediction from the mean.
+
+        background: rows to compare with, such as training rows; None: rows like these that the
+        model keeps. n_background, n_permutations: how many of them are used, and in how many orders
+        columns take over, each with its reverse. max_seconds: then values come from fewer
+        background rows. output: of classes "probability" (None) or "log_odds", of each class
+        against the others.
+        """
+        return explain_rows(
+            self,
+            X,
+            background=background,
+            n_background=n_background,
+            n_permutations=n_permutations,
+            max_seconds=max_seconds,
+            output=output,
+            random_state=random_state,
+        )
+
     # --- the training rows, and others beside them ------------------------------------------------
 
     @property
@@ -410,6 +444,13 @@ class FittedModel:
     def transform(self, X: Any) -> FloatArray:
         """Features of new rows, (N, F)."""
         return self.table.transform(X, self.estimator)
+
+    def answers(self, matrix: FloatArray) -> FloatArray:
+        """Predicted targets, or probabilities of classes. (N, F) -> (N, C)"""
+        if isinstance(self.target, ClassTarget):
+            return self.probabilities(matrix)
+        predicted = self.target.restore(self.labels(matrix))
+        return _check_answers(predicted.reshape(len(matrix), -1))
 
     def labels(
         self, matrix: FloatArray, select: Select | None = None, top_k: int | None = None

@@ -1,12 +1,20 @@
-"""Check a summary of training rows that was read from a file. muddle.tables.summarise makes it."""
+"""A summary of training rows, column by column: checked when it is read, and rows drawn from it.
 
+muddle.tables.summarise makes it.
+"""
+
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
+
+import numpy as np
 
 from muddle_runtime import schema
 from muddle_runtime.schema import choice, fail, flag, list_of, number, open_record, record, text
 
 NUMBERS = ("number", "duration", "date")  # kinds of columns that have quantiles
+# A column of numbers with more quantiles than this takes values between them, too.
+FEW_VALUES = 20
 
 Summary = dict[str, Any]
 
@@ -71,3 +79,45 @@ def _check_quantiles(value: Any, where: str) -> None:
     rising = all(a < b for values in (edges, below) for a, b in pairwise(values))
     if len(edges) != len(below) or not rising:
         fail(f"edges and below of {where}", "equally long and increase", "others")
+
+
+# --- rows drawn from it ---------------------------------------------------------------------------
+
+
+def draw_columns(summary: Summary, names: Sequence[str], n_rows: int) -> dict[str, list[Any]]:
+    """Columns of a table, none of which depends on another."""
+    rng = np.random.default_rng(0)
+    columns: dict[str, list[Any]] = {name: [None] * n_rows for name in names}
+    for about in summary["columns"]:
+        if about["kind"] == "levels":
+            levels, shares = about["levels"], np.array(about["shares"])
+            share = shares / shares.sum()
+            codes = rng.choice(len(levels), n_rows, p=share).tolist() if levels else []
+            values = [levels[code] for code in codes]
+            if about["boolean"]:
+                values = [{"True": True, "False": False}.get(value, value) for value in values]
+        else:
+            values = _draw_numbers(about, n_rows, rng)
+        gaps = rng.random(n_rows) < about["missing"]
+        name = names[about["position"]]
+        columns[name] = [
+            None if gap or not values else values[row] for row, gap in enumerate(gaps.tolist())
+        ]
+    return columns
+
+
+def _draw_numbers(about: Summary, n_rows: int, rng: np.random.Generator) -> list[Any]:
+    """By quantiles: within the range, real ones where these are few, whole where all are."""
+    edges, below = np.array(about["edges"]), np.array(about["below"])
+    if not len(edges):
+        return []
+    shares = rng.random(n_rows)
+    if len(edges) <= FEW_VALUES:
+        drawn = edges[np.searchsorted(below[:-1], shares)]
+    else:
+        drawn = np.interp(shares, np.append(0.0, below), np.append(edges[0], edges))
+    if about["kind"] == "date":  # in days
+        return list(np.round(drawn * 86400).astype("M8[s]").tolist())
+    if about["kind"] == "duration":
+        return list(np.round(drawn * 1e6).astype("m8[us]").tolist())
+    return list(np.ceil(drawn).tolist() if (edges % 1 == 0).all() else drawn.tolist())

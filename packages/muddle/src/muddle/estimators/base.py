@@ -29,12 +29,14 @@ from sklearn.utils.validation import check_is_fitted
 from muddle.core.device import resolve_device
 from muddle.core.network import StackedMLP
 from muddle.errors import MissingPackageError, ModelFileError
+from muddle.estimators.explanation import Explanation
 from muddle.tables.preprocessor import TablePreprocessor
 from muddle.training.config import OLD_NAMES
 from muddle.training.jobs import Reporter
 from muddle_runtime import __version__ as runtime_version
 from muddle_runtime.columns import column_name
 from muddle_runtime.drift import FIELDS
+from muddle_runtime.explain import N_BACKGROUND, N_PERMUTATIONS, explain_rows
 from muddle_runtime.file import read_model, store_class, write_model
 from muddle_runtime.findings import Finding
 from muddle_runtime.fitted import FittedModel, Frame, Training
@@ -219,6 +221,82 @@ class Estimator(BaseEstimator):
         """
         return pd.DataFrame(self._fitted().drift(X), columns=list(FIELDS))
 
+    def explain(
+        self,
+        X: Any,
+        *,
+        background: Any = None,
+        n_background: int = N_BACKGROUND,
+        n_permutations: int = N_PERMUTATIONS,
+        max_seconds: float | None = None,
+        output: Literal["probability", "log_odds"] | None = None,
+        random_state: int = 0,
+    ) -> Explanation:
+        """Shapley values: how far each column of X moved each prediction from the mean.
+
+        There is one value per column of the table, whatever features it became: a date and a column
+        of levels are whole. Values and `base_values` add to the predictions exactly. It takes
+        4 * n_background * (columns - 1) predictions per row of X (docs/explain.md).
+
+        Parameters
+        ----------
+        X : table
+            Rows to explain, with the columns of the fit.
+        background : table or None, default=None
+            Rows to compare with, such as training rows; the mean of their predictions is the base.
+            None: rows made up of the training rows at the end of the fit, or, with keep_rows=False
+            and for older files, drawn from the summary of each column.
+        n_background : int, default=50
+            Rows of the background that are used, chosen so that their predictions are spread as
+            those of all.
+        n_permutations : int, default=2
+            Orders in which the columns take over, per background row; each goes with its reverse.
+        max_seconds : float or None, default=None
+            Seconds at most; with too few, fewer background rows are used, and a warning says so.
+        output : {"probability", "log_odds"} or None, default=None
+            What is explained of classes: probabilities (None), which are what `predict_proba`
+            gives, or the log-odds of each class against all others.
+        random_state : int, default=0
+            Seed of orders; the same seed gives the same values, alone and beside other rows.
+
+        Returns
+        -------
+        Explanation
+            `values`, `base_values`, `standard_errors` and more, with `to_frame` and `to_shap`.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from muddle import MLRRegressor
+        >>> X, y = load_diabetes(return_X_y=True, as_frame=True)
+        >>> model = MLRRegressor(depth=1, width=64, random_state=0).fit(X, y)
+        >>> found = model.explain(X[:5])
+        >>> found.values.shape
+        (5, 10)
+        >>> bool(abs(found.predictions - model.predict(X[:5])).max() < 1e-9)
+        True
+        """
+        times = 4 * n_background if isinstance(n_background, int) else 1
+        model, label = self._predictor(X, times), f"{type(self).__name__}: explain"
+        with watch(times // 4, label, bool(self.verbose)) as reporter:
+
+            def advance(n_done: int) -> None:
+                if reporter is not None:
+                    reporter.advance(n_done, np.nan, np.nan)
+
+            found = explain_rows(
+                model,
+                X,
+                background=background,
+                n_background=n_background,
+                n_permutations=n_permutations,
+                max_seconds=max_seconds,
+                output=output,
+                random_state=random_state,
+                advance=advance,
+            )
+        return Explanation.of(found)
+
     @property
     def fit_seconds_(self) -> float | None:
         """Wall time of the fit."""
@@ -234,12 +312,13 @@ class Estimator(BaseEstimator):
         owners = (kind for kind in type(self).__mro__ if kind.__module__.startswith("muddle."))
         return next(owners).__name__
 
-    def _predictor(self, X: Any) -> FittedModel:
-        """The fitted model; on the GPU if there is one and the table is large."""
+    def _predictor(self, X: Any, times: int = 1) -> FittedModel:
+        """The fitted model; on the GPU if there is one and the table, of which each row is
+        predicted so many times, is large."""
         model = self._fitted()
         n_rows = len(X) if hasattr(X, "__len__") else getattr(X, "shape", (0,))[0]
         # A model fitted on a GPU predicts the same numbers on a machine without one.
-        if n_rows < MANY_ROWS or self.device == "cpu" or not torch.cuda.is_available():
+        if n_rows * times < MANY_ROWS or self.device == "cpu" or not torch.cuda.is_available():
             return model
         return model.using(torch_library(resolve_device(self.device)))
 

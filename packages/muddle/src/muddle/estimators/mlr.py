@@ -22,6 +22,7 @@ from muddle.core.network import Activation, Normalization
 from muddle.core.penalty import PenaltyGrid
 from muddle.estimators.base import MAX_SEED, Estimator, store_frame, to_numpy_nets, to_plain, watch
 from muddle.estimators.calibrate import fit_temperature
+from muddle.estimators.made_rows import keep_background
 from muddle.estimators.problems import (
     ClassProblem,
     Criterion,
@@ -191,7 +192,7 @@ class MLR(Estimator, NetParameters):
         nets = [to_numpy_nets(r.nets, [view] * r.n_nets, rounded=False) for r in trained]
         members = [Member(own, r.head.numpy()) for own, r in zip(nets, trained, strict=True)]
         scores = records["validation_score"].to_numpy(np.float64)
-        self.model_ = FittedModel(
+        model = FittedModel(
             estimator=self._kind(),
             table=preprocessor.plan_,
             target=problem.describe_target(),
@@ -205,6 +206,7 @@ class MLR(Estimator, NetParameters):
                 *self._record_training(results, records),
             ),
         )
+        self.model_ = keep_background(model, features, problem.weights)
         return self
 
     def _record_training(

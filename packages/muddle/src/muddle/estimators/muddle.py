@@ -35,6 +35,7 @@ from muddle.estimators.calibrate import (
 )
 from muddle.estimators.crossfit import is_wide
 from muddle.estimators.importances import estimate_importances, measure_importances
+from muddle.estimators.made_rows import Teacher, keep_background
 from muddle.estimators.pool import (
     MOST_RISE,
     N_FOLDS,
@@ -61,7 +62,6 @@ from muddle.estimators.student import (
     FEWEST_WEIGHTS,
     Exam,
     Student,
-    Teacher,
     add_to_board,
     answer,
     draw_rows,
@@ -175,7 +175,7 @@ class Flagship(Estimator):
         record = self._describe_training(
             preprocessor, problem.summarise(table), whole.elapsed(), {"leaderboard": board}
         )
-        self.model_ = FittedModel(
+        model = FittedModel(
             estimator=self._kind(),
             table=table,
             members=pool.to_fitted(),
@@ -184,6 +184,7 @@ class Flagship(Estimator):
             training=replace(record, importances=importances, importances_std=deviations),
             **parts,
         )
+        self.model_ = keep_background(model, matrix, problem.weights) if self.keep_rows else model
         self.out_of_fold_ = np.full((len(matrix), *out_of_fold.shape[1:]), np.nan)
         self.out_of_fold_[pool.training.rows] = out_of_fold
         self.out_of_fold_details_ = details

@@ -1,9 +1,7 @@
 """A student: one small net taught to answer like a fitted model, and nearly as fast as a tree.
 
-The teacher answers made-up rows, so there is no lack of them and no noise in what is learnt. A
-made-up row is a row of the table in which some columns come from another row, often one of its
-neighbours: levels are real ones, numbers lie between real ones, and columns that depend on each
-other mostly still do.
+The teacher answers made-up rows (made_rows.py), so there is no lack of them and no noise in what is
+learnt.
 
 Where the pool of the teacher is at hand, students of each fold tell how the student does on rows
 that neither it nor its teacher has seen: calibration and intervals are fitted on these. Where there
@@ -16,7 +14,7 @@ Shapes: N training rows, M rows to learn from, F features, C label columns, K fo
 import math
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,6 +31,13 @@ from muddle.errors import DivergenceError
 from muddle.estimators.base import MAX_SEED, to_numpy_nets, torch_library
 from muddle.estimators.calibrate import fit_calibration, fit_conformal
 from muddle.estimators.crossfit import Member, choose_features, train_side_by_side
+from muddle.estimators.made_rows import (
+    MOST_NEIGHBOURS,
+    N_NEAR,
+    NEAR_SHARE,
+    Teacher,
+    make_rows,
+)
 from muddle.estimators.pool import MEAN, Pool, Watch, fit_view
 from muddle.estimators.time_limit import FILL, Started, Work, cut_steps, measure_pace
 from muddle.tables.target import Rows, check_target
@@ -54,7 +59,7 @@ from muddle_runtime.forward import (
 )
 from muddle_runtime.intervals import Conformal, Spread
 from muddle_runtime.labels import ClassTarget, NumberTarget
-from muddle_runtime.summary import Summary
+from muddle_runtime.summary import FEW_VALUES, draw_columns
 from muddle_runtime.tables import warn
 
 # Weights of the student at most, unless the caller asks for others, and the width of its layers.
@@ -70,11 +75,6 @@ FEWEST_ROWS = 10  # that others are made of
 N_DRAWN = 5_000  # rows from a summary, that others are made of
 MOST_REAL = 20_000  # training rows that are learnt from beside them
 CHECKED = 0.1  # share of made-up rows that are kept back, to tell how far the student is off
-# Rows that may give columns: half of the time one of the nearest, else any.
-N_NEAR, NEAR_SHARE = 10, 0.5
-MOST_NEIGHBOURS = 4_000  # rows among which neighbours are looked for
-# Numbers with fewer values than this are taken over as they are; others go part of the way.
-FEW_VALUES = 20
 # The size of errors is learnt beside the labels, at this share of their deviation.
 SPREAD_SHARE = 0.3
 PROBE_ROWS = 200  # by which the time of the teacher's answers is estimated
@@ -107,95 +107,7 @@ def list_student_settings() -> list[Any]:
     return [*net, *rows, N_NEAR, NEAR_SHARE, MOST_NEIGHBOURS, FEW_VALUES]
 
 
-# --- rows that look like the table ---------------------------------------------------------------
-
-
-def make_rows(teacher: "Teacher", n_rows: int, rng: np.random.Generator) -> FloatArray:
-    """Rows that might be of the teacher's table, and are none of them: perhaps fewer than n_rows,
-    where the table has nearly all rows that there can be. -> (M, F)"""
-    matrix, weights = teacher.matrix, teacher.weights
-    if len(matrix) < 2:
-        return matrix[:0]
-    share = None if weights is None else weights / weights.sum()
-    base = rng.choice(len(matrix), n_rows, p=share)
-    near = _find_near(matrix, rng)
-    donor = np.where(
-        rng.random(n_rows) < NEAR_SHARE,
-        near[base, rng.integers(near.shape[1], size=n_rows)],
-        rng.integers(len(matrix), size=n_rows),
-    )
-    made, other = matrix[base], matrix[donor]
-    changed = rng.random(n_rows)  # share of a row's columns that the other row gives
-    for column in _list_columns(teacher):
-        rows = np.flatnonzero(rng.random(n_rows) < changed)
-        if column.between is None:
-            made[np.ix_(rows, column.features)] = other[np.ix_(rows, column.features)]
-            continue
-        part = rng.random(len(rows))
-        for feature in column.features[column.features != column.between]:  # flags of gaps
-            differ = made[rows, feature] != other[rows, feature]
-            part[differ] = 1.0
-            made[rows, feature] = other[rows, feature]
-        own, given = made[rows, column.between], other[rows, column.between]
-        # Not own + part * (given - own), which may round to a number outside.
-        made[rows, column.between] = np.where(part == 1.0, given, own + part * (given - own))
-    return made[~_are_rows_of(made, matrix)]
-
-
-def _find_near(matrix: FloatArray, rng: np.random.Generator) -> Rows:
-    """Some of the nearest rows to each row, which is not among them. (N, F) -> (N, n)"""
-    n_rows = len(matrix)
-    pool = np.arange(n_rows)
-    if n_rows > MOST_NEIGHBOURS:
-        pool = rng.choice(n_rows, MOST_NEIGHBOURS, replace=False)
-    n_near = min(N_NEAR, len(pool) - 1)
-    among = matrix[pool]
-    squares = (among**2).sum(axis=1)
-    own_place = np.full(n_rows, -1)
-    own_place[pool] = np.arange(len(pool))
-    found = np.empty((n_rows, n_near), dtype=np.int64)
-    rows_at_once = max(1, 2**21 // len(pool))
-    for start in range(0, n_rows, rows_at_once):
-        rows = np.arange(start, min(n_rows, start + rows_at_once))
-        apart = squares - 2 * matrix[rows] @ among.T  # up to the row's own square
-        inside = np.flatnonzero(own_place[rows] >= 0)
-        apart[inside, own_place[rows[inside]]] = np.inf
-        found[rows] = pool[np.argpartition(apart, n_near - 1, axis=1)[:, :n_near]]
-    return found
-
-
-@dataclass(frozen=True, eq=False)
-class _Column:
-    """The features of a column of the table; they change together."""
-
-    features: Rows
-    between: int | None  # the feature that may take any number between two real ones
-
-
-def _list_columns(teacher: "Teacher") -> Iterator[_Column]:
-    """The columns that have features in the matrix."""
-    table, matrix = teacher.model.table, teacher.matrix
-    kept = np.ones(table.n_features, dtype=bool)
-    if teacher.without is not None:
-        kept[teacher.without] = False
-    place = np.cumsum(kept) - 1
-    levels = {source.name for source in (*table.means, *table.one_hot)}
-    numbers = {s.name for s in table.numbers if s.kind != "date"} - levels
-    by_column: dict[str, list[int]] = {}
-    for feature, (name, _) in enumerate(table.features):
-        if kept[feature]:
-            by_column.setdefault(name, []).append(int(place[feature]))
-    for name, own in by_column.items():
-        first = own[0]
-        free = name in numbers and first < teacher.n_numbers
-        free = free and len(np.unique(matrix[:, first])) > FEW_VALUES
-        yield _Column(np.array(own), first if free else None)
-
-
-def _are_rows_of(made: FloatArray, matrix: FloatArray) -> NDArray[np.bool_]:
-    """Which made-up rows have all features of some row of the table. (M, F), (N, F) -> (M,)"""
-    known = {row.tobytes() for row in matrix + 0.0}  # no -0.0
-    return np.array([row.tobytes() in known for row in made + 0.0], dtype=bool)
+# --- lessons -------------------------------------------------------------------------------------
 
 
 def draw_rows(model: FittedModel) -> FloatArray:
@@ -209,65 +121,6 @@ def draw_rows(model: FittedModel) -> FloatArray:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MuddleWarning)  # rare levels, gaps where there were few
         return model.transform(draw_columns(summary, model.table.names, N_DRAWN))
-
-
-def draw_columns(summary: Summary, names: Sequence[str], n_rows: int) -> dict[str, list[Any]]:
-    """Columns of a table, none of which depends on another."""
-    rng = np.random.default_rng(0)
-    columns: dict[str, list[Any]] = {name: [None] * n_rows for name in names}
-    for about in summary["columns"]:
-        if about["kind"] == "levels":
-            levels, shares = about["levels"], np.array(about["shares"])
-            share = shares / shares.sum()
-            codes = rng.choice(len(levels), n_rows, p=share).tolist() if levels else []
-            values = [levels[code] for code in codes]
-            if about["boolean"]:
-                values = [{"True": True, "False": False}.get(value, value) for value in values]
-        else:
-            values = _draw_numbers(about, n_rows, rng)
-        gaps = rng.random(n_rows) < about["missing"]
-        name = names[about["position"]]
-        columns[name] = [
-            None if gap or not values else values[row] for row, gap in enumerate(gaps.tolist())
-        ]
-    return columns
-
-
-def _draw_numbers(about: Summary, n_rows: int, rng: np.random.Generator) -> list[Any]:
-    """By quantiles: within the range, real ones where these are few, whole where all are."""
-    edges, below = np.array(about["edges"]), np.array(about["below"])
-    if not len(edges):
-        return []
-    shares = rng.random(n_rows)
-    if len(edges) <= FEW_VALUES:
-        drawn = edges[np.searchsorted(below[:-1], shares)]
-    else:
-        drawn = np.interp(shares, np.append(0.0, below), np.append(edges[0], edges))
-    if about["kind"] == "date":  # in days
-        return list(np.round(drawn * 86400).astype("M8[s]").tolist())
-    if about["kind"] == "duration":
-        return list(np.round(drawn * 1e6).astype("m8[us]").tolist())
-    return list(np.ceil(drawn).tolist() if (edges % 1 == 0).all() else drawn.tolist())
-
-
-# --- lessons -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class Teacher:
-    """A model, and rows like those that it will be asked about."""
-
-    model: FittedModel
-    matrix: FloatArray  # (N, F)
-    weights: FloatArray | None = None  # (N,)
-    without: Rows | None = None  # features of the table that the matrix lacks
-
-    @property
-    def n_numbers(self) -> int:
-        n_numbers = self.model.table.n_numbers
-        if self.without is not None:
-            n_numbers -= int(np.count_nonzero(self.without < n_numbers))
-        return n_numbers
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,196 @@
+"""Explanations of fitted estimators, from memory and from files, and the rows they compare with."""
+
+import sys
+from dataclasses import replace
+from types import ModuleType
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import muddle
+import muddle_runtime
+from muddle import MLRClassifier, MLRRegressor, MuddleRegressor
+from muddle.estimators import student
+from muddle.estimators.explanation import Explanation
+from muddle.estimators.made_rows import N_BACKGROUND, keep_background
+
+pytestmark = pytest.mark.filterwarnings("ignore:column .same. is constant")
+
+QUICK = {"width": 16, "max_iter": 10, "random_state": 0, "device": "cpu"}
+
+
+def make_table(n_rows=120, seed=0):
+    """Two numbers that are nearly the same, gaps, levels, dates, and a column of one value."""
+    rng = np.random.default_rng(seed)
+    first = rng.normal(size=n_rows)
+    table = pd.DataFrame(
+        {
+            "first": first,
+            "twin": first + 0.1 * rng.normal(size=n_rows),
+            "gaps": np.where(rng.random(n_rows) < 0.2, np.nan, rng.normal(size=n_rows)),
+            "city": rng.choice(["Bonn", "Graz", "Lyon"], n_rows),
+            "day": pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 300, n_rows), "D"),
+            "same": "always",
+        }
+    )
+    return table, first + 2 * (table["city"] == "Graz") + 0.1 * rng.normal(size=n_rows)
+
+
+@pytest.fixture(scope="module")
+def model():
+    X, y = make_table()
+    return MLRRegressor(**QUICK).fit(X, y)
+
+
+@pytest.fixture(scope="module")
+def found(model):
+    return model.explain(make_table(seed=1)[0][:6], n_background=20)
+
+
+def test_every_column_of_the_table_has_a_value_and_unused_ones_have_0(model, found):
+    X = make_table(seed=1)[0][:6]
+    assert found.feature_names == tuple(X.columns)
+    assert found.values.shape == found.standard_errors.shape == found.data.shape == (6, 6)
+    np.testing.assert_allclose(found.predictions, model.predict(X), rtol=0, atol=1e-12)
+    assert (found.values[:, 5] == 0).all()
+    assert (np.abs(found.values[:, :5]).max(axis=0) > 0).all()
+    assert np.array_equal(found.data[:, 3], X["city"])
+    assert found.data[0, 4] == X["day"][0].to_datetime64()
+
+
+def test_a_bag_and_a_flagship_and_a_student_and_their_files_are_explained(
+    fitted, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(student, "N_MADE", 1000)
+    monkeypatch.setattr(student, "CONFIG", replace(student.CONFIG, max_iter=20))
+    estimator, X = fitted.model, fitted.X
+    small = estimator.distil(X[:60], budget=2000)
+    X_, y_ = make_table()
+    bag = muddle.EnsMLRClassifier(n_nets=2, **QUICK).fit(X_, y_ > 0)
+    for one, rows in ((estimator, X[:4]), (small, X[:4]), (bag, X_[:4])):
+        own = one.explain(rows, n_background=10)
+        method = one.predict_proba if hasattr(one, "predict_proba") else one.predict
+        np.testing.assert_allclose(own.predictions, method(rows), rtol=0, atol=1e-10)
+        path = one.save(tmp_path / "m.muddle")
+        again = muddle_runtime.load_model(path).explain(rows, n_background=10)
+        scale = np.abs(own.values).max()
+        np.testing.assert_allclose(again.values, own.values, rtol=0, atol=1e-5 * scale)
+        assert np.array_equal(
+            muddle.load_model(path).explain(rows, n_background=10).values, again.values
+        )
+
+
+def test_several_targets_are_the_last_axis():
+    X, y = make_table()
+    targets = pd.DataFrame({"up": y, "down": -2 * y})
+    model = MLRRegressor(**QUICK).fit(X, targets)
+    found = model.explain(X[:3], n_background=10)
+    assert found.values.shape == (3, 6, 2)
+    assert found.output_names == ("up", "down")
+    np.testing.assert_allclose(found.predictions, model.predict(X[:3]), rtol=0, atol=1e-12)
+
+
+def test_a_row_alone_has_the_values_that_it_has_beside_others(model, found):
+    alone = model.explain(make_table(seed=1)[0][2:3], n_background=20)
+    np.testing.assert_allclose(alone.values[0], found.values[2], rtol=0, atol=1e-6)
+    record = make_table(seed=1)[0].iloc[2].to_dict()
+    again = model.model_.explain(record, n_background=20)
+    np.testing.assert_allclose(again.values, alone.values, rtol=0, atol=1e-12)
+
+
+# --- the rows that a model keeps -----------------------------------------------------------------
+
+
+def test_the_base_is_about_the_mean_prediction_of_the_training_rows(model):
+    X = make_table()[0]
+    predicted = model.predict(X)
+    base = model.explain(X[:2]).base_values[0]
+    assert abs(base - predicted.mean()) < 0.12 * predicted.std()
+    exact = model.explain(X[:2], background=X, n_background=len(X)).base_values[0]
+    assert exact == pytest.approx(predicted.mean(), abs=1e-6)
+
+
+def test_rows_that_are_kept_are_like_the_table_and_none_of_it(model):
+    X = make_table()[0]
+    matrix = model.model_.transform(X).astype(np.float32)
+    kept = model.model_.training.background
+    assert 200 < len(kept) <= N_BACKGROUND
+    assert kept.dtype == np.float32
+    known = {row.tobytes() for row in matrix}
+    assert not any(row.tobytes() in known for row in kept)
+    assert (kept.min(axis=0) >= matrix.min(axis=0)).all()
+    assert (kept.max(axis=0) <= matrix.max(axis=0)).all()
+    assert np.corrcoef(kept[:, 0], kept[:, 1])[0, 1] > 0.9
+    same = (kept[:, None, :] == matrix).mean(axis=2).max(axis=1)
+    assert np.median(same) < 0.9  # nearly the rows themselves, a fifth of the features differ
+
+
+def test_few_different_rows_are_not_kept(model):
+    fitted = model.model_
+    assert keep_background(fitted, np.zeros((9, fitted.table.n_features)), None) is fitted
+
+
+def test_without_rows_columns_are_drawn_from_the_summary(small_nets):
+    X, y = make_table()
+    model = MuddleRegressor(preset="fast", keep_rows=False, random_state=0, device="cpu").fit(X, y)
+    assert model.model_.training.background is None
+    found = model.explain(X[:3])
+    assert found.n_background == 50
+    np.testing.assert_allclose(found.predictions, model.predict(X[:3]), rtol=0, atol=1e-9)
+
+
+# --- forms ---------------------------------------------------------------------------------------
+
+
+def test_a_frame_has_a_line_per_row_and_column(found):
+    frame = found.to_frame()
+    assert frame.columns.tolist() == ["row", "column", "data", "value", "standard_error"]
+    assert len(frame) == 36
+    line = frame[(frame["row"] == 2) & (frame["column"] == "city")].iloc[0]
+    assert line["value"] == found.values[2, 3]
+    assert line["standard_error"] == found.standard_errors[2, 3]
+    assert line["data"] == found.data[2, 3]
+
+
+def test_a_frame_of_classes_has_a_line_per_class():
+    X, y = make_table()
+    model = MLRClassifier(**QUICK).fit(X, y > 0)
+    found = model.explain(X[:2], n_background=5)
+    frame = found.to_frame()
+    assert len(frame) == 2 * 6 * 2
+    line = frame[(frame["row"] == 1) & (frame["column"] == "day") & (frame["output"] == "True")]
+    assert line["value"].item() == found.values[1, 4, 1]
+    np.testing.assert_allclose(found.values.sum(axis=2), 0.0, atol=1e-12)
+
+
+def test_shap_gets_the_same_arrays(found, monkeypatch):
+    shap = ModuleType("shap")
+    shap.Explanation = lambda *arrays, **named: (arrays, named)
+    monkeypatch.setitem(sys.modules, "shap", shap)
+    (values, base), named = found.to_shap()
+    assert values is found.values
+    assert base is found.base_values
+    assert named["feature_names"] == list(found.feature_names)
+    assert named["data"] is found.data
+    monkeypatch.setitem(sys.modules, "shap", None)
+    with pytest.raises(ImportError, match="to_shap needs the package shap: pip install shap"):
+        found.to_shap()
+
+
+def test_a_bar_shows_how_far_it_is(model, capfd):
+    pytest.importorskip("tqdm")
+    X, y = make_table()
+    loud = MLRRegressor(**QUICK, verbose=True).fit(X, y)
+    capfd.readouterr()
+    loud.explain(X[:3], n_background=5)
+    assert "5/5" in capfd.readouterr().err
+
+
+def test_an_estimator_must_be_fitted_and_rows_must_have_its_columns(model):
+    with pytest.raises(AttributeError, match="not fitted"):
+        MLRRegressor().explain([[1.0]])
+    X = make_table()[0][:2]
+    with pytest.raises(ValueError, match="must have the columns of fit, but lacks column 'city'"):
+        model.explain(X.drop(columns="city"))
+    assert isinstance(model.explain(X.drop(columns="same"), n_background=3), Explanation)
