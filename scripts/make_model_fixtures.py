@@ -17,7 +17,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from muddle import EnsMLRClassifier, MuddleClassifier, MuddleRegressor, load_model
+from muddle import (
+    BagMLRClassifier,
+    EnsMLRClassifier,
+    MuddleClassifier,
+    MuddleRegressor,
+    load_model,
+)
 from muddle.estimators import bodies, pool
 from muddle_runtime.file import FORMAT, Dtype
 
@@ -88,6 +94,17 @@ def main(folder: Path) -> None:
         ),
         "ensemble": EnsMLRClassifier(
             n_nets=3, width=16, max_iter=20, select="top", top_k=4, random_state=0, device="cpu"
+        ).fit(table, price > 1),
+        "schemes": BagMLRClassifier(
+            n_nets=2,
+            width=8,
+            max_iter=20,
+            activation="gelu",
+            normalization="layer",
+            residual=True,
+            gated=True,
+            random_state=0,
+            device="cpu",
         ).fit(table, price > 1),
     }
     models["student"] = models["regressor"].distil(budget=2000)

@@ -66,6 +66,12 @@ def student():
 
 
 @pytest.fixture(scope="session")
+def schemes():
+    """Nets with normalised, gated and residual layers."""
+    return read_stored("format4_schemes")
+
+
+@pytest.fixture(scope="session")
 def ensemble():
     return read_stored("format1_ensemble")
 

@@ -469,6 +469,41 @@ def test_forged_trees_are_refused_by_name(mixed_regressor, tmp_path, where, chan
         load_model(forge(path, lambda _, arrays: change(where, arrays)))
 
 
+def drop(name):
+    return lambda header, arrays: arrays.pop(name)
+
+
+def widen_last(header, arrays):
+    """The last layer with one unit more, so that it cannot be added to the one before."""
+    for name, axis in (("weights.1", 2), ("biases.1", 2), ("head", 1)):
+        array = arrays[f"parts.0.{name}"]
+        arrays[f"parts.0.{name}"] = np.repeat(array, np.where(np.arange(8) == 7, 2, 1), axis)
+    for name in ("gains.1", "shifts.1", "gates.1", "gate_biases.1", "factors.0"):
+        array = arrays[f"parts.0.{name}"]
+        arrays[f"parts.0.{name}"] = np.repeat(array, np.where(np.arange(8) == 7, 2, 1), 2)
+
+
+FORGED_BLOCKS = [
+    (drop("parts.0.gains.1"), "tensor 'parts.0.gains.1' must be there"),
+    (drop("parts.0.shifts.0"), "tensor 'parts.0.shifts.0' must be there"),
+    (drop("parts.0.gate_biases.1"), "tensor 'parts.0.gate_biases.1' must be there"),
+    (drop("parts.0.gates.0"), "gate"),  # its others belong to nothing
+    (put("parts.0.factors.0", lambda a: a[..., 1:]), r"factors.0 must be of shape \(2, 1, 8\)"),
+    (put("parts.0.gates.0", lambda a: a[:, 1:]), r"gates.0 must be of shape"),
+    (put("parts.0.gains.0", lambda a: a * np.nan), "gains.0 must be without NaN"),
+    (put("parts.0.gains.0", lambda a: a * np.float32(1e38)), "gains.0 must be within"),
+    (put("parts.0.shifts.0", lambda a: a.astype(float)), "shifts.0 must be of type float32"),
+    (widen_last, "parts.0.weights.1 must be square, as it is added to"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), FORGED_BLOCKS)
+def test_forged_blocks_are_refused_by_name(schemes, tmp_path, change, message):
+    path = write_model(schemes.model, tmp_path / "model.muddle")
+    with pytest.raises(ModelFileError, match=message):
+        load_model(forge(path, change))
+
+
 @pytest.mark.parametrize(
     ("floor", "message"),
     [(0.0, "answer.floor must be a number from 1e-09 to 1000"), ("0.1", "answer.floor must be")],

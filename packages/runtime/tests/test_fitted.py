@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from muddle_runtime import forward
-from muddle_runtime.forward import Bank, Library, Nets, PlainView, Ref
+from muddle_runtime.forward import Bank, Blocks, Library, Nets, PlainView, Ref
 from muddle_runtime.labels import NormalScores, raise_to_powers, undo_powers
 from muddle_runtime.tables import Scale
 
@@ -114,6 +114,49 @@ def test_the_forward_pass_is_the_textbook_one(activation):
         expected.append(layer @ heads[net])
     np.testing.assert_allclose(bank.outputs(matrix), expected, atol=2e-6)
     np.testing.assert_allclose(bank.total(matrix), np.sum(expected, axis=0), atol=5e-6)
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize(
+    "wanted",
+    [("gains", "shifts"), ("gates", "gate_biases"), ("factors",), tuple(vars(Blocks()))],
+    ids=str,
+)
+def test_the_forward_pass_of_blocks_is_the_textbook_one(wanted, named):
+    rng = np.random.default_rng(0)
+    nets = make_nets(3, 5, "selu" if named else lambda layer, xp: xp.sin(layer), rng, depth=3)
+
+    def draw(n_layers=3):
+        return tuple(rng.normal(size=(3, 1, 7)).astype(np.float32) for _ in range(n_layers))
+
+    gates = tuple(weight[:, ::-1].copy() for weight in nets.weights)
+    every = {"gains": draw(), "shifts": draw(), "gates": gates, "gate_biases": draw()}
+    every["factors"] = draw(2)
+    own = {name: every[name] for name in wanted}
+    nets = replace(nets, scale=None, blocks=Blocks(**own))
+    heads, matrix = rng.normal(size=(3, 7, 2)), rng.normal(size=(11, 5))
+    activate = REFERENCE["selu"] if named else np.sin
+    expected = []
+    for net in range(3):
+        layer = matrix
+        for index in range(3):
+            found = layer @ nets.weights[index][net].astype(float) + nets.biases[index][net]
+            if "gains" in own:
+                found = (found - found.mean(1)[:, None]) / np.sqrt(found.var(1)[:, None] + 1e-5)
+                found = found * own["gains"][index][net] + own["shifts"][index][net]
+            found = activate(found)
+            if "gates" in own:
+                gate = layer @ own["gates"][index][net].astype(float)
+                found = found / (1 + np.exp(-gate - own["gate_biases"][index][net]))
+            if "factors" in own and index > 0:
+                found = layer + own["factors"][index - 1][net] * found
+            layer = found
+        expected.append(layer @ heads[net])
+    bank = Bank([Ref(nets, net, heads[net]) for net in range(3)])
+    np.testing.assert_allclose(bank.outputs(matrix), expected, atol=1e-9)
+    np.testing.assert_allclose(bank.total(matrix), np.sum(expected, axis=0), atol=1e-9)
+    some = Bank([Ref(nets.keep([2, 0]), 1, heads[0])])
+    np.testing.assert_allclose(some.total(matrix), expected[0], atol=1e-9)
 
 
 def test_rows_far_from_the_others_are_computed_in_float64_and_only_those(monkeypatch):
