@@ -17,6 +17,7 @@ from sklearn.ensemble import (
     VotingRegressor,
 )
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import (
     GridSearchCV,
     HalvingRandomSearchCV,
@@ -249,6 +250,53 @@ def test_a_pruner_of_optuna_ends_trials(table):
 
 
 # --- stacks --------------------------------------------------------------------------------------
+
+
+def list_members(task):
+    """Nets, a forest and, where it is installed, CatBoost."""
+    of_classes = task == "classification"
+    nets, forest = (
+        (MLRClassifier, RandomForestClassifier)
+        if of_classes
+        else (MLRRegressor, RandomForestRegressor)
+    )
+    catboost = pytest.importorskip("catboost")
+    boosting = catboost.CatBoostClassifier if of_classes else catboost.CatBoostRegressor
+    options = {"verbose": False, "allow_writing_files": False, "thread_count": 1}
+    return [
+        ("nets", nets(**TINY)),
+        ("forest", forest(10, random_state=0)),
+        ("catboost", boosting(iterations=10, **options)),
+    ]
+
+
+@pytest.mark.parametrize("kind", [StackingRegressor, VotingRegressor])
+def test_nets_stack_with_catboost_and_a_forest(kind, table):
+    X, y = table
+    stack = kind(list_members("regression")).fit(X[:40], y[:40])
+    assert stack.score(X[40:], y[40:]) > 0.2
+    assert len(stack.named_estimators_) == 3
+    if kind is VotingRegressor:
+        each = [one.predict(X[40:]) for one in stack.estimators_]
+        np.testing.assert_allclose(stack.predict(X[40:]), np.mean(each, axis=0))
+    else:
+        assert stack.transform(X[40:]).shape == (20, 3)
+
+
+def test_classifiers_stack_with_catboost_and_a_forest_and_are_calibrated(table):
+    X, y = table[0], table[1] > 0
+    members, last = list_members("classification"), LogisticRegression()
+    stack = StackingClassifier(members, last, cv=2)
+    assert stack.fit(X[:40], y[:40]).score(X[40:], y[40:]) > 0.6
+    calibrated = CalibratedClassifierCV(clone(stack), cv=2).fit(X, y)
+    np.testing.assert_allclose(calibrated.predict_proba(X).sum(axis=1), 1)
+
+
+def test_a_stack_of_nets_and_catboost_is_bagged(table):
+    X, y = table
+    voting = VotingRegressor(list_members("regression"))
+    bag = BaggingRegressor(voting, n_estimators=2, random_state=0).fit(X, y)
+    assert bag.score(X, y) > 0.2
 
 
 @pytest.mark.parametrize("kind", [StackingRegressor, VotingRegressor])
