@@ -77,7 +77,7 @@ def test_nets_cannot_be_distilled(shell):
     net = muddle.MLRRegressor(width=8, max_iter=2, random_state=0, device="cpu")
     net.fit(table[["area"]].fillna(0), table["price"]).save(shell.folder / "net.muddle")
     said = shell.fails("distil", "net.muddle", "-o", "small.muddle")
-    assert said.endswith("must hold a model of `muddle fit`, got a MLRRegressor.")
+    assert said.endswith("which `muddle fit` writes without --model, got a MLRRegressor.")
 
 
 def test_compact_is_a_preset_of_fit(shell):

@@ -461,7 +461,8 @@ def distil_model(
         teacher = load_model(path, device=device)
         if not hasattr(teacher, "distil"):
             raise ValueError(
-                f"{path} must hold a model of `muddle fit`, got a {teacher.model_.estimator}."
+                f"{path} must hold a flagship, which `muddle fit` writes without --model, got a "
+                f"{teacher.model_.estimator}."
             )
         rows = y = places = None
         if data is not None:
@@ -525,8 +526,8 @@ def run_fit(
         counted = training.weights is None or bool(np.all(training.weights))
         places = training.places if counted else None
         watched = nullcontext() if notes.quiet else watched_by(show)
-        with notes.take_warnings(places=places), errors_with_lines(places):
-            found = None
+        found = None
+        with notes.take_warnings(places=places):
             if search is not None:
                 from muddle.cli.searching import search_settings
 
@@ -535,9 +536,9 @@ def run_fit(
                 limit = settings["time_limit"]
                 left = None if limit is None else round(limit - (time.monotonic() - start), 1)
                 estimator.set_params(**found.settings, time_limit=left)
-            with watched:
+            with errors_with_lines(places), watched:
                 estimator.fit(training.X, training.y, sample_weight=training.weights)
-            return estimator, found
+        return estimator, found
 
 
 def make_estimator(

@@ -174,8 +174,8 @@ def check_outputs(outputs: Outputs, model: FittedModel) -> None:
             )
         if model.spread is None:
             raise ValueError(
-                f"{option} needs a model that `muddle fit` wrote, got one of {model.estimator}, "
-                "which has no intervals."
+                f"{option} needs a flagship, which `muddle fit` writes without --model, got a "
+                f"{model.estimator}, which has no intervals."
             )
         for level in np.ravel(asked):
             if not 0 < level < 1:
