@@ -46,6 +46,7 @@ from muddle_runtime.forward import (
 )
 from muddle_runtime.intervals import Conformal, Spread
 from muddle_runtime.labels import Calibration, ClassTarget, NormalScores, NumberTarget
+from muddle_runtime.labels import Range as NumberRange
 from muddle_runtime.parameters import check_choice
 from muddle_runtime.schema import (
     Check,
@@ -503,6 +504,11 @@ label = schema.require(
     "text, a number or a boolean", lambda value: isinstance(value, (str, int, float))
 )
 CLASSES = list_of(label, least=2, distinct=True)
+# Entries that a target of numbers may have; of format 4, which had them from some day on.
+NUMBER_TARGET: dict[str, Check] = {
+    "ranges": list_of(choice(*get_args(NumberRange)), least=1),
+    "exposure": schema.number(1e-300, LARGEST_HEAD),
+}
 CLASS_TARGET = record({"classes": CLASSES, "dtype": choice(*CLASS_DTYPES), "zero_one": schema.flag})
 
 
@@ -514,7 +520,12 @@ def _store_target(target: Target, arrays: Arrays) -> Header:
             arrays["target.range"] = target.bounds
         if target.support is not None:
             arrays["target.support"] = target.support
-        return {"one_output": target.one_output}
+        stored: Header = {"one_output": target.one_output}
+        if target.ranges:
+            stored["ranges"] = list(target.ranges)
+        if target.exposure is not None:
+            stored["exposure"] = target.exposure
+        return stored
     classes = target.classes
     return {
         "classes": [store_class(label) for label in classes],
@@ -543,7 +554,9 @@ def _restore_target(header: Header, shelf: Shelf) -> tuple[Target, int]:
         classes = _restore_classes(stored["classes"], stored["dtype"])
         n_labels = 1 if len(classes) == 2 else len(classes)
         return ClassTarget(classes, stored["zero_one"]), n_labels
-    record({"one_output": schema.flag})(stored, "target")
+    given = stored if isinstance(stored, dict) else {}
+    optional = {name: check for name, check in NUMBER_TARGET.items() if name in given}
+    record({"one_output": schema.flag} | optional)(stored, "target")
     mean = shelf.take("target.mean", (1 if stored["one_output"] else None,))
     deviation = shelf.take("target.deviation", mean.shape, schema.POSITIVE)
     bounds = support = None
@@ -551,7 +564,14 @@ def _restore_target(header: Header, shelf: Shelf) -> tuple[Target, int]:
         bounds = _take_ends("target.range", len(mean), LABELS, shelf)
         support = _take_open_ends("target.support", len(mean), header, shelf)
     scale = Scale(mean, deviation)
-    return NumberTarget(scale, stored["one_output"], bounds, support), len(mean)
+    ranges: tuple[NumberRange, ...] = tuple(stored.get("ranges", ()))
+    if ranges and len(ranges) != len(mean):
+        fail("target.ranges", f"one per output, {len(mean)}", len(ranges))
+    exposure = stored.get("exposure")
+    if not is_flagship(header) and (ranges or exposure is not None):
+        fail("target", f"without ranges and exposure for {header['estimator']}", "others")
+    target = NumberTarget(scale, stored["one_output"], bounds, support, ranges, exposure)
+    return target, len(mean)
 
 
 def _restore_classes(labels: list[Any], dtype: str) -> NDArray[Any]:

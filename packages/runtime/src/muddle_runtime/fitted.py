@@ -325,25 +325,29 @@ class FittedModel:
         quantiles: Sequence[float] | None = None,
         select: Select | None = None,
         top_k: int | None = None,
+        exposure: Any = None,
     ) -> NDArray[Any]:
         """Predicted targets, (n,) or (n, outputs) as y was, or the most probable classes, (n,).
 
         quantiles: of a MuddleRegressor, levels between 0 and 1, which become one more axis;
-        select, top_k: of an ensemble, which nets predict.
+        select, top_k: of an ensemble, which nets predict; exposure: a number per row, or one for
+        all, for a model that was fitted with it.
         """
         self._check_options(quantiles, select, top_k)
         matrix = self.transform(X)
+        exposed = self._read_exposure(exposure, len(matrix))
         if isinstance(self.target, ClassTarget):
             likeliest = self.probabilities(matrix, select, top_k).argmax(axis=1)
             return np.asarray(self.target.classes[likeliest])
         if quantiles is None:
-            return _check_answers(self.target.restore(self.labels(matrix, select, top_k)))
+            found = self.target.restore(self.labels(matrix, select, top_k))
+            return _check_answers(_times(found, exposed))
         levels: list[float] = np.ravel(np.asarray(quantiles, dtype=np.float64)).tolist()
         for level in levels:
             check_fraction("each of quantiles", level)
         needed = max((rows_needed(max(level, 1 - level)) for level in levels), default=0)
         request = f"quantiles={levels}"
-        return self._bounds(matrix, Conformal.quantiles, levels, needed, request)
+        return self._bounds(matrix, Conformal.quantiles, levels, needed, request, exposed)
 
     @_AvailableIf(lambda model: model.task == "classification")
     def predict_proba(
@@ -366,12 +370,16 @@ class FittedModel:
         return log_p[:, 1] - log_p[:, 0] if log_p.shape[1] == 2 else log_p
 
     @_AvailableIf(lambda model: model.spread is not None)
-    def predict_interval(self, X: Any, coverage: float = 0.9) -> FloatArray:
+    def predict_interval(
+        self, X: Any, coverage: float = 0.9, *, exposure: Any = None
+    ) -> FloatArray:
         """Lower and upper bounds that hold the target with this probability, (n, 2) or
         (n, outputs, 2); wider for rows with a number far outside those of the fit."""
         check_fraction("coverage", coverage)
         matrix, request = self.transform(X), f"coverage={coverage}"
-        return self._bounds(matrix, Conformal.interval, coverage, rows_needed(coverage), request)
+        exposed = self._read_exposure(exposure, len(matrix))
+        needed = rows_needed(coverage)
+        return self._bounds(matrix, Conformal.interval, coverage, needed, request, exposed)
 
     @_AvailableIf(_is_ensemble)
     def predict_nets(self, X: Any) -> FloatArray:
@@ -487,15 +495,29 @@ class FittedModel:
         return self.calibration.apply(self._own_labels(matrix))
 
     def _by_rows(
-        self, matrix: FloatArray, answer: Callable[["FittedModel", FloatArray], FloatArray]
+        self,
+        matrix: FloatArray,
+        answer: Callable[..., FloatArray],
+        exposed: FloatArray | None = None,
     ) -> FloatArray:
-        """The answer of this model, and of its fallback in the rows that need it."""
-        found = answer(self, matrix)
+        """The answer of this model, and of its fallback in the rows that need it. `answer` takes a
+        model and rows, and their exposure if it is given."""
+        parts = (matrix,) if exposed is None else (matrix, exposed)
+        found = answer(self, *parts)
         if self.fallback is not None:
             rows = self.fallback.find(matrix)
             if rows.any():
-                found[rows] = answer(self.fallback.model, self.fallback.see(matrix[rows]))
+                seen = self.fallback.see(matrix[rows])
+                found[rows] = answer(self.fallback.model, seen, *(one[rows] for one in parts[1:]))
         return found
+
+    def _read_exposure(self, exposure: Any, n_rows: int) -> FloatArray | None:
+        """The exposure of each row, (n_rows,), None for a model that has none."""
+        if isinstance(self.target, NumberTarget):
+            return self.target.read_exposure(exposure, n_rows)
+        if exposure is not None:
+            raise TypeError(f"exposure goes with a MuddleRegressor, not with {self.estimator}.")
+        return None
 
     def spreads(self, matrix: FloatArray, labels: FloatArray | None = None) -> FloatArray:
         """Likely sizes of errors, as labels. (N, F) -> (N, C)
@@ -520,7 +542,13 @@ class FittedModel:
         return _check_answers(probabilities, axis=1)
 
     def _bounds(
-        self, matrix: FloatArray, find: Callable[..., Any], asked: Any, needed: int, request: str
+        self,
+        matrix: FloatArray,
+        find: Callable[..., Any],
+        asked: Any,
+        needed: int,
+        request: str,
+        exposed: FloatArray | None,
     ) -> FloatArray:
         """Intervals or quantiles, in the units of y; needed: rows for finite ones."""
         models = [self] if self.fallback is None else [self, self.fallback.model]
@@ -531,16 +559,27 @@ class FittedModel:
                 f"{request} needs at least {needed} training rows for finite bounds, got {n_rows}: "
                 "the bounds are infinite. Ask for less, or fit on more rows."
             )
-        found = self._by_rows(matrix, lambda model, rows: model._own_bounds(rows, find, asked))
+
+        def answer(model: FittedModel, *rows: FloatArray) -> FloatArray:
+            return model._own_bounds(find, asked, False, *rows)
+
+        def answer_far(model: FittedModel, *rows: FloatArray) -> FloatArray:
+            return model._own_bounds(find, asked, True, *rows)
+
+        found = self._by_rows(matrix, answer, exposed)
         if self.table.any_far(matrix):
             far = self.table.find_far(matrix).any(axis=1)
-            found[far] = self._by_rows(
-                matrix[far], lambda model, rows: model._own_bounds(rows, find, asked, far=True)
-            )
-        return _check_answers(found, infinite=n_rows < needed)
+            own = None if exposed is None else exposed[far]
+            found[far] = self._by_rows(matrix[far], answer_far, own)
+        return _check_answers(_times(found, exposed), infinite=n_rows < needed)
 
     def _own_bounds(
-        self, matrix: FloatArray, find: Callable[..., Any], asked: Any, far: bool = False
+        self,
+        find: Callable[..., Any],
+        asked: Any,
+        far: bool,
+        matrix: FloatArray,
+        exposed: FloatArray | None = None,
     ) -> FloatArray:
         """far: the rows are far outside those of the fit."""
         assert self.spread is not None
@@ -549,6 +588,8 @@ class FittedModel:
         sizes = self.spreads(matrix, labels)
         if far:
             sizes[:] = self.spread.widest
+        if exposed is not None:
+            sizes = sizes * self.target.relative_noise(exposed)[:, None]
         columns = zip(self.spread.conformal, labels.T, sizes.T, strict=True)
         bounds = [find(own, predicted, size, asked) for own, predicted, size in columns]
         keep_width = far and find is Conformal.interval
@@ -600,6 +641,13 @@ class FittedModel:
     def _spread_bank(self) -> Bank:
         assert self.spread is not None
         return Bank(_refs(self.spread, 1 / len(self.spread.head)), self.library)
+
+
+def _times(values: FloatArray, exposed: FloatArray | None) -> FloatArray:
+    """Rates (n, ...) times the exposure of their rows, (n,)."""
+    if exposed is None:
+        return values
+    return np.asarray(values * exposed.reshape(-1, *[1] * (values.ndim - 1)))
 
 
 def _check_answers(values: FloatArray, *, axis: int = 0, infinite: bool = False) -> FloatArray:

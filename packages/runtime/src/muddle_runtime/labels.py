@@ -4,7 +4,7 @@ Shapes: N rows, C label columns (two classes share one).
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,33 @@ LEAST_LOG_PROBABILITY = -35.0
 ROUNDING = float(np.finfo(np.float64).eps)
 
 
+Range = Literal["any", "positive", "count", "share"]
+
+
+def check_exposure(exposure: Any, n_rows: int) -> FloatArray:
+    """A number above 0 per row, (n_rows,); a single one is that of every row."""
+    try:
+        values = np.asarray(exposure, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"exposure must hold numbers, got {exposure!r:.60}.") from error
+    if values.ndim == 0:
+        values = np.full(n_rows, float(values))
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.shape != (n_rows,):
+        raise ValueError(
+            f"exposure must hold one number per row, {n_rows}, got an array of shape "
+            f"{values.shape}."
+        )
+    bad = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
+    if len(bad):
+        raise ValueError(
+            f"exposure must hold finite numbers above 0, got {values[bad[0]]:g} in row {bad[0]}. A "
+            "row that was exposed to nothing tells nothing: leave such rows out, and fill gaps."
+        )
+    return values
+
+
 @dataclass(frozen=True, eq=False)
 class NumberTarget:
     """Numbers to predict; labels are standardised."""
@@ -26,6 +53,31 @@ class NumberTarget:
     one_output: bool  # y had one axis
     bounds: FloatArray | None = None  # (2, C) labels that predictions stay within
     support: FloatArray | None = None  # (2, C) in the units of y: targets lie within; may be open
+    ranges: tuple[Range, ...] = ()  # of each output, for people; () in files without them
+    exposure: float | None = None  # mean of the fit; targets are then rates, y per exposure
+
+    def read_exposure(self, exposure: Any, n_rows: int) -> FloatArray | None:
+        """The exposure of each row, (n_rows,), or None for a model without; an error unless it is
+        given where there is one, and only there."""
+        if self.exposure is None:
+            if exposure is None:
+                return None
+            raise ValueError(
+                "exposure goes with a model that was fitted with it, got exposure for one that was "
+                "not. Leave it out, or fit(X, y, exposure=...)."
+            )
+        if exposure is None:
+            raise ValueError(
+                "exposure must be given, because the model was fitted with it: pass exposure=, a "
+                "number per row, or exposure=1 for rates, y per unit of exposure."
+            )
+        return check_exposure(exposure, n_rows)
+
+    def relative_noise(self, exposure: FloatArray) -> FloatArray:
+        """Sizes of errors of rates beside those at the mean exposure: as of counts, in which as
+        many events again make the error of their rate smaller by the root of two. (n,)"""
+        assert self.exposure is not None
+        return np.asarray(np.sqrt(self.exposure / exposure))
 
     def clip(self, labels: FloatArray) -> FloatArray:
         return labels if self.bounds is None else np.clip(labels, *self.bounds)

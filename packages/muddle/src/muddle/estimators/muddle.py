@@ -4,14 +4,14 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin, clone
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import r2_score, roc_auc_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -52,6 +52,7 @@ from muddle.estimators.problems import (
     ClassProblem,
     NumberProblem,
     Problem,
+    TargetRange,
     fit_features,
     read_classes,
     read_numbers,
@@ -537,12 +538,15 @@ class MuddleRegressor(RegressorMixin, Flagship):
         Seed of folds, starts and permutations. Same seed, same CPU: same bits.
     verbose : bool, default=False
         Show progress (needs tqdm).
+    target : {"auto", "any", "positive", "count", "share"}, default="auto"
+        Values that y can take, which predictions, intervals and quantiles stay within: "positive"
+        and "count" end at 0, "share" at 0 and 1. "auto": as far as the training targets show.
 
     Attributes
     ----------
     out_of_fold_ : numpy.ndarray
         Predictions of the training rows of weight above 0 by nets that had not seen them; nan for
-        rows that `time_limit` left no time for.
+        rows that `time_limit` left no time for. With exposure: rates, y per exposure.
     out_of_fold_details_ : OutOfFold
         Targets, weights and predicted sizes of errors to compare `out_of_fold_` with.
     model_ : muddle_runtime.fitted.FittedModel
@@ -560,17 +564,30 @@ class MuddleRegressor(RegressorMixin, Flagship):
     (142, 2)
     """
 
+    target: TargetRange = "auto"
+
     _task: ClassVar[Task] = "regression"
     _score_name: ClassVar[str] = "R²"
 
-    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        exposure: ArrayLike | None = None,
+    ) -> Self:
         """Fit to the rows of X and their targets y, (n,) or (n, outputs).
 
         A row of weight w counts like w rows in the loss, the heads, the weights of the pool and
-        the intervals; weight 0 leaves it out.
+        the intervals; weight 0 leaves it out. exposure: a number above 0 per row, such as the time
+        or the area in which y events were counted. Rates, y per exposure, are then learnt, a row
+        counts by its exposure too, and `predict` takes the exposure of new rows.
         """
         deadline = self._start()
-        problem = read_numbers(X, y, sample_weight, type(self).__name__)
+        check_choice("target", self.target, get_args(TargetRange))
+        owner = type(self).__name__
+        problem = read_numbers(X, y, sample_weight, owner, self.target, exposure)
         normal = fit_normal_scores(problem.labels)
         return self._fit(problem, problem.labels.mean(axis=1), normal, deadline)
 
@@ -579,28 +596,57 @@ class MuddleRegressor(RegressorMixin, Flagship):
     ) -> tuple[FloatArray, OutOfFold, dict[str, Any]]:
         """Intervals, from the sizes of out-of-fold errors."""
         training = pool.training
-        target = replace(
-            problem.describe_target(), bounds=problem.bounds(), support=problem.support()
-        )
+        target = problem.describe_range()
         predicted = target.clip(pool.out_of_fold)
         rows = sample_rows(len(predicted), training.matrix.shape[1], deadline.left())
-        weights = None if training.weights is None else training.weights[rows]
-        known = (training.matrix[rows], training.labels[rows], predicted[rows], weights)
-        spread, sizes = fit_spread(*known, seed, deadline.left() / 2)
         given = training.rows[rows]
+        weights = None if problem.row_weights is None else problem.row_weights[given]
+        labels, noise = training.labels[rows], np.ones(len(rows))
+        if problem.exposure is not None:
+            # Sizes of errors are learnt as they would be at the mean exposure.
+            noise = target.relative_noise(problem.exposure[given])
+            labels = predicted[rows] + (labels - predicted[rows]) / noise[:, None]
+        known = (training.matrix[rows], labels, predicted[rows], weights)
+        spread, sizes = fit_spread(*known, seed, deadline.left() / 2)
+        sizes = sizes * noise[:, None]
         details = OutOfFold(given, problem.target[given], weights, sizes * problem.scale.deviation)
         parts = {"target": target, "spread": spread}
         return target.restore(predicted), details, parts
 
-    def predict(self, X: Any, quantiles: Sequence[float] | None = None) -> FloatArray:
+    def predict(
+        self,
+        X: Any,
+        quantiles: Sequence[float] | None = None,
+        *,
+        exposure: ArrayLike | float | None = None,
+    ) -> FloatArray:
         """Predicted targets, (n,) or (n, outputs) as y was.
 
         quantiles: levels between 0 and 1. The output then has one more axis, of these quantiles in
         the order given, from the errors of rows that had not been seen, and never crossing.
+        exposure: of each row, or one number for all, if `fit` had it; 1 for rates.
         """
-        return self._predictor(X).predict(X, quantiles=quantiles)
+        return self._predictor(X).predict(X, quantiles=quantiles, exposure=exposure)
 
-    def predict_interval(self, X: Any, coverage: float = 0.9) -> FloatArray:
+    def score(
+        self,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        exposure: ArrayLike | float | None = None,
+    ) -> float:
+        """R² of the predictions."""
+        predicted = self.predict(X, exposure=exposure)
+        return float(r2_score(y, predicted, sample_weight=sample_weight))
+
+    def predict_interval(
+        self,
+        X: Any,
+        coverage: float = 0.9,
+        *,
+        exposure: ArrayLike | float | None = None,
+    ) -> FloatArray:
         """Lower and upper bounds that hold the target with this probability: (n, 2), or
         (n, outputs, 2) for several targets, each on its own.
 
@@ -609,7 +655,8 @@ class MuddleRegressor(RegressorMixin, Flagship):
         with n training rows about `coverage` of new rows like them are within, given that rows are
         exchangeable.
         """
-        bounds: FloatArray = self._predictor(X).predict_interval(X, coverage)
+        model = self._predictor(X)
+        bounds: FloatArray = model.predict_interval(X, coverage, exposure=exposure)
         return bounds
 
     def plot(

@@ -4,8 +4,8 @@ Shapes: N rows, F features, C label columns.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Literal
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
@@ -34,12 +34,17 @@ from muddle.training.config import TrainConfig
 from muddle.training.data import TrainingData, TrainJob
 from muddle_runtime.columns import FloatArray, Table, read_table
 from muddle_runtime.fitted import Task
-from muddle_runtime.labels import ClassTarget, NumberTarget
+from muddle_runtime.labels import ClassTarget, NumberTarget, Range, check_exposure
+from muddle_runtime.parameters import check_choice
 from muddle_runtime.tables import Scale, TablePlan
 
 Criterion = Literal["logistic", "squared"]
 # Predictions of the flagship stay within the range of the training targets and this share beyond.
 BEYOND = 0.1
+TargetRange = Literal["auto", "any", "positive", "count", "share"]
+ENDS = {"any": (-np.inf, np.inf), "share": (0.0, 1.0)}
+ENDS |= dict.fromkeys(("positive", "count"), (0.0, np.inf))
+LEAST_AMOUNT = 1e-12  # of the target's mean and deviation
 # A least or greatest target in this many rows, and this share of them, is one that targets cannot
 # pass: 0 of counts, 1 of shares, the limit of an instrument.
 EDGE_ROWS, EDGE_SHARE = 5, 0.01
@@ -69,6 +74,9 @@ class NumberProblem(TrainingRows):
 
     scale: Scale
     one_output: bool
+    ranges: tuple[Range, ...] = field(kw_only=True)  # of each output
+    told: bool = field(default=False, kw_only=True)  # `ranges` are the user's, not guessed
+    exposure: FloatArray | None = field(default=None, kw_only=True)  # (N,) target: y per exposure
 
     target_type: ClassVar[TargetType] = "continuous"
 
@@ -80,24 +88,57 @@ class NumberProblem(TrainingRows):
         """The way from labels back to targets."""
         return NumberTarget(self.scale, self.one_output)
 
+    def describe_range(self) -> NumberTarget:
+        """The same, with the range that answers of the flagship stay within."""
+        return replace(
+            self.describe_target(),
+            bounds=self.bounds(),
+            support=self.support(),
+            ranges=self.ranges,
+            exposure=None if self.exposure is None else float(self.exposure.mean()),
+        )
+
+    @property
+    def row_weights(self) -> FloatArray | None:
+        """(N,) as given: `weights` without the exposure."""
+        if self.exposure is None:
+            return self.weights
+        weights = (1.0 if self.weights is None else self.weights) / self.exposure
+        same = np.ptp(weights) <= 1e-6 * weights.max()
+        return None if same else weights / weights.mean()
+
     def bounds(self) -> FloatArray:
-        """Labels between which predictions of the flagship stay. (2, C)"""
+        """Labels between which predictions of the flagship stay. (2, C)
+
+        If no target is 0, no amount is predicted as 0 either: half the least target is the least.
+        """
         low, high = self.labels.min(axis=0), self.labels.max(axis=0)
-        return np.stack([low - BEYOND * (high - low), high + BEYOND * (high - low)])
+        least, most = low - BEYOND * (high - low), high + BEYOND * (high - low)
+        columns = self.target.reshape(len(self.target), -1)
+        amounts = (np.array(self.ranges) == "positive") & (columns.min(axis=0) > 0)
+        # Not less than what rounding leaves of its standardised value.
+        unit = np.abs(self.scale.mean) + self.scale.deviation
+        floor = np.maximum(columns.min(axis=0) / 2, LEAST_AMOUNT * unit)
+        above = np.maximum(least, self.scale.apply(floor[None])[0])
+        return np.stack([np.where(amounts, above, least), most])
 
     def support(self) -> FloatArray:
         """Values of y that no target passes, infinite where there is none. (2, C)
 
         Targets of which none is negative are taken as amounts. Should they be none, a new one is
-        below 0 though all n before it were not with a probability of at most 1 / (e n).
+        below 0 though all n before it were not with a probability of at most 1 / (e n). Where the
+        user has told the range, it is that.
         """
         columns = self.target.reshape(len(self.target), -1)
+        if self.told:
+            return np.array([ENDS[one] for one in self.ranges]).T
         enough = max(EDGE_ROWS, EDGE_SHARE * len(columns))
         low, high = columns.min(axis=0), columns.max(axis=0)
         least = np.where(low >= 0, 0.0, -np.inf)
         least = np.where((columns == low).sum(axis=0) >= enough, low, least)
         most = np.where((columns == high).sum(axis=0) >= enough, high, np.inf)
-        return np.stack([least, most])
+        shares = np.array(self.ranges) == "share"
+        return np.stack([least, np.where(shares, np.minimum(most, 1.0), most)])
 
     def summarise(self, plan: TablePlan) -> dict[str, Any]:
         """The training rows, for a model that has left them behind."""
@@ -129,22 +170,87 @@ Problem = NumberProblem | ClassProblem
 
 
 def read_numbers(
-    X: Any, y: ArrayLike, sample_weight: ArrayLike | None, owner: str
+    X: Any,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None,
+    owner: str,
+    target_range: TargetRange = "auto",
+    exposure: Any = None,
 ) -> NumberProblem:
-    """A regression problem, or an error that says what is wrong with it."""
+    """A regression problem, or an error that says what is wrong with it.
+
+    exposure: targets become rates, y per exposure, and a row counts by its exposure too.
+    """
     table = read_table(X, owner, MIN_ROWS)
     target = check_target(y, table.n_rows, owner, multi_output=True, y_numeric=True)
     weights = check_weights(sample_weight, table.n_rows)
-    warn_about_order(X=X, y=y, sample_weight=sample_weight)
+    warn_about_order(X=X, y=y, sample_weight=sample_weight, exposure=exposure)
     one_output = target.ndim == 1
     rows = np.arange(table.n_rows) if weights is None else np.flatnonzero(weights)
-    table, target, weights = _drop_zero_weights(table, target.astype(np.float64), weights)
+    target = target.astype(np.float64)
+    exposed = None
+    if exposure is not None:
+        exposed = check_exposure(exposure, table.n_rows)
+        weights = check_weights(exposed if weights is None else weights * exposed, table.n_rows)
+    table, target, weights = _drop_zero_weights(table, target, weights)
     columns = target.reshape(len(target), -1)
-    scale = fit_target_scale(columns, weights)
-    warn_about_far_targets(columns, rows)
+    if exposed is None:
+        rates = columns
+    else:
+        exposed = exposed[rows]
+        rates = columns / exposed[:, None]
+        if not np.isfinite(rates).all():
+            raise ValueError(
+                "y per exposure must be finite, got infinity: exposures are too small. Measure the "
+                "exposure in smaller units."
+            )
+        target = rates[:, 0] if one_output else rates
+    if target_range == "auto":
+        ranges = tuple(map(guess_range, columns.T, rates.T))
+    else:
+        check_range(target_range, columns, rates, rows)
+        ranges = (target_range,) * columns.shape[1]
+    scale = fit_target_scale(rates, weights)
+    if exposed is None:  # rates of rows that were hardly exposed are far off, and hardly count
+        warn_about_far_targets(columns, rows)
     names = name_targets(y, columns.shape[1])
-    known = (table, target, scale.apply(columns), weights)
-    return NumberProblem(*known, scale, one_output, target_names=names)
+    known = (table, target, scale.apply(rates), weights)
+    return NumberProblem(
+        *known,
+        scale,
+        one_output,
+        target_names=names,
+        ranges=ranges,
+        told=target_range != "auto",
+        exposure=exposed,
+    )
+
+
+def guess_range(targets: FloatArray, rates: FloatArray) -> Range:
+    """The narrowest range that the targets of an output are in; rates: per exposure. (N,), (N,)"""
+    if (targets < 0).any():
+        return "any"
+    if (targets % 1 == 0).all():
+        return "count"
+    return "share" if (rates <= 1).all() else "positive"
+
+
+def check_range(told: Any, targets: FloatArray, rates: FloatArray, rows: NDArray[np.int64]) -> None:
+    """An error for targets outside the range that the user has told. (N, C); rows: in y, (N,)"""
+    check_choice("target", told, get_args(TargetRange))
+    musts = {
+        "positive": ("not be negative", targets < 0),
+        "count": ("be whole and not negative", (targets < 0) | (targets % 1 != 0)),
+        "share": ("lie between 0 and 1", (rates < 0) | (rates > 1)),
+    }
+    must, bad = musts.get(told, ("", np.zeros(1, bool)))
+    if bad.any():
+        place = tuple(np.argwhere(bad)[0].tolist())
+        values = rates if told == "share" else targets
+        raise ValueError(
+            f"y must {must} for target={told!r}, got {values[place]:g} in row {rows[place[0]]}. "
+            "Correct the value, or pass target='any'."
+        )
 
 
 def read_classes(

@@ -83,6 +83,7 @@ from muddle.export.onnx_tables import (
 OPSET, ML_OPSET, IR_VERSION = 15, 2, 8
 SCHEMA_KEY = "muddle"
 PREDICTION, LOWER, UPPER = "prediction", "lower", "upper"
+EXPOSURE = "exposure"  # an input of models that were fitted with it
 LABEL, PROBABILITIES = "label", "probabilities"
 LABEL_TYPES = {
     "b": ("bool", TensorProto.BOOL),
@@ -121,13 +122,15 @@ def build_model(model: FittedModel, interval: float | None = None) -> ModelProto
         _find_margins(model, interval)  # an error is raised before anything is built
     outputs = _describe_outputs(model, interval)
     names = [output["name"] for output in outputs]
-    columns = find_columns(model.table, names)
-    graph = Graph([*(column.input for column in columns), *names, MATRIX])
+    exposed = isinstance(model.target, NumberTarget) and model.target.exposure is not None
+    columns = find_columns(model.table, [*names, EXPOSURE] if exposed else names)
+    graph = Graph([*(column.input for column in columns), *names, MATRIX, EXPOSURE])
     features = write_features(model.table, Inputs(graph, model.table, columns))
+    exposure = graph.add_input(EXPOSURE, DOUBLE, (ROWS, 1)) if exposed else None
     if model.selection is not None:
         model = model.subset(model.selection.choose())
     if isinstance(model.target, NumberTarget):
-        _write_regression(model, model.target, features, interval)
+        _write_regression(model, model.target, features, interval, exposure)
     else:
         _write_classification(model, model.target, features)
     built = helper.make_model(
@@ -138,12 +141,14 @@ def build_model(model: FittedModel, interval: float | None = None) -> ModelProto
         producer_version=__version__,
         doc_string=f"{model.estimator} of muddle, with the preprocessing of its table.",
     )
-    schema = {
+    schema: dict[str, Any] = {
         "estimator": model.estimator,
         "task": model.task,
         "columns": describe_columns(model.table, columns),
         "outputs": outputs,
     }
+    if exposed:
+        schema["exposure"] = {"input": EXPOSURE, "type": "double"}
     helper.set_model_props(built, {SCHEMA_KEY: json.dumps(schema, ensure_ascii=False)})
     onnx.checker.check_model(built, full_check=True)
     return built
@@ -198,13 +203,17 @@ def _read_classes(target: ClassTarget) -> NDArray[Any]:
 
 
 def _write_regression(
-    model: FittedModel, target: NumberTarget, features: Features, interval: float | None
+    model: FittedModel,
+    target: NumberTarget,
+    features: Features,
+    interval: float | None,
+    exposure: Value | None,
 ) -> None:
     far = None if interval is None else _find_far(model.table, features)
-    values = _write_numbers(model, target, features, interval, far)
+    values = _write_numbers(model, target, features, interval, far, exposure)
     if model.fallback is not None:
         others, unseen = _look_away(model, model.fallback, features)
-        instead = _write_numbers(model.fallback.model, target, others, interval, far)
+        instead = _write_numbers(model.fallback.model, target, others, interval, far, exposure)
         values = {n: unseen.apply("Where", instead[n], value) for n, value in values.items()}
     values[PREDICTION] = _restore(values[PREDICTION], target)
     if interval is not None:
@@ -212,7 +221,7 @@ def _write_regression(
         values |= dict(zip((LOWER, UPPER), bounds, strict=True))
     shape = (ROWS,) if target.one_output else (ROWS, len(target.scale.mean))
     for name, value in values.items():
-        value = _refuse_rows(value, features)
+        value = _refuse_rows(value if exposure is None else value * exposure, features)
         if target.one_output:
             value = value.apply("Squeeze", np.array([1]))
         value.graph.add_output(name, value, DOUBLE, shape)
@@ -257,6 +266,7 @@ def _write_numbers(
     features: Features,
     interval: float | None,
     far: Value | None,
+    exposure: Value | None,
 ) -> dict[str, Value]:
     """Predicted labels, and their bounds if an interval is asked for. (N, C) each"""
     labels = _write_labels(model, features)
@@ -265,6 +275,9 @@ def _write_numbers(
     if interval is None:
         return {PREDICTION: labels}
     spread = _write_spread(model, features, labels, far)
+    if exposure is not None:
+        assert target.exposure is not None
+        spread = spread * (exposure.apply("Reciprocal") * target.exposure).apply("Sqrt")
     down, up = _find_margins(model, interval)
     return {PREDICTION: labels, LOWER: labels - spread * down, UPPER: labels + spread * up}
 

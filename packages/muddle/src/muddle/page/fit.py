@@ -124,7 +124,29 @@ def describe_table(facts: "Facts") -> str:
     file = (facts.model.training.origin or {}).get("file")
     names = [shorten(name) for name in facts.target_names if name]
     target = f" Target: {list_names(names, MOST_NAMED)}." if names else ""
-    return f"Table: {clean(file)}, {size}.{target}" if file else f"Table: {size}.{target}"
+    about = f"{target}{describe_ranges(facts.model)}"
+    return f"Table: {clean(file)}, {size}.{about}" if file else f"Table: {size}.{about}"
+
+
+RANGES = {
+    "any": "may be any number",
+    "positive": "are amounts, not below 0",
+    "count": "are counts, not below 0",
+    "share": "are shares, from 0 to 1",
+}
+
+
+def describe_ranges(model: FittedModel) -> str:
+    """What targets were taken for, where anything follows from it; begins with a space."""
+    target = model.target
+    if not isinstance(target, NumberTarget) or not target.ranges:
+        return ""
+    exposed = "" if target.exposure is None else " All numbers here are rates, per exposure."
+    if set(target.ranges) == {"any"}:
+        return exposed
+    found = list(dict.fromkeys(RANGES[one] for one in target.ranges))
+    told = "" if model.training.parameters.get("target", "auto") == "auto" else ", as was told"
+    return f" Targets {' or '.join(found)}{told}, and so are predictions and intervals.{exposed}"
 
 
 # Facts
