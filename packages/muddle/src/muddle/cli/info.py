@@ -147,7 +147,7 @@ def print_info(facts: dict[str, Any]) -> None:
         "trained on": " ".join(filter(None, trained)),
         "settings": ", ".join(f"{name}={parameters[name]}" for name in settings),
         "out-of-fold": ", ".join(f"{SCORE_NAMES.get(n, n)} {v}" for n, v in scores.items()),
-        "search": describe_search(training["search"]) if training["search"] else None,
+        "search": describe_search(training["search"]) if training.get("search") else None,
         "dropped columns": ", ".join(training["dropped"]),
         "weight": training["weight"],
         "created": facts["created"],

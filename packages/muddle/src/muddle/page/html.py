@@ -115,8 +115,8 @@ def describe_search(about: Mapping[str, Any]) -> str:
         for name, value in about["settings"].items()
     )
     return (
-        f"best of {about['n_trials']} settings, of which {about['n_ended']} were scored to the "
-        f"end: {about['score_name']} {about['score']:.4g} out of fold, with "
+        f"best of {about['n_trials']} settings, {about['n_ended']} of them scored to the end: "
+        f"{about['score_name']} {about['score']:.4g} out of fold, with "
         f"{settings or 'the defaults'}"
     )
 
