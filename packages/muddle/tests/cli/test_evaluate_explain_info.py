@@ -245,7 +245,7 @@ def test_models_saved_by_python_without_names_work_by_position(shell):
     np.testing.assert_allclose(shell.read("p.csv")["prediction"], model.predict(X), rtol=1e-5)
     said = shell.fails("predict", "m.muddle", shell.write(table[["a", "b"]], "two.csv"))
     assert "must have the 3 columns of the training table in the same order" in said
-    assert "got one of MLRRegressor, whi" in shell.fails(
+    assert "got a MLRRegressor, which has no" in shell.fails(
         "predict", "m.muddle", "t.csv", "--interval=.9"
     )
     shell.write(table.assign(y=X[:, 0]), "y.csv")
