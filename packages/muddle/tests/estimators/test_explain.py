@@ -1,5 +1,6 @@
 """Explanations of fitted estimators, from memory and from files, and the rows they compare with."""
 
+import re
 import sys
 from dataclasses import replace
 from types import ModuleType
@@ -194,3 +195,70 @@ def test_an_estimator_must_be_fitted_and_rows_must_have_its_columns(model):
     with pytest.raises(ValueError, match="must have the columns of fit, but lacks column 'city'"):
         model.explain(X.drop(columns="city"))
     assert isinstance(model.explain(X.drop(columns="same"), n_background=3), Explanation)
+
+
+# --- pictures ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def of_classes():
+    X, y = make_table()
+    classes = np.array(["low", "middle", "high"])[np.digitize(y, [0.0, 1.5])]
+    model = MLRClassifier(**QUICK).fit(X, classes)
+    return model.explain(X[:4], n_background=5, output="log_odds")
+
+
+@pytest.fixture
+def axes():
+    plt = pytest.importorskip("matplotlib.pyplot")
+    yield plt.subplots()[1]
+    plt.close("all")
+
+
+def test_pictures_show_what_was_asked_for(found, of_classes, axes):
+    found.plot("waterfall", row=1, ax=axes)
+    assert axes.get_title().startswith("Row 1: prediction = ")
+    axes.clear()
+    found.plot("dependence", column="gaps", ax=axes)
+    assert axes.get_title() == "Shapley values of gaps"
+    axes.clear()
+    found.plot("dependence", ax=axes)
+    largest = np.abs(found.values).mean(axis=0).argmax()
+    assert axes.get_title() == f"Shapley values of {found.feature_names[largest]}"
+    axes.clear()
+    of_classes.plot(output="middle", ax=axes)
+    assert axes.get_xlabel() == "change of the log-odds of middle"
+    moved = np.abs(of_classes.values[..., 2]).mean(axis=0)
+    first = axes.get_yticklabels()[0].get_text()
+    assert first == of_classes.feature_names[moved.argmax()]
+
+
+def test_of_two_classes_the_second_is_drawn(axes):
+    X, y = make_table()
+    model = MLRClassifier(**QUICK).fit(X, y > 0)
+    model.explain(X[:1], n_background=5).plot("waterfall", ax=axes)
+    assert axes.get_title().startswith("Row 0: probability of True = ")
+
+
+@pytest.mark.parametrize(
+    ("which", "options", "error", "said"),
+    [
+        ("found", {"kind": "bees"}, ValueError, "kind must be one of 'beeswarm', 'waterfall'"),
+        ("found", {"top": 0}, ValueError, "top must be at least 1"),
+        ("found", {"output": "x"}, ValueError, "output goes with several targets, or classes"),
+        ("found", {"kind": "waterfall"}, ValueError, "row must be given, as there are 6: 0 to 5"),
+        ("found", {"kind": "waterfall", "row": 6}, ValueError, "row must be at most 5, got row=6"),
+        ("found", {"kind": "waterfall", "row": -1}, ValueError, "row must be at least 0"),
+        (
+            "found",
+            {"kind": "dependence", "column": "twim"},
+            ValueError,
+            "column must be the name of a column of the fit, got 'twim'. Did you mean 'twin'?",
+        ),
+        ("of_classes", {}, ValueError, "output must be given, as there are 3: 'high', 'low'"),
+        ("of_classes", {"output": "hi"}, ValueError, "output must be one of 'high', 'low'"),
+    ],
+)
+def test_a_picture_that_cannot_be_drawn_is_one_clear_error(request, which, options, error, said):
+    with pytest.raises(error, match=re.escape(said)):
+        request.getfixturevalue(which).plot(**options)

@@ -31,12 +31,19 @@ TWO = np.column_stack([1 - P, P])
 CODES = (RNG.random(200) < P).astype(int)
 MEANS = np.array([[1.0, 4.0], [3.0, 2.0]])
 DEPENDENCE = Dependence("area $", "number", [10.0, 20.0], MEANS, 2, 5)
+MOVED = np.array([[3.0, -1.0, 0.1], [-2.0, 1.5, 0.0], [2.5, np.nan, 0.2]])
+MOVED[2, 1] = 1.5
+DATA = np.array([[10.0, "ash $", None], [20.0, "elm", 3.5], [30.0, "elm", 4.5]], dtype=object)
+NAMES = ["area $", "tree", "gaps"]
 CALLS = {  # of estimators
     "learning_curves": (HISTORY,),
     "reliability": (TWO, CODES, ["no", "yes"]),
     "predictions": (P, CODES, P - 1, P + 1),
     "importances": (np.array([1.0, 2.0]), np.array([0.1, 0.2]), ["a", "b"]),
     "dependence": (DEPENDENCE, {0: "yes", 1: "no"}, "mean probability"),
+    "beeswarm": (MOVED, DATA, NAMES, "prediction"),
+    "waterfall": (MOVED[0], abs(MOVED[0]) / 9, 5.0, DATA[0], NAMES, "prediction", "Row 0"),
+    "values_by_column": (MOVED[:, 0], MOVED[:, 2], DATA[:, 0], "area $", "prediction"),
 }
 PAGE_CALLS = {  # of pages only, which always have axes
     "roc": (TWO, CODES, None, {1: "yes $"}),
@@ -269,3 +276,91 @@ def test_dependence_on_dates_has_dates_below(ax):
     plots.plot_dependence(dates, {0: ""}, "mean prediction", ax=ax)
     ax.figure.canvas.draw()
     assert "2025" in [label.get_text() for label in ax.get_xticklabels()]
+
+
+# --- Shapley values ------------------------------------------------------------------------------
+
+
+def test_a_beeswarm_has_a_line_per_column_the_one_that_moves_most_on_top(ax):
+    plots.plot_beeswarm(MOVED, DATA, NAMES, "prediction", ax=ax)
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["area $", "tree", "gaps"]
+    top, bottom = ax.get_ylim()
+    assert top > bottom
+    grey, colored = ax.collections[:2]
+    assert len(grey.get_offsets()) == 0
+    assert colored.get_offsets()[:, 0].tolist() == [3, -2, 2.5]
+    assert [matplotlib.colors.to_hex(c) for c in colored.get_facecolors()] == [
+        *(plots.BLUE, plots.PINK, plots.VERMILLION)
+    ]
+    assert len(ax.collections[2].get_offsets()) == 3  # text is grey
+    assert ax.get_xlabel() == "change of the prediction"
+    few = plots.plot_beeswarm(MOVED, DATA, NAMES, "prediction", top=1)
+    assert few.get_yticklabels()[-1].get_text() == "2 other columns"
+    others = few.collections[2].get_offsets()[:, 0]
+    np.testing.assert_allclose(sorted(others), sorted(MOVED[:, 1:].sum(axis=1)))
+    assert few.get_title() == "Shapley values of 3 rows, 1 of 3 columns"
+
+
+def test_points_that_are_close_do_not_hide_each_other():
+    heights = plots.spread_points(np.array([0.0, 0.0, 0.0, 1.0]))
+    assert heights[3] == 0
+    assert len(set(heights[:3].tolist())) == 3
+    assert np.abs(plots.spread_points(np.zeros(1000))).max() <= 0.401
+    assert plots.spread_points(np.zeros(0)).shape == (0,)
+
+
+def test_ranks_share_ties_and_leave_out_gaps_and_text():
+    ranks = plots.rank_data(np.array([5.0, 1.0, np.nan, 5.0, 9.0]))
+    np.testing.assert_allclose(ranks, [0.5, 0, np.nan, 0.5, 1])
+    days = np.array([np.datetime64("2024-02-01"), None, np.datetime64("2024-01-01")], dtype=object)
+    np.testing.assert_allclose(plots.rank_data(days), [1, np.nan, 0])
+    assert np.isnan(plots.rank_data(DATA[:, 1])).all()
+
+
+def test_a_waterfall_leads_from_the_mean_to_the_prediction(ax):
+    plots.plot_waterfall(*CALLS["waterfall"], ax=ax)
+    spans = [sorted([bar.get_x(), bar.get_x() + bar.get_width()]) for bar in ax.patches]
+    np.testing.assert_allclose(spans, [[4.1, 7.1], [4.1, 5.1], [5.0, 5.1]], atol=1e-12)
+    shown = [label.get_text() for label in ax.get_yticklabels()]
+    assert shown == ["area $ = 10", "tree = ash $", "gaps = missing"]
+    assert [text.get_text() for text in ax.texts] == ["+3.0 ± 0.3", "−1.0 ± 0.1", "+0.10 ± 0.01"]
+    assert ax.get_title() == "Row 0: prediction = 7.100"
+    names = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert names == ["mean: 5.000", "this row: 7.100"]
+    few = plots.plot_waterfall(*CALLS["waterfall"], top=1)
+    np.testing.assert_allclose(few.patches[1].get_x(), 5.0)
+    assert few.get_yticklabels()[1].get_text() == "2 other columns"
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "expected"),
+    [
+        *((0.0, 0.0, "+0"), (31234.5, 412.0, "+31,200 ± 400"), (-0.02, 1e-9, "−0.0200")),
+        *((-1e-7, 0.0, "−1e−07"), (12.0, 30.0, "+10 ± 30"), (2.5e12, 0.0, "+2.5e+12")),
+    ],
+)
+def test_changes_have_as_many_digits_as_their_error_allows(value, error, expected):
+    assert plots.write_change(value, error) == expected
+
+
+def test_values_by_numbers_are_points_with_errors_and_gaps_are_left_out(ax):
+    errors = np.array([0.1, 0.2, 0.3])
+    plots.plot_values_by_column(MOVED[:, 2], errors, DATA[:, 2], "gaps", "prediction", ax=ax)
+    points, _, (bars,) = ax.containers[0].lines
+    assert points.get_xydata().tolist() == [[3.5, 0], [4.5, 0.2]]
+    np.testing.assert_allclose(np.array(bars.get_segments())[0, :, 1], [-0.2, 0.2])
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("gaps", "change of the prediction")
+
+
+def test_values_by_text_are_a_line_per_level_and_dates_have_dates_below(ax):
+    errors = np.zeros(3)
+    plots.plot_values_by_column(MOVED[:, 1], errors, DATA[:, 1], "tree", "prediction", ax=ax)
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["ash $", "elm"]
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("change of the prediction", "tree")
+    days = np.array(["2024-01-01", "2024-07-01", "2025-03-01"], dtype="M8[D]")
+    dated = plots.plot_values_by_column(MOVED[:, 1], errors, days, "day", "prediction")
+    dated.figure.canvas.draw()
+    assert any("2024" in label.get_text() for label in dated.get_xticklabels())
+    flags = np.array([True, False, True], dtype=object)
+    told = plots.plot_values_by_column(MOVED[:, 1], errors, flags, "flag", "prediction")
+    assert {label.get_text() for label in told.get_yticklabels()} == {"False", "True"}

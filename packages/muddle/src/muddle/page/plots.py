@@ -6,6 +6,7 @@ setting of matplotlib. Lines and marks differ in style as well as in colour, so 
 told apart in grey.
 """
 
+import datetime
 import io
 import math
 import re
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from muddle.errors import MissingPackageError
 from muddle.page.dependence import Dependence
-from muddle.page.html import Figure, shorten
+from muddle.page.html import MINUS, Figure, shorten
 from muddle.scores import N_BINS, Codes, Floats, expected_calibration_error
 
 if TYPE_CHECKING:
@@ -48,6 +49,13 @@ FEWEST_IN_BIN = 10  # rows; a point of fewer is hollow
 N_BANDS = 12  # groups of rows that a band of typical errors is made of
 FEWEST_IN_BAND = 10  # rows
 MOST_CURVE_POINTS = 300
+# Points of Shapley values: bins within which they lie side by side, and their distance there.
+LABEL = 24  # characters of a name beside the axes
+SWARM_BINS, SWARM_STEP = 100, 0.08
+SWARM_COLORS = BLUE, PINK, VERMILLION  # of the least, the middle and the largest number
+NEGLIGIBLE = 1e-3  # a standard error, of its value
+MOST_DRAWN_LEVELS = 15
+POINTS: dict[str, Any] = {"fmt": "o", "color": BLUE, "markersize": 3.5, "elinewidth": 0.8}
 
 PAGE_SIZE = 6.0, 4.2  # inches
 PAGE_WIDTH = 640  # pixels
@@ -313,6 +321,223 @@ def plot_dependence(
         _add_legend(ax)
     _label(ax, f"Partial dependence on {shorten(found.column)}", xlabel, ylabel)
     return ax
+
+
+def plot_beeswarm(
+    values: Floats,
+    data: NDArray[Any],
+    names: Sequence[str],
+    what: str,
+    *,
+    top: int = 15,
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """Shapley values of all rows, a point per row and column, the column that moves most on top.
+
+    values, data (n, columns). Numbers are coloured by their rank within the column; text and gaps
+    are grey. Columns beyond `top` are one more line, the sum of their values.
+    """
+    order = np.argsort(-np.abs(values).mean(axis=0), kind="stable")
+    shown, others = order[:top], order[top:]
+    ax = _choose_axes(ax, height=bars_height(len(shown) + (len(others) > 0)))
+    lines = [
+        (shorten(names[i], LABEL), values[:, i], rank_data(data[:, i])) for i in shown.tolist()
+    ]
+    if len(others):
+        total = values[:, others].sum(axis=1)
+        lines.append((f"{len(others)} other columns", total, np.full(len(total), np.nan)))
+    ax.axvline(0, color=INK, linewidth=0.8, zorder=0)
+    for place, (_, moved, ranks) in enumerate(lines):
+        heights = place + spread_points(moved)
+        known = np.isfinite(ranks)
+        for rows, colors in ((~known, GREY), (known, mix_colors(ranks[known]))):
+            ax.scatter(moved[rows], heights[rows], s=9, c=colors, linewidths=0, rasterized=False)
+    for label, color in (("low", 0.0), ("middle", 0.5), ("high", 1.0)):
+        ax.plot([], [], "o", color=mix_colors(np.array([color]))[0], label=f"{label} number")
+    ax.plot([], [], "o", color=GREY, label="text, gap or several columns")
+    ax.set_yticks(range(len(lines)), [name for name, *_ in lines], parse_math=False)
+    ax.set_ylim(len(lines) - 0.4, -0.6)
+    ax.grid(axis="y", color=LINE, linewidth=0.6)
+    ax.set_axisbelow(True)
+    _add_legend(ax)
+    several = f", {len(shown)} of {len(names)} columns" if len(others) else ""
+    _label(ax, f"Shapley values of {len(values):,} rows{several}", f"change of the {what}", "")
+    return ax
+
+
+def plot_waterfall(
+    values: Floats,
+    errors: Floats,
+    base: float,
+    data: NDArray[Any],
+    names: Sequence[str],
+    what: str,
+    title: str,
+    *,
+    top: int = 15,
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """Shapley values of one row: from the mean at the bottom to the prediction on top.
+
+    values, errors and data (columns,). Columns beyond `top` are one bar, at the bottom.
+    """
+    order = np.argsort(-np.abs(values), kind="stable")
+    shown, others = order[:top], order[top:]
+    steps = values[shown].tolist()
+    written = [write_datum(data[i]) for i in shown.tolist()]
+    labels = [
+        f"{shorten(names[i], LABEL)} = {shorten(datum, LABEL // 2)}"
+        for i, datum in zip(shown.tolist(), written, strict=True)
+    ]
+    sizes = errors[shown].tolist()
+    if len(others):
+        steps, sizes = [*steps, float(values[others].sum())], [*sizes, 0.0]
+        labels.append(f"{len(others)} other columns")
+    predicted = base + float(values.sum())
+    ends = predicted - np.append(0.0, np.cumsum(steps))  # of the bars, from the top
+    ax = _choose_axes(ax, height=bars_height(len(steps)) + 0.4)
+    reach = float(np.ptp(ends)) or 1.0
+    for place, (step, size) in enumerate(zip(steps, sizes, strict=True)):
+        color, hatch = (VERMILLION, None) if step >= 0 else (SKY, "////")
+        bars = ax.barh(place, step, left=ends[place + 1], height=0.7, color=color)
+        bars.patches[0].set(hatch=hatch, edgecolor=PAPER, linewidth=0.0)
+        if place + 1 < len(steps):
+            ax.plot([ends[place + 1]] * 2, [place, place + 1], color=GREY, linewidth=0.8, zorder=0)
+        text = write_change(step, size)
+        right = max(ends[place], ends[place + 1]) + 0.015 * reach
+        behind = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.5}
+        ax.text(right, place, text, va="center", fontsize="small", bbox=behind)
+    for end, label, style in ((base, "mean", ":"), (predicted, "this row", "--")):
+        name = f"{label}: {write_plainly(end)}"
+        ax.axvline(end, color=INK, linestyle=style, linewidth=0.8, zorder=0, label=name)
+    low, high = float(ends.min()), float(ends.max())
+    ax.set_xlim(low - 0.05 * reach, high + 0.45 * reach)
+    ax.set_yticks(range(len(labels)), labels, parse_math=False)
+    ax.set_ylim(len(labels) - 0.4, -0.6)
+    _add_legend(ax)
+    _label(ax, f"{title}: {what} = {write_plainly(predicted)}", what, "")
+    return ax
+
+
+def plot_values_by_column(
+    values: Floats,
+    errors: Floats,
+    data: NDArray[Any],
+    name: str,
+    what: str,
+    *,
+    ax: "Axes | None" = None,
+) -> "Axes":
+    """Shapley values of one column against what the column holds, with standard errors as bars.
+
+    values, errors and data (n,). Text is a line of points per level, at most 15 of them; gaps are
+    left out of columns of numbers and dates.
+    """
+    numbers = as_drawn(data)
+    levels = numbers is None or all(isinstance(value, (bool, np.bool_)) for value in data)
+    if numbers is not None and not levels:
+        ax = _choose_axes(ax)
+        known = np.isfinite(numbers)
+        x: Any = numbers[known]
+        if pd.Series(data).infer_objects().dtype.kind == "M":
+            x = x.astype("M8[s]")
+        ax.errorbar(x, values[known], yerr=errors[known], **POINTS)
+        ax.axhline(0, color=INK, linewidth=0.8, zorder=0)
+    else:
+        texts = np.array([write_datum(value) for value in data], dtype=object)
+        found, counts = np.unique(texts, return_counts=True)
+        frequent = found[np.argsort(-counts, kind="stable")[:MOST_DRAWN_LEVELS]].tolist()
+        kept = sorted(frequent, key=lambda level: float(np.mean(values[texts == level])))
+        ax = _choose_axes(ax, height=bars_height(len(kept)))
+        for place, level in enumerate(kept):
+            own = texts == level
+            heights = place + spread_points(values[own])
+            ax.errorbar(values[own], heights, xerr=errors[own], **POINTS)
+        ax.axvline(0, color=INK, linewidth=0.8, zorder=0)
+        ax.set_yticks(range(len(kept)), [shorten(level, LABEL) for level in kept], parse_math=False)
+        ax.set_ylim(-0.6, len(kept) - 0.4)
+    labels = [shorten(name), f"change of the {what}"]
+    _label(ax, f"Shapley values of {shorten(name)}", *(labels[::-1] if levels else labels))
+    return ax
+
+
+def rank_data(data: NDArray[Any]) -> Floats:
+    """Ranks of the numbers or dates of a column from 0 to 1, nan for gaps and text. (n,)"""
+    numbers = as_drawn(data)
+    if numbers is None:
+        return np.full(len(data), np.nan)
+    known = np.isfinite(numbers)
+    distinct, place = np.unique(numbers[known], return_inverse=True)
+    counts = np.bincount(place, minlength=len(distinct))
+    middles = np.cumsum(counts) - (counts + 1) / 2
+    ranks = np.full(len(data), np.nan)
+    ranks[known] = middles[place] / max(1, counts.sum() - 1)
+    return ranks
+
+
+def as_drawn(data: NDArray[Any]) -> Floats | None:
+    """A column of numbers, dates (in seconds) or durations as floats; None if it is text."""
+    series = pd.Series(data).infer_objects()
+    if pd.api.types.is_numeric_dtype(series.dtype):
+        return np.asarray(series.to_numpy(np.float64, na_value=np.nan))
+    if series.dtype.kind in "mM":
+        seconds: Floats = series.to_numpy().astype(f"{series.dtype.kind}8[us]").astype(np.float64)
+        return np.where(series.isna(), np.nan, seconds / 1e6)
+    return None
+
+
+def spread_points(values: Floats) -> Floats:
+    """Heights between -0.4 and 0.4 at which points that are close do not hide each other. (n,)"""
+    heights = np.zeros(len(values))
+    width = float(np.ptp(values)) if len(values) else 0.0
+    place = np.zeros(len(values), dtype=np.int64)
+    if width > 0:
+        place = np.round((values - values.min()) / width * SWARM_BINS).astype(np.int64)
+    counts = np.bincount(place, minlength=1)
+    step = min(SWARM_STEP, 0.8 / max(1, counts.max()))
+    for own in np.flatnonzero(counts > 1).tolist():
+        rows = np.flatnonzero(place == own)
+        layers = np.arange(len(rows))  # 0, 1, -1, 2, -2
+        heights[rows] = step * ((layers + 1) // 2) * np.where(layers % 2, 1, -1)
+    return heights
+
+
+def mix_colors(shares: Floats) -> list[str]:
+    """From blue at 0 over pink to vermillion at 1, as texts."""
+    ends = np.array([[int(c[i : i + 2], 16) for i in (1, 3, 5)] for c in SWARM_COLORS])
+    mixed = [np.interp(shares, [0.0, 0.5, 1.0], channel) for channel in ends.T]
+    return [f"#{int(r):02x}{int(g):02x}{int(b):02x}" for r, g, b in zip(*mixed, strict=True)]
+
+
+def write_datum(value: Any) -> str:
+    """A value of a table for a label."""
+    if value is None or pd.isna(value):
+        return "missing"
+    if isinstance(value, (np.datetime64, datetime.datetime)):
+        return str(pd.Timestamp(value)).removesuffix(" 00:00:00")
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.number)):
+        return str(value)
+    return f"{value:.6g}".replace("-", MINUS)
+
+
+def write_change(value: float, error: float) -> str:
+    """With its sign, and with its standard error if that is not negligible."""
+    text = write_plainly(value, 3)
+    if abs(value) > 0 and error > max(1e-6, NEGLIGIBLE * abs(value)) and error < 1e9:
+        n_decimals = -math.floor(math.log10(error))
+        shown = (f"{round(x, n_decimals):,.{max(0, n_decimals)}f}" for x in (value, error))
+        text = " ± ".join(shown).replace("-", MINUS)
+    return text if text[0] == MINUS else f"+{text}"
+
+
+def write_plainly(value: float, digits: int = 4) -> str:
+    """So many significant digits, as powers of ten only where that is much shorter."""
+    if value == 0 or not 1e-4 <= abs(value) < 1e9:
+        return f"{value:.{digits}g}".replace("-", MINUS)
+    whole = math.floor(math.log10(abs(value))) + 1
+    rounded = round(value, digits - whole)
+    text = f"{rounded:,.{max(0, digits - whole)}f}"
+    return text.replace("-", MINUS)
 
 
 def summarise_bins(
