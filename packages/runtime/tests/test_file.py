@@ -22,7 +22,7 @@ from safetensors.numpy import save
 from muddle_runtime import file, forward, load_model, whole_file
 from muddle_runtime.errors import ModelFileError
 from muddle_runtime.file import FORMAT, KEY, store_model, write_model
-from muddle_runtime.intervals import rows_needed
+from muddle_runtime.intervals import SetScores, rows_needed
 
 
 @pytest.fixture
@@ -512,6 +512,30 @@ def test_a_forged_floor_is_refused_by_name(mixed_classifier, tmp_path, floor, me
     path = write_model(mixed_classifier.model, tmp_path / "model.muddle")
     with pytest.raises(ModelFileError, match=message):
         load_model(forge(path, set_at("answer.floor", floor)))
+
+
+@pytest.mark.filterwarnings("ignore:X holds")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (put("sets.scores", lambda a: a[::-1]), "sets.scores must be ascending in each class"),
+        (put("sets.scores", lambda a: a * 3), "sets.scores must be within"),
+        (put("sets.counts", lambda a: a + 1), "sets.counts must be 20 rows in all, got 23"),
+        (put("sets.counts", lambda a: a * [1, 0, -1]), "sets.counts must be within 0 and 20"),
+        (put("sets.weights", lambda a: 0 * a), "sets.weights must be above 0"),
+        (lambda _, arrays: arrays.pop("sets.scores"), "nothing .* asks for the tensor 'sets"),
+    ],
+)
+def test_sets_are_in_the_file_and_forged_ones_refused(mixed_classifier, tmp_path, change, message):
+    rng = np.random.default_rng(0)
+    probabilities, weights = rng.dirichlet(np.ones(3), 20), rng.uniform(1, 2, 20)
+    sets = SetScores.of(probabilities, np.repeat([0, 1, 2], [8, 7, 5]), weights)
+    model, rows = replace(mixed_classifier.model, sets=sets), mixed_classifier.rows
+    path = write_model(model, tmp_path / "model.muddle")
+    found = load_model(path).predict_set(rows, 0.8, by_class=True)
+    assert (found == model.predict_set(rows, 0.8, by_class=True)).all()
+    with pytest.raises(ModelFileError, match=message):
+        load_model(forge(path, change))
 
 
 @pytest.mark.parametrize(

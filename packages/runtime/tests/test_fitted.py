@@ -326,8 +326,13 @@ def test_options_of_other_models_are_refused_and_methods_are_missing(regressor, 
         ensemble.model.predict(ensemble.rows, quantiles=[0.5])
     for name in ("predict_proba", "predict_nets", "classes_"):
         assert not hasattr(regressor.model, name)
-    for name in ("predict_interval", "decision_function"):
+    for name in ("predict_interval", "predict_set", "decision_function"):
         assert not hasattr(ensemble.model, name)
+
+
+def test_a_file_without_scores_of_sets_says_so(mixed_classifier):
+    with pytest.raises(AttributeError, match="no scores for predict_set: its file was written bef"):
+        mixed_classifier.model.predict_set(mixed_classifier.rows)
 
 
 @pytest.mark.filterwarnings("default")

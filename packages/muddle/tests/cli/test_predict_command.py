@@ -51,6 +51,19 @@ def test_classes_and_probabilities_are_columns(shell):
     np.testing.assert_allclose(found.iloc[:, 1:], model.predict_proba(rows), rtol=1e-9)
 
 
+def test_sets_of_classes_are_a_column_per_class(shell):
+    predict(shell, "--set", 0.8, "-o", "p.csv", model="dear.muddle")
+    model, rows = muddle.load_model(shell.folder / "dear.muddle"), shell.read("new.csv")
+    found = shell.read("p.csv")
+    assert found.columns.tolist() == ["prediction", "in_set_no", "in_set_yes"]
+    assert (found.iloc[:, 1:] == model.predict_set(rows, 0.8)).all(axis=None)
+    assert "--set must lie between 0 and 1, got 80. Did you mean 0.8?" in shell.fails(
+        "predict", "dear.muddle", "new.csv", "--set", 80
+    )
+    said = shell.fails("predict", "price.muddle", "new.csv", "--set", 0.8)
+    assert said == "--set is for classes, and this model predicts numbers. Use --interval."
+
+
 @pytest.mark.parametrize("chunk_rows", [1, 40, 90])
 def test_chunks_give_the_output_of_the_whole(shell, same, chunk_rows):
     # Products of other sizes round differently in the last digits of single precision.

@@ -18,12 +18,13 @@ from muddle.estimators.calibrate import (
     fit_calibration,
     fit_conformal,
     fit_normal_scores,
+    fit_sets,
     fit_spread,
     fit_temperature,
     shrink_spread,
 )
 from muddle_runtime.forward import Bank, Ref
-from muddle_runtime.intervals import Spread, rows_needed
+from muddle_runtime.intervals import SetScores, Spread, rows_needed, score_classes
 from muddle_runtime.labels import Calibration, to_probabilities
 
 
@@ -237,6 +238,80 @@ def test_coverage_is_that_of_finite_sample_theory(n_rows, coverage):
     exact = math.ceil((n_rows + 1) * coverage) / (n_rows + 1)
     tolerance = 3.5 * math.sqrt(exact * (1 - exact) / n_draws)
     np.testing.assert_allclose(hits / n_draws, exact, atol=tolerance)
+
+
+def test_sets_by_hand():
+    probabilities = np.array([[0.2, 0.5, 0.3], [0.9, 0.06, 0.04], [0.4, 0.25, 0.35]])
+    scores = score_classes(probabilities)
+    expected = [[0.9, -0.5, 0.65], [-0.9, 0.93, 0.98], [-0.4, 0.875, 0.575]]
+    np.testing.assert_allclose(scores, expected)
+    known = SetScores.of(probabilities, np.array([2, 0, 2]), None)
+    np.testing.assert_allclose(known.scores, [-0.9, 0.575, 0.65])
+    np.testing.assert_array_equal(known.counts, [1, 0, 2])
+    np.testing.assert_allclose(known.thresholds(0.5, by_class=False), [0.575] * 3)
+    np.testing.assert_allclose(known.thresholds(0.5, by_class=True), [-0.9, np.inf, 0.65])
+    np.testing.assert_array_equal(known.thresholds(0.8, by_class=False), [np.inf] * 3)
+    for by_class, allow_empty, sets in [
+        (False, False, [[0, 1, 0], [1, 0, 0], [1, 0, 1]]),
+        (True, False, [[0, 1, 1], [1, 1, 0], [1, 1, 1]]),
+        (True, True, [[0, 1, 1], [1, 1, 0], [0, 1, 1]]),
+    ]:
+        found = known.choose(probabilities, 0.5, by_class, allow_empty)
+        np.testing.assert_array_equal(found, sets)
+
+
+def test_weights_of_sets_count_like_repetition():
+    rng = np.random.default_rng(0)
+    probabilities, times = rng.dirichlet(np.ones(3), 40), rng.integers(1, 4, 40)
+    codes = rng.integers(3, size=40)
+    weighted = SetScores.of(probabilities, codes, times.astype(float))
+    # The new row counts like one of mean weight; a share that no rounding of it reaches.
+    repeated = SetScores.of(np.repeat(probabilities, times, axis=0), np.repeat(codes, times), None)
+    for by_class in (False, True):
+        wanted = repeated.thresholds(0.6, by_class)
+        assert (np.abs(weighted.thresholds(0.6, by_class) - wanted) < 0.1).all()
+    same = SetScores.of(probabilities, codes, np.full(40, 3.0))
+    plain = SetScores.of(probabilities, codes, None)
+    assert (same.thresholds(0.9, True) == plain.thresholds(0.9, True)).all()
+
+
+def draw_overconfident(rng, n_rows):
+    """Classes 0 to 4, and probabilities that are too sharp, so that sums of them mislead."""
+    scores = np.array([1.0, 0.5, 0.0, 0.0, 0.0]) + rng.normal(size=(n_rows, 5))
+    honest, sharp = (np.exp(s) / np.exp(s).sum(1, keepdims=True) for s in (scores, 2 * scores))
+    return sharp, draw_codes(rng, honest)
+
+
+@pytest.mark.parametrize("by_class", [False, True])
+def test_sets_cover_over_two_hundred_fits(by_class):
+    rng, hits, plain = np.random.default_rng(0), [], []
+    for _ in range(200):
+        sets = fit_sets(*draw_overconfident(rng, 500), None)
+        probabilities, codes = draw_overconfident(rng, 100)
+        found = sets.choose(probabilities, 0.9, by_class, False)
+        assert found.any(axis=1).all()
+        inside = found[np.arange(100), codes]
+        hits.append([inside[codes == c].mean() for c in range(5)] if by_class else [inside.mean()])
+        n_summed = (np.sort(probabilities)[:, ::-1].cumsum(axis=1) < 0.9).sum(axis=1) + 1
+        rank = (probabilities > probabilities[np.arange(100), codes][:, None]).sum(axis=1)
+        plain.append((rank < n_summed).mean())
+    np.testing.assert_allclose(np.nanmean(hits, axis=0), 0.9, atol=0.02)
+    assert np.mean(plain) < 0.87
+
+
+def test_certain_models_answer_with_one_class_or_leave_the_least_certain_rows_out():
+    rng = np.random.default_rng(1)
+
+    def draw(n_rows):
+        first = rng.uniform(0.9, 1.0, n_rows)
+        return np.column_stack([first, 1 - first]), (rng.random(n_rows) > first).astype(np.int64)
+
+    sets, (new, codes) = fit_sets(*draw(2000), None), draw(2000)
+    assert (sets.choose(new, 0.8, False, False) == [True, False]).all()
+    found = sets.choose(new, 0.8, False, True)
+    empty = ~found.any(axis=1)
+    assert found[np.arange(2000), codes].mean() == pytest.approx(0.8, abs=0.03)
+    assert new[empty, 0].max() < new[~empty, 0].min()
 
 
 def test_spread_by_hand():

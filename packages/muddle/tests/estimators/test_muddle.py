@@ -18,8 +18,10 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import muddle
+import muddle_runtime
 from muddle import MuddleClassifier, MuddleRegressor
 from muddle.estimators import pool
+from muddle.estimators.calibrate import fit_sets
 from muddle.estimators.crossfit import N_CHOSEN
 from muddle.estimators.problems import read_numbers
 from muddle_runtime.forward import Forest, Kernel, Nets
@@ -104,7 +106,7 @@ def test_an_unfitted_model_is_an_error_in_every_method(make, numbers):
     if make is MuddleRegressor:
         methods += [model.predict_interval]
     else:
-        methods += [model.predict_proba, model.decision_function]
+        methods += [model.predict_proba, model.predict_set, model.decision_function]
     for method in methods:
         with pytest.raises(NotFittedError, match="not fitted yet"):
             method(X)
@@ -268,6 +270,32 @@ def test_coverage_and_quantiles_are_shares(fitted):
             fitted.model.predict_interval(fitted.X, coverage=coverage)
         with pytest.raises(ValueError, match=r"each of quantiles must lie in \(0, 1\)"):
             fitted.model.predict(fitted.X, quantiles=[0.5, coverage])
+
+
+@pytest.mark.parametrize("fitted", [MuddleClassifier], indirect=True)
+def test_sets_of_classes(fitted, tmp_path):
+    model, X = fitted.model, np.random.default_rng(9).normal(size=(80, 4))
+    sets = model.predict_set(X, coverage=0.9)
+    assert (sets.shape, sets.dtype) == ((80, 3), bool)
+    assert sets[np.arange(80), model.predict_proba(X).argmax(axis=1)].all()
+    inside = fit_sets(model.out_of_fold_, model.out_of_fold_details_.target, None)
+    expected = inside.choose(model.predict_proba(X), 0.9, True, False)
+    assert (model.predict_set(X, by_class=True) == expected).all()
+    sizes = [model.predict_set(X, coverage).sum() for coverage in (0.5, 0.9, 0.98)]
+    assert sizes == sorted(sizes)
+    assert sizes[0] < sizes[-1]
+    again = muddle.load_model(model.save(tmp_path / "model.muddle"))
+    served = muddle_runtime.load_model(tmp_path / "model.muddle")
+    for other in (again, served, pickle.loads(pickle.dumps(model))):
+        assert (other.predict_set(X, 0.9, by_class=True) == expected).all()
+    with pytest.warns(UserWarning, match="needs at least 99 training rows, got 80: every class is"):
+        assert model.predict_set(X, coverage=0.99).all()
+    with pytest.warns(UserWarning, match="classes with fewer are in every set: 'ash', 'b"):
+        model.predict_set(X, coverage=0.975, by_class=True)
+    with pytest.raises(ValueError, match=r"coverage must lie in \(0, 1\).*Did you mean 0.9"):
+        model.predict_set(X, coverage=90)
+    with pytest.raises(TypeError, match="by_class must be True or False, got 'ash'"):
+        model.predict_set(X, by_class="ash")
 
 
 def test_configurations_that_diverge_are_warned_about(numbers, monkeypatch):

@@ -44,7 +44,7 @@ from muddle_runtime.forward import (
     View,
     WavesView,
 )
-from muddle_runtime.intervals import Conformal, Spread
+from muddle_runtime.intervals import Conformal, SetScores, Spread
 from muddle_runtime.labels import Calibration, ClassTarget, NormalScores, NumberTarget
 from muddle_runtime.labels import Range as NumberRange
 from muddle_runtime.parameters import check_choice
@@ -890,6 +890,10 @@ def _store_answer(model: FittedModel, arrays: Arrays) -> Header:
     if model.calibration is not None:
         arrays["calibration.slopes"] = model.calibration.slopes
         arrays["calibration.biases"] = model.calibration.biases
+    if model.sets is not None:
+        arrays["sets.scores"], arrays["sets.counts"] = model.sets.scores, model.sets.counts
+        if model.sets.weights is not None:
+            arrays["sets.weights"] = model.sets.weights
     if model.selection is None:
         assert model.offset is not None
         arrays["mixture.offset"] = model.offset
@@ -920,6 +924,8 @@ def _restore_answer(
                 shelf.take("calibration.biases", shape, LABELS),
                 stored.get("floor"),
             )
+            if shelf.has("sets.scores"):
+                found["sets"] = _restore_sets(len(target.classes), shelf)
         return found
     NETS(stored, "answer")
     if isinstance(target, ClassTarget):
@@ -940,7 +946,23 @@ def _restore_answer(
     return found
 
 
-# --- intervals -----------------------------------------------------------------------------------
+# --- sets and intervals --------------------------------------------------------------------------
+
+
+def _restore_sets(n_classes: int, shelf: Shelf) -> SetScores:
+    scores = shelf.take("sets.scores", (None,), Range(least=-1.01, most=1.01))
+    counts = shelf.take("sets.counts", (n_classes,), Range(least=0, most=len(scores)), ("int64",))
+    if counts.sum() != len(scores):
+        fail("sets.counts", f"{len(scores)} rows in all", counts.sum())
+    ends = np.cumsum(counts)
+    if (np.delete(np.diff(scores), ends[(ends > 0) & (ends < len(scores))] - 1) < 0).any():
+        fail("sets.scores", "ascending in each class", "others")
+    weights = None
+    if shelf.has("sets.weights"):
+        above = Range(above=0.0, most=LARGEST_HEAD)
+        weights = shelf.take("sets.weights", scores.shape, above)
+    return SetScores(scores, counts, weights)
+
 
 SPREAD: dict[str, Check] = {
     **dict.fromkeys(("mean", "floor", "ceiling"), schema.number(1e-100, LARGEST_HEAD)),

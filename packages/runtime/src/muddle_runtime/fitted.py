@@ -10,6 +10,7 @@ fields:
     offset        added to the weighted members              (the flagship's mixture)
     temperatures  of each net's scores, or `calibration` of the mixture's: scores → probabilities
     spread        how large errors are likely to be → intervals and quantiles (intervals.py)
+    sets          scores of the true classes → sets of classes (intervals.py)
     target        labels → the units of y, or classes (labels.py)
     fallback      another model for rows whose level of an important column was never seen
     training      what people ask about the fit; nothing in it is needed to predict
@@ -28,9 +29,9 @@ from numpy.typing import NDArray
 from muddle_runtime.columns import FloatArray
 from muddle_runtime.drift import DriftCounter
 from muddle_runtime.explain import N_BACKGROUND, N_PERMUTATIONS, Explanation, explain_rows
-from muddle_runtime.findings import Finding
+from muddle_runtime.findings import Finding, list_names
 from muddle_runtime.forward import NUMPY, Bank, Forest, Kind, Library, Nets, Ref, Representation
-from muddle_runtime.intervals import Conformal, Spread, rows_needed
+from muddle_runtime.intervals import Conformal, SetScores, Spread, rows_needed
 from muddle_runtime.labels import (
     Calibration,
     ClassTarget,
@@ -222,6 +223,7 @@ class FittedModel:
     temperatures: FloatArray | None = None  # (K,)
     calibration: Calibration | None = None
     spread: SpreadModel | None = None
+    sets: SetScores | None = None
     fallback: Fallback | None = None
     training: Training = field(default_factory=Training)
     library: Library = field(default=NUMPY)
@@ -381,6 +383,47 @@ class FittedModel:
         needed = rows_needed(coverage)
         return self._bounds(matrix, Conformal.interval, coverage, needed, request, exposed)
 
+    @_AvailableIf(lambda model: model.calibration is not None)
+    def predict_set(
+        self, X: Any, coverage: float = 0.9, *, by_class: bool = False, allow_empty: bool = False
+    ) -> NDArray[np.bool_]:
+        """Which classes are in a set that holds the true one with this probability, (n, classes),
+        in the order of `classes_`.
+
+        by_class: with this probability within each class; allow_empty: no class in rows that are
+        too uncertain, where the likeliest class of every row would hold more than this.
+        """
+        check_fraction("coverage", coverage)
+        for name, value in (("by_class", by_class), ("allow_empty", allow_empty)):
+            if not isinstance(value, (bool, np.bool_)):
+                raise TypeError(f"{name} must be True or False, got {value!r}.")
+        models = [self] if self.fallback is None else [self, self.fallback.model]
+        if any(model.sets is None for model in models):
+            raise AttributeError(
+                "the model has no scores for predict_set: its file was written before there were "
+                "any. Fit it again."
+            )
+        needed = rows_needed(coverage)
+        counts = np.min([model.sets.counts for model in models if model.sets is not None], axis=0)
+        if by_class and (counts < needed).any():
+            rare = self.classes_[counts < needed].tolist()
+            warn(
+                f"coverage={coverage} with by_class=True needs at least {needed} training rows of "
+                f"each class; classes with fewer are in every set: {list_names(rare, 5)}."
+            )
+        elif not by_class and counts.sum() < needed:
+            warn(
+                f"coverage={coverage} needs at least {needed} training rows, got {counts.sum()}: "
+                "every class is in every set. Ask for less, or fit on more rows."
+            )
+
+        def choose(model: "FittedModel", matrix: FloatArray) -> NDArray[Any]:
+            assert model.sets is not None
+            probabilities = _check_answers(model._calibrated(matrix))
+            return model.sets.choose(probabilities, coverage, bool(by_class), bool(allow_empty))
+
+        return self._by_rows(self.transform(X), choose)
+
     @_AvailableIf(_is_ensemble)
     def predict_nets(self, X: Any) -> FloatArray:
         """The prediction of each net alone: (n_nets, n) or (n_nets, n, outputs); of classifiers
@@ -497,9 +540,9 @@ class FittedModel:
     def _by_rows(
         self,
         matrix: FloatArray,
-        answer: Callable[..., FloatArray],
+        answer: Callable[..., NDArray[Any]],
         exposed: FloatArray | None = None,
-    ) -> FloatArray:
+    ) -> NDArray[Any]:
         """The answer of this model, and of its fallback in the rows that need it. `answer` takes a
         model and rows, and their exposure if it is given."""
         parts = (matrix,) if exposed is None else (matrix, exposed)

@@ -1,6 +1,7 @@
-"""Intervals and quantiles from errors on rows that no model saw, relative to a predicted spread.
+"""Intervals and quantiles from errors on rows that no model saw, relative to a predicted spread,
+and sets of classes from probabilities of such rows.
 
-With n rows and a new one like them, an interval of coverage c holds the new target with a
+With n rows and a new one like them, an interval or set of coverage c holds the new target with a
 probability between c and c + 2/(n + 1), whatever the distribution (split conformal prediction, no
 ties). Cross-fitted models come close to this: rows share models, and a new row is predicted by
 models of all rows.
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from muddle_runtime.columns import FloatArray
 from muddle_runtime.parameters import check_fraction
@@ -91,6 +93,66 @@ class Conformal:
         """One column per level, in the order given; a higher level is never below a lower one."""
         scores = np.array([self.quantile(level) for level in levels], dtype=np.float64)
         return predicted[:, None] + spread[:, None] * scores
+
+
+@dataclass(frozen=True, eq=False)
+class SetScores:
+    """Scores (`score_classes`) of the true classes of rows, class by class."""
+
+    scores: FloatArray  # (N,), of class 0 first, and ascending in each class
+    counts: NDArray[np.int64]  # (C,) rows of each class
+    weights: FloatArray | None = None  # (N,), of the same rows
+
+    @classmethod
+    def of(
+        cls, probabilities: FloatArray, codes: NDArray[np.int64], weights: FloatArray | None
+    ) -> "SetScores":
+        """probabilities (N, C) by models that had not seen the rows; codes (N,) of true classes"""
+        scores = score_classes(probabilities)[np.arange(len(codes)), codes]
+        order = np.lexsort((scores, codes))
+        counts = np.bincount(codes, minlength=probabilities.shape[1])
+        return cls(scores[order], counts, None if weights is None else weights[order])
+
+    def thresholds(self, coverage: float, by_class: bool) -> FloatArray:
+        """The highest score at which each class is in a set; infinite with too few rows. (C,)"""
+        check_fraction("coverage", coverage)
+        ends = np.cumsum(self.counts)
+        if by_class:
+            rows = [np.arange(end - own, end) for own, end in zip(self.counts, ends, strict=True)]
+        else:
+            rows = [np.argsort(self.scores, kind="stable")]
+        weights = self.weights
+        found = [
+            _find_rank(self.scores[own], None if weights is None else weights[own], coverage)
+            if len(own)
+            else math.inf
+            for own in rows
+        ]
+        return np.broadcast_to(found, self.counts.shape)
+
+    def choose(
+        self, probabilities: FloatArray, coverage: float, by_class: bool, allow_empty: bool
+    ) -> NDArray[np.bool_]:
+        """Which classes are in the set of each row. (N, C) -> (N, C)"""
+        scores = score_classes(probabilities)
+        inside = scores <= self.thresholds(coverage, by_class)
+        return inside if allow_empty else inside | (scores < 0)
+
+
+def score_classes(probabilities: FloatArray) -> FloatArray:
+    """How late each class comes into the set of its row as sets grow. (N, C) -> (N, C)
+
+    The likeliest class comes first, in certain rows before uncertain ones: minus its probability.
+    Any other counts the probability of likelier ones and half of its own, so that sets are larger
+    where the model is less certain. Half is what randomised adaptive sets (APS) do in the mean.
+    """
+    order = np.argsort(-probabilities, axis=1, kind="stable")
+    ranked = np.take_along_axis(probabilities, order, axis=1)
+    late = np.cumsum(ranked, axis=1) - ranked / 2
+    late[:, 0] = -ranked[:, 0]
+    found = np.empty_like(probabilities)
+    np.put_along_axis(found, order, late, axis=1)
+    return found
 
 
 def _find_rank(values: FloatArray, weights: FloatArray | None, level: float) -> float:

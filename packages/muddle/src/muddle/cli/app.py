@@ -397,6 +397,14 @@ def predict(
     quantile: Annotated[
         list[float] | None, option("--quantile LEVEL", "Add this quantile. Repeatable.")
     ] = None,
+    set_: Annotated[
+        float | None,
+        option(
+            "--set COVERAGE",
+            "Add for each class whether it is in a set that holds the true class with this "
+            "probability, e.g. 0.9.",
+        ),
+    ] = None,
     keep: Annotated[
         list[str] | None,
         option("--keep COLUMN", "Columns of DATA to copy to the front of the output. Repeatable."),
@@ -434,7 +442,9 @@ def predict(
     notes = Notes(quiet)
     with notes.take_warnings():
         fitted = load_model(model, device=device)
-    outputs = predicting.Outputs(proba=proba, interval=interval, quantiles=tuple(quantile or ()))
+    outputs = predicting.Outputs(
+        proba=proba, interval=interval, quantiles=tuple(quantile or ()), sets=set_
+    )
     predicting.check_outputs(outputs, fitted)
     n_rows = predicting.predict_file(
         fitted,

@@ -157,6 +157,7 @@ class Outputs:
     proba: bool = False
     interval: float | None = None
     quantiles: tuple[float, ...] = ()
+    sets: float | None = None  # their coverage
 
 
 def check_outputs(outputs: Outputs, model: FittedModel) -> None:
@@ -165,12 +166,23 @@ def check_outputs(outputs: Outputs, model: FittedModel) -> None:
         raise ValueError(
             "--proba is for classes, and this model predicts numbers. Use --interval or --quantile."
         )
+    if outputs.sets is not None:
+        if model.task != "classification":
+            raise ValueError(
+                "--set is for classes, and this model predicts numbers. Use --interval."
+            )
+        if model.sets is None:
+            raise ValueError(
+                f"--set needs a model that `muddle fit` wrote, got one of {model.estimator} that "
+                "has no scores of sets. Fit it again."
+            )
+        _check_level("--set", outputs.sets)
     for option, asked in (("--interval", outputs.interval), ("--quantile", outputs.quantiles)):
         if asked is None or asked == ():
             continue
         if model.task != "regression":
             raise ValueError(
-                f"{option} is for numbers, and this model predicts classes. Use --proba."
+                f"{option} is for numbers, and this model predicts classes. Use --proba or --set."
             )
         if model.spread is None:
             raise ValueError(
@@ -178,10 +190,12 @@ def check_outputs(outputs: Outputs, model: FittedModel) -> None:
                 f"{model.estimator}, which has no intervals."
             )
         for level in np.ravel(asked):
-            if not 0 < level < 1:
-                raise ValueError(
-                    f"{option} must lie between 0 and 1, got {level:g}.{hint_percent(level)}"
-                )
+            _check_level(option, level)
+
+
+def _check_level(option: str, level: float) -> None:
+    if not 0 < level < 1:
+        raise ValueError(f"{option} must lie between 0 and 1, got {level:g}.{hint_percent(level)}")
 
 
 def predict_file(
@@ -234,6 +248,9 @@ def predict_rows(model: FittedModel, rows: pd.DataFrame, outputs: Outputs) -> pd
         if outputs.proba:
             names = [f"probability_{name}" for name in model.classes_.tolist()]
             columns |= dict(zip(names, probabilities.T, strict=True))
+        if outputs.sets is not None:
+            names = [f"in_set_{name}" for name in model.classes_.tolist()]
+            columns |= dict(zip(names, model.predict_set(rows, outputs.sets).T, strict=True))
         return pd.DataFrame(columns)
     targets = (model.training.origin or {}).get("targets", ())
     columns |= _name_targets("prediction", model.predict(rows), targets)

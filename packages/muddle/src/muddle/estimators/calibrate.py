@@ -23,7 +23,7 @@ from muddle.estimators.bodies import MOST_TRIED, Model, forest_from_extra_trees,
 from muddle_runtime.columns import FloatArray
 from muddle_runtime.fitted import SpreadModel
 from muddle_runtime.forward import Forest
-from muddle_runtime.intervals import Conformal, Spread
+from muddle_runtime.intervals import Conformal, SetScores, Spread
 from muddle_runtime.labels import Calibration, NormalScores, class_columns
 from muddle_runtime.tables import Scale
 
@@ -134,6 +134,15 @@ def fit_calibration(scores: FloatArray, codes: Codes, weights: FloatArray | None
     )
     slopes, biases = np.split(found.x, 2)
     return Calibration(slopes, biases, floor)
+
+
+def fit_sets(probabilities: FloatArray, codes: Codes, weights: FloatArray | None) -> SetScores:
+    """Scores of rows (N, C) that were predicted by models that never saw them, of a sample of them
+    if there are very many."""
+    rows = sample_rows(len(codes))
+    return SetScores.of(
+        probabilities[rows], codes[rows], None if weights is None else weights[rows]
+    )
 
 
 def _smooth_labels(codes: Codes, n_classes: int, n_rows: float) -> FloatArray:

@@ -30,6 +30,7 @@ from muddle.estimators.calibrate import (
     estimate_spread,
     fit_calibration,
     fit_normal_scores,
+    fit_sets,
     fit_spread,
     sample_rows,
 )
@@ -756,13 +757,15 @@ class MuddleClassifier(ClassifierMixin, Flagship):
     def _complete(
         self, problem: ClassProblem, pool: Pool, seed: int, deadline: Deadline
     ) -> tuple[FloatArray, OutOfFold, dict[str, Any]]:
-        """Calibrated probabilities."""
+        """Calibrated probabilities, and the scores of sets."""
         training, scores = pool.training, pool.out_of_fold
         codes = problem.codes[training.rows]
         details = OutOfFold(training.rows, codes, training.weights)
         calibration = fit_calibration(scores, codes, training.weights)
-        parts = {"target": problem.describe_target(), "calibration": calibration}
-        return calibration.apply(scores), details, parts
+        probabilities = calibration.apply(scores)
+        sets = fit_sets(probabilities, codes, training.weights)
+        parts = {"target": problem.describe_target(), "calibration": calibration, "sets": sets}
+        return probabilities, details, parts
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -777,6 +780,35 @@ class MuddleClassifier(ClassifierMixin, Flagship):
         """Probability of each class, (n, classes), in the order of `classes_`."""
         probabilities: FloatArray = self._predictor(X).predict_proba(X)
         return probabilities
+
+    def predict_set(
+        self, X: Any, coverage: float = 0.9, *, by_class: bool = False, allow_empty: bool = False
+    ) -> NDArray[np.bool_]:
+        """Which classes are in a set that holds the true one with this probability: (n, classes),
+        in the order of `classes_`.
+
+        Sets are larger where the model is less certain. They are conformal: whatever the
+        distribution, about `coverage` of new rows like the training rows have their class in the
+        set, given that rows are exchangeable.
+
+        Parameters
+        ----------
+        X : table
+            New rows.
+        coverage : float, default=0.9
+            Share of rows whose class is in the set. If the likeliest class alone is right more
+            often, it is the set, and holds more.
+        by_class : bool, default=False
+            Whether the coverage holds within each class, for which each needs 9 training rows for
+            90 %; a class with fewer is in every set.
+        allow_empty : bool, default=False
+            Whether sets may be empty. They then are in the least certain rows, if the likeliest
+            class alone is right more often than `coverage`.
+        """
+        sets: NDArray[np.bool_] = self._predictor(X).predict_set(
+            X, coverage, by_class=by_class, allow_empty=allow_empty
+        )
+        return sets
 
     def decision_function(self, X: Any) -> FloatArray:
         """Logarithms of the probabilities, (n, classes); of two classes the log-odds of the second,

@@ -29,7 +29,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from muddle.core.device import torch_threads
 from muddle.errors import DivergenceError
 from muddle.estimators.base import MAX_SEED, to_numpy_nets, torch_library
-from muddle.estimators.calibrate import fit_calibration, fit_conformal
+from muddle.estimators.calibrate import fit_calibration, fit_conformal, fit_sets
 from muddle.estimators.crossfit import Member, choose_features, train_side_by_side
 from muddle.estimators.made_rows import (
     MOST_NEIGHBOURS,
@@ -473,7 +473,8 @@ def make_model(teacher: FittedModel, student: Student, exam: Exam | None) -> Fit
         if exam is None:
             return model
         calibration = fit_calibration(exam.predicted, exam.target, exam.weights)
-        return replace(model, calibration=calibration)
+        sets = fit_sets(calibration.apply(exam.predicted), exam.target, exam.weights)
+        return replace(model, calibration=calibration, sets=sets)
     assert teacher.spread is not None
     assert student.spread is not None
     assert student.off_sizes is not None
