@@ -30,7 +30,18 @@ from muddle_runtime.columns import FloatArray
 from muddle_runtime.drift import DriftCounter
 from muddle_runtime.explain import N_BACKGROUND, N_PERMUTATIONS, Explanation, explain_rows
 from muddle_runtime.findings import Finding, list_names
-from muddle_runtime.forward import NUMPY, Bank, Forest, Kind, Library, Nets, Ref, Representation
+from muddle_runtime.forward import (
+    NUMPY,
+    Bank,
+    Forest,
+    Kind,
+    Library,
+    Nets,
+    Ref,
+    Representation,
+    compute_units,
+    name_units,
+)
 from muddle_runtime.intervals import Conformal, SetScores, Spread, rows_needed
 from muddle_runtime.labels import (
     Calibration,
@@ -44,6 +55,7 @@ from muddle_runtime.tables import TablePlan, warn
 
 Select = Literal["all", "best", "top"]
 Task = Literal["regression", "classification"]
+ROWS_AT_ONCE = 1000  # of hidden features, which are many
 # Two levels are the same if their features differ by less than this.
 SAME_LEVEL = 1e-9
 
@@ -471,6 +483,42 @@ class FittedModel:
             output=output,
             random_state=random_state,
         )
+
+    # --- hidden features -------------------------------------------------------------------------
+
+    def hidden(self, X: Any) -> NDArray[np.float32]:
+        """Hidden features of the members that predict, side by side, (n, units): the last hidden
+        layer of each net, similarities to the centres of a kernel, the output of each tree of a
+        forest, the features that a linear member sees. Outputs are linear in them.
+        `hidden_names` has their names."""
+        matrix = self.transform(X)
+        found = np.empty((len(matrix), len(self.hidden_names)), dtype=np.float32)
+        for start in range(0, len(matrix), ROWS_AT_ONCE):
+            rows = matrix[start : start + ROWS_AT_ONCE]
+            units = [
+                compute_units(one.representation, one.head, rows, self.library)
+                for one in self._predicting()
+            ]
+            if units:
+                found[start : start + ROWS_AT_ONCE] = _check_answers(np.hstack(units))
+        return found
+
+    @property
+    def hidden_names(self) -> list[str]:
+        """Names of the hidden features, such as net0_17, kernel0_3, forest1_99 or linear0_5."""
+        names, counts = [], dict.fromkeys(get_args(Kind), 0)
+        for member in self._predicting():
+            body = member.representation
+            names += name_units(body, member.head, counts[body.kind])
+            counts[body.kind] += len(member.head)
+        return names
+
+    def _predicting(self) -> tuple[Member, ...]:
+        """The members that have a weight, or the nets that are chosen."""
+        if self.selection is not None:
+            chosen = self.selection.choose()
+            return (self if len(chosen) == self.n_nets else self.subset(chosen)).members
+        return tuple(member for member in self.members if member.weight)
 
     # --- the training rows, and others beside them ------------------------------------------------
 

@@ -750,6 +750,14 @@ class _ForestStack(_LoneStack):
             found = found + cast(self._head[leaves], "float64").sum(0)
         return found * self._factor
 
+    def values(self, rows: Array) -> Array:
+        """The output of each tree, side by side. (N, F) -> (N, trees * C)"""
+        xp, cast = self._library.xp, self._library.cast
+        single = cast(xp.clip(rows, -LARGEST_SINGLE, LARGEST_SINGLE), "float32")
+        starts = self._library.put(np.arange(len(rows)) * rows.shape[1])
+        leaves = self._walk(single, starts, self._roots)
+        return xp.swapaxes(self._head[leaves], 0, 1).reshape(len(rows), -1)
+
     def _walk(self, rows: Array, starts: Array, roots: Array) -> Array:
         """The leaf of each row in each of these trees. (N, F) -> (trees, N)
 
@@ -874,3 +882,31 @@ class Bank:
                 else:
                     found[positions, rows] = library.get(stack.outputs(rows_there[rows]))
         return found
+
+
+# --- hidden units --------------------------------------------------------------------------------
+
+
+def compute_units(
+    body: Representation, head: NDArray[Any], matrix: FloatArray, library: Library = NUMPY
+) -> FloatArray:
+    """Hidden units, net after net, without the constant one; of a forest the output of each tree,
+    as there are too many leaves. (N, F) -> (N, units)"""
+    if isinstance(body, Forest):
+        stack = _ForestStack(Ref(body, 0, head[0]), body, library)
+        return np.asarray(library.get(stack.values(library.put(matrix))), dtype=np.float64)
+    # Outputs of the unit matrix as a head are the units.
+    unit = np.eye(body.width, body.width - (not isinstance(body, Nets)))
+    refs = [Ref(body, net, unit) for net in range(len(head))]
+    found = Bank(refs, library, exact=True).outputs(matrix)
+    return np.swapaxes(found, 0, 1).reshape(len(matrix), -1)
+
+
+def name_units(body: Representation, head: NDArray[Any], first: int) -> list[str]:
+    """Names of the units; first: the number of the first net, or of the body among its kind."""
+    if isinstance(body, Nets):
+        return [
+            f"net{first + net}_{unit}" for net in range(len(head)) for unit in range(body.width)
+        ]
+    n_units = len(body.roots) * head.shape[2] if isinstance(body, Forest) else body.width - 1
+    return [f"{body.kind}{first}_{unit}" for unit in range(n_units)]

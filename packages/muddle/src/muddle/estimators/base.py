@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import BaseEstimator, RegressorMixin, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
@@ -52,7 +52,7 @@ OPTIMIZERS = "torch.optim."  # before the name of a class in a model file
 SEQUENCES = ("missing_values", "categorical", "drop")
 
 
-class Estimator(BaseEstimator):
+class Estimator(TransformerMixin, BaseEstimator):
     """A scikit-learn estimator around a FittedModel."""
 
     model_: FittedModel
@@ -195,6 +195,37 @@ class Estimator(BaseEstimator):
         and repeated rows, tiny classes and more (docs/fit_report.md). Each has a kind, a severity
         ("warning" or "note"), columns and a text."""
         return self._fitted().findings_
+
+    def transform(self, X: Any) -> Any:
+        """Hidden features of the rows of X, for other models: (n, units), float32.
+
+        Those of all members that predict stand side by side: the last hidden layer of each net,
+        similarities to the centres of a kernel, the output of each tree of a forest, and the
+        features of a linear member. The prediction is nearly linear in them. `fit_transform`,
+        `set_output` and steps of a pipeline work as for any transformer of scikit-learn.
+
+        Parameters
+        ----------
+        X : table
+            Rows, with the columns of the fit.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from muddle import MLRRegressor
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> model = MLRRegressor(depth=1, width=64, random_state=0).fit(X, y)
+        >>> model.transform(X).shape, model.get_feature_names_out()[:2].tolist()
+        ((442, 64), ['net0_0', 'net0_1'])
+        """
+        return self._predictor(X).hidden(X)
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
+        """Names of the hidden features, such as net0_17, kernel0_3, forest0_99 or linear0_5.
+
+        input_features: not used, as in scikit-learn.
+        """
+        return np.array(self._fitted().hidden_names, dtype=object)
 
     def drift(self, X: Any) -> pd.DataFrame:
         """How the rows of X differ from the training rows, the largest difference first.
@@ -369,6 +400,7 @@ class Estimator(BaseEstimator):
         tags.input_tags.allow_nan = True
         tags.input_tags.string = True
         tags.input_tags.categorical = True
+        tags.transformer_tags.preserves_dtype = []  # hidden features are float32
         tags.target_tags.multi_output = isinstance(self, RegressorMixin)
         return tags
 
