@@ -4,6 +4,7 @@ import doctest
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from sklearn.base import clone
 from sklearn.linear_model import LinearRegression
@@ -265,6 +266,10 @@ def test_what_is_no_number_is_named(transformer, table):
         transformer.fit(mixed, y)
     with pytest.raises(ValueError, match=r"numbers and gaps"):
         transformer.fit(table[["a"]].assign(day=days), y)
+    with pytest.raises(ValueError, match=r"in column 'colour'\. Put muddle"):
+        transformer.fit(pl.from_pandas(mixed.drop(columns=["day", "level"])), y)
+    with pytest.raises(ValueError, match=r"in column 'x1'\. Put muddle"):
+        transformer.fit(np.array([[1.0, "red"]] * 80, dtype=object), y)
     with pytest.raises(ValueError, match=r"must hold finite numbers"):
         transformer.fit(table.assign(a=1e300), y)
 

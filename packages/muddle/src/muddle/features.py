@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.ensemble import (
@@ -40,7 +39,7 @@ from muddle.tables.plan import (
     fit_scale,
     looks_continuous,
 )
-from muddle_runtime.columns import FloatArray, column_name
+from muddle_runtime.columns import FloatArray, is_missing, read_column, read_table
 from muddle_runtime.parameters import check_choice, check_int, check_number
 from muddle_runtime.tables import check_range, fill_bins, list_columns
 
@@ -57,7 +56,7 @@ class _OfNumbers(TransformerMixin, BaseEstimator):
 
     def _read(self, X: Any, *, reset: bool) -> FloatArray:
         options: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
-        bad = list_unusable(X)
+        bad = list_unusable(X, type(self).__name__)
         if bad:
             raise ValueError(
                 f"X must hold numbers and gaps, got text, dates or levels in {list_columns(bad)}. "
@@ -100,20 +99,20 @@ class _OfNumbers(TransformerMixin, BaseEstimator):
         return tags
 
 
-def list_unusable(X: Any) -> list[str]:
-    """Columns of a data frame whose values are not numbers."""
-    if not isinstance(X, pd.DataFrame):
+def list_unusable(X: Any, owner: str) -> list[str]:
+    """Columns that hold something else than numbers, booleans and gaps."""
+    table = read_table(X, owner)
+    if table.numbers is not None:
         return []
     found = []
-    for place, name in enumerate(X.columns):
-        column = X.iloc[:, place]
-        if isinstance(column.dtype, pd.CategoricalDtype) or column.dtype.kind in "mM":
-            found.append(column_name(name))
-        elif column.dtype.kind not in "biuf":
-            try:
-                pd.to_numeric(column)
-            except (TypeError, ValueError):
-                found.append(column_name(name))
+    for name in table.names:
+        try:
+            column = read_column(name, table.values(name), ())
+        except ValueError:  # dicts and the like, which scikit-learn refuses in its own words
+            continue
+        is_number = column.kind in ("number", "boolean") and not column.category
+        if not is_number and not is_missing(column).all():
+            found.append(name)
     return found
 
 
