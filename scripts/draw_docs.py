@@ -1,10 +1,13 @@
-"""The figures of docs/how_it_works.md, from real fits, and of README.md, from records.
+"""The figures of docs/how_it_works.md and docs/explain.md, from real fits, and of README.md, from
+records.
 
 `python scripts/draw_docs.py` writes SVG files into docs/figures; the same versions of packages draw
 the same files.
 """
 
 import argparse
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.datasets import make_friedman1
+from sklearn.datasets import load_diabetes, make_friedman1
 
 from muddle import MuddleRegressor
 from muddle.page.plots import BLUE, GREY, ORANGE, SKY, VERMILLION
@@ -36,13 +39,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=FIGURES)
     folder: Path = parser.parse_args(arguments).out
-    figures = {
+    figures: dict[str, Callable[[], Any]] = {
         "how_it_works/permuted": draw_permuted,
         "how_it_works/cycles": draw_cycles,
         "how_it_works/folds": draw_folds,
         "how_it_works/pool": draw_pool,
         "how_it_works/interval": draw_interval,
         "evaluation": draw_evaluation,
+        "explain_beeswarm": partial(draw_explanation, "beeswarm"),
+        "explain_waterfall": partial(draw_explanation, "waterfall", row=0),
     }
     # Text stays text, and ids do not change from run to run.
     settings: Any = {"svg.fonttype": "none", "svg.hashsalt": "muddle", "font.size": 10}
@@ -177,6 +182,15 @@ def draw_interval() -> Any:
     axis.plot(x, y, ".", color=VERMILLION, ms=4, label="training rows")
     axis.set_xlabel("x")
     axis.legend(frameon=False, ncols=2, loc="upper right")
+    return figure
+
+
+def draw_explanation(kind: Any, *, row: int | None = None) -> Any:
+    """Shapley values of a fast flagship on new rows of scikit-learn's diabetes table."""
+    X, y = load_diabetes(return_X_y=True, as_frame=True)
+    model = MuddleRegressor(preset="fast", random_state=0).fit(X[:300], y[:300])
+    figure, axis = plt.subplots(figsize=(8, 3.8))
+    model.explain(X[300:]).plot(kind, row=row, ax=axis)
     return figure
 
 

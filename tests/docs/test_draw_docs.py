@@ -1,5 +1,5 @@
-"""The figures of docs/how_it_works.md and README.md: drawn by their script, and the numbers beside
-them."""
+"""The figures of docs/how_it_works.md, docs/explain.md and README.md: drawn by their script, and
+the numbers beside them."""
 
 import importlib.util
 import re
@@ -14,7 +14,9 @@ from sklearn.linear_model import Ridge
 from muddle.estimators import pool
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "how_it_works.md").read_text(encoding="utf-8")
+PAGE, EXPLAIN = (
+    (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("how_it_works.md", "explain.md")
+)
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -30,7 +32,7 @@ def test_the_script_draws_every_figure_of_the_pages(drawing, tmp_path, monkeypat
     monkeypatch.setattr(pool, "BASE", replace(pool.BASE, width=16, max_iter=15))
     drawing.main(["--out", str(tmp_path)])
     drawn = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.svg")}
-    shown = re.findall(r"\(figures/(how_it_works/[\w.]+)\)", PAGE)
+    shown = re.findall(r"\(figures/([\w./]+)\)", PAGE + EXPLAIN)
     assert drawn == {*shown, *re.findall(r"\(docs/figures/([\w.]+)\)", README)}
     for name in drawn:
         assert ElementTree.parse(tmp_path / name).getroot().tag.endswith("svg")

@@ -203,6 +203,114 @@ def test_a_device_that_does_not_exist_is_an_error(shell, command):
     assert "--device cuda:99" in said
 
 
+# --- muddle explain --rows -----------------------------------------------------------------------
+
+
+def test_rows_are_explained_as_in_python(shell):
+    found = shell.json("explain", "price.muddle", "new.csv", "--rows", "--max-rows", 4)
+    model = load(shell, "price")
+    rows = shell.read("new.csv")
+    places = [row["line"] - 2 for row in found["rows"]]
+    assert len(places) == 4
+    assert "rows drawn at random: --max-rows explains more." in found["notes"][0]
+    expected = model.explain(rows.iloc[places])
+    for row, values, predicted in zip(
+        found["rows"], expected.values, expected.predictions, strict=True
+    ):
+        assert row["prediction"] == pytest.approx(predicted)
+        assert row["base"] == pytest.approx(expected.base_values[0])
+        by_column = {one["column"]: one["value"] for one in row["changes"]}
+        named = [by_column[name] for name in expected.feature_names]
+        assert named == pytest.approx(values.tolist(), rel=1e-6, abs=1e-6)
+        sizes = [abs(one["value"]) for one in row["changes"]]
+        assert sizes == sorted(sizes, reverse=True)
+
+
+def test_rows_of_classes_are_explained_by_the_class_that_is_predicted(shell):
+    common = ("explain", "dear.muddle", "dear.csv", "--rows", "--max-rows", 9)
+    found = shell.json(*common)["rows"]
+    assert {row["output"] for row in found} == {"no", "yes"}
+    assert all(row["probability"] >= 0.5 for row in found)
+    other = shell.json(*common, "--of", "yes", "--log-odds")["rows"]
+    assert {row["output"] for row in other} == {"yes"}
+    for row, same in zip(found, other, strict=True):
+        assert row["line"] == same["line"]
+        assert (row["output"] == "yes") == (same["log_odds"] >= 0)
+    printed = shell.ok(*common[:-1], 1, "--top", 2).stdout.splitlines()
+    assert printed[0] == "dear.csv, 1 row: changes of the probability by column"
+    assert printed[1].split() == ["line", "output", "probability", "changes"]
+    assert " others " in printed[2]
+
+
+def test_all_values_are_written_and_a_background_is_read(shell):
+    shell.ok("explain", "price.muddle", "new.csv", "--rows", "--max-rows", 2, "-o", "v.csv")
+    table = shell.read("v.csv")
+    assert list(table) == ["line", "column", "data", "value", "standard_error"]
+    assert len(table) == 2 * 5
+    model, homes = load(shell, "price"), shell.read("homes.csv")
+    found = shell.json(
+        "explain", "price.muddle", "new.csv", "--rows", "--max-rows", 1, "--background", "homes.csv"
+    )
+    homes = homes.drop(columns="price")
+    base = model.explain(homes[:1], background=homes).base_values[0]
+    assert found["rows"][0]["base"] == pytest.approx(base)
+
+
+def test_several_targets_have_a_line_each(shell):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(60, 2)), columns=["a", "b"])
+    table["up"], table["down"] = table["a"] + table["b"], -table["a"]
+    shell.write(table, "two.csv")
+    shell.ok(
+        *("fit", "two.csv", "--target", "up", "--target", "down", "--preset", "fast"),
+        *("-o", "two.muddle", "--quiet"),
+    )
+    common = ("explain", "two.muddle", "two.csv", "--rows", "--max-rows", 2)
+    found = shell.json(*common)["rows"]
+    assert [row["output"] for row in found] == ["up", "down"] * 2
+    assert len(shell.json(*common, "--of", "down")["rows"]) == 2
+    assert "--plot shows one of 'up', 'down': name it with --of." in shell.fails(
+        *common, "--plot", "p.png"
+    )
+
+
+@pytest.mark.parametrize(("n_rows", "of"), [(1, ()), (5, ("--of", "no"))])
+def test_pictures_of_rows_are_written(shell, n_rows, of):
+    pytest.importorskip("matplotlib")
+    name = "dear" if of else "price"
+    result = shell.ok(
+        *("explain", f"{name}.muddle", f"{'dear' if of else 'new'}.csv", "--rows", *of),
+        *("--max-rows", n_rows, "--plot", "rows.svg"),
+    )
+    assert result.stdout.splitlines()[-1] == "Wrote rows.svg"
+    assert (shell.folder / "rows.svg").read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("price.muddle", "--rows"), "--rows explains the rows of DATA: pass a table."),
+        (("price.muddle", "new.csv", "--of", "x"), "--of goes with --rows"),
+        (("price.muddle", "new.csv", "--log-odds"), "--log-odds goes with --rows"),
+        (("price.muddle", "new.csv", "--rows", "--of", "x"), "--of is for classes or several"),
+        (("price.muddle", "new.csv", "--rows", "--log-odds"), "--log-odds is for classes"),
+        (("dear.muddle", "dear.csv", "--rows", "--of", "yed"), "got 'yed'. Did you mean 'yes'?"),
+        (("price.muddle", "new.csv", "--rows", "-o", "v.doc"), "the output must end in .csv"),
+        (("price.muddle", "new.csv", "--max-rows", 1), "--max-rows must be at least 2"),
+        (
+            ("price.muddle", "new.csv", "--rows", "--max-seconds", 0),
+            "--max-seconds must be above 0, got --max-seconds 0",
+        ),
+        (
+            ("price.muddle", "new.csv", "--rows", "--max-seconds", 1e-9),
+            "background rows. Lower --max-rows, or raise --max-seconds.",
+        ),
+    ],
+)
+def test_rows_that_cannot_be_explained_are_one_clear_error(shell, options, said):
+    assert said in shell.fails("explain", *options)
+
+
 def test_info_has_columns_training_and_versions(shell):
     facts = shell.json("info", "price.muddle")
     assert facts["estimator"] == "MuddleRegressor"

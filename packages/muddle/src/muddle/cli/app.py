@@ -30,6 +30,7 @@ from muddle_runtime.findings import list_names
 from muddle_runtime.whole_file import FULL
 
 if TYPE_CHECKING:
+    from muddle.cli.predicting import Asked
     from muddle.tables.read import TextOptions
 
 OPTIONS: dict[str, Any] = {"pretty_exceptions_enable": False, "rich_markup_mode": "markdown"}
@@ -507,11 +508,52 @@ def explain(
     plot: Annotated[
         Path | None, option("--plot FILE", "Also draw a picture: PNG, SVG or PDF.")
     ] = None,
-    top: Annotated[int, option("--top N", "Number of columns to show.", min=1)] = 20,
+    top: Annotated[
+        int | None,
+        option(
+            "--top N", "Number of columns to show. Default: 20, or 3 in lines of --rows.", min=1
+        ),
+    ] = None,
     repeats: Annotated[int, option("--repeats N", "Shuffles per column.", min=1)] = 5,
     max_rows: Annotated[
-        int, option("--max-rows N", "Rows of DATA to use, drawn at random.", min=2)
-    ] = 1000,
+        int | None,
+        option(
+            "--max-rows N",
+            "Rows of DATA to use, drawn at random. Default: 1,000, or 100 with --rows.",
+            min=1,
+        ),
+    ] = None,
+    rows: Annotated[
+        bool,
+        option("--rows", "Explain each row of DATA: how far each column moved its prediction."),
+    ] = False,
+    output: Annotated[
+        str | None,
+        option(
+            "--output -o FILE",
+            "Table of all values of --rows: .csv, .tsv (both also .gz), .parquet or .feather.",
+        ),
+    ] = None,
+    of: Annotated[
+        str | None,
+        option(
+            "--of NAME",
+            "With --rows: the class or target to explain. Default: the class that is predicted.",
+        ),
+    ] = None,
+    log_odds: Annotated[
+        bool, option("--log-odds", "With --rows: explain log-odds, not probabilities.")
+    ] = False,
+    background: Annotated[
+        str | None,
+        option(
+            "--background FILE",
+            "With --rows: a table of rows to compare with. Default: those that the model keeps.",
+        ),
+    ] = None,
+    max_seconds: Annotated[
+        float | None, option("--max-seconds SECONDS", "With --rows: time to take at most.")
+    ] = None,
     seed: Seed = 0,
     device: DeviceName = "cpu",
     separator: Separator = None,
@@ -521,35 +563,103 @@ def explain(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Rank the columns of a table by their importance to a model."""
+    """Rank the columns of a table by their importance to a model, or explain each of its rows."""
     options = read_text_options(separator, encoding, decimal, no_header)
     from muddle.cli import predicting
 
     if plot is not None:
         predicting.check_plot(plot)
         refuse_overwriting(plot, model, *filter(None, [data]))
+    own = {"--output": output, "--of": of, "--background": background, "--max-seconds": max_seconds}
+    given = [name for name, value in own.items() if value is not None]
+    given += ["--log-odds"] if log_odds else []
     notes = Notes(quiet)
+    if rows:
+        asked = predicting.Asked(
+            of=of,
+            log_odds=log_odds,
+            background=background,
+            max_rows=max_rows or predicting.MOST_EXPLAINED,
+            max_seconds=max_seconds,
+            seed=seed,
+        )
+        _explain_rows(
+            model, data, options, target, asked, output, plot, top, device, notes, as_json
+        )
+        return
+    if given:
+        raise ValueError(f"{given[0]} goes with --rows, which explains each row of DATA.")
+    if max_rows == 1:
+        raise ValueError("--max-rows must be at least 2 without --rows, got 1: rows are shuffled.")
     found = None
     with notes.take_warnings():
         fitted = load_model(model, device=device)
         if data is not None:
+            most = max_rows or 1000
             found = predicting.explain_file(
-                fitted, data, options, target, notes, max_rows=max_rows, repeats=repeats, seed=seed
+                fitted, data, options, target, notes, max_rows=most, repeats=repeats, seed=seed
             )
         if found is None:
             found = predicting.read_importances(fitted, model)
-    drawn = None
+    drawn, most = None, top or 20
     try:
         if plot is not None:
-            predicting.draw_importances(plot, found["importances"], top)
+            predicting.draw_importances(plot, found["importances"], most)
             drawn = str(plot)
     finally:  # shuffling took its time
         if as_json:
             print_json({"model": str(model), **found, "plot": drawn, "notes": notes.texts})
         else:
-            print_importances(found["importances"], f"{found['from']}: {found['measure']}", top)
+            print_importances(found["importances"], f"{found['from']}: {found['measure']}", most)
     if drawn and not as_json:
         echo(f"Wrote {drawn}")
+
+
+def _explain_rows(
+    model: Path,
+    data: str | None,
+    options: "TextOptions",
+    target: str | None,
+    asked: "Asked",
+    output: str | None,
+    plot: Path | None,
+    top: int | None,
+    device: str,
+    notes: Notes,
+    as_json: bool,
+) -> None:
+    """`muddle explain MODEL DATA --rows`."""
+    from muddle.cli import predicting
+    from muddle.tables.write import check_output
+
+    if data is None:
+        raise ValueError("--rows explains the rows of DATA: pass a table.")
+    if output is not None:
+        check_output(output)
+        refuse_overwriting(output, data, model)
+    with notes.take_warnings():
+        fitted = load_model(model, device=device)
+        predicting.check_asked(asked, fitted, plot is not None)
+        found, places = predicting.explain_rows(fitted, data, options, target, notes, asked)
+    records = predicting.list_explained(found, places, asked.of)
+    wrote = []
+    try:
+        if output is not None:
+            predicting.write_explained(found, places, output)
+            wrote.append(output)
+        if plot is not None:
+            predicting.draw_explained(plot, found, asked.of, top or 20)
+            wrote.append(str(plot))
+    finally:  # explaining took its time
+        if as_json:
+            about = {"model": str(model), "data": places.title, "rows": records}
+            print_json({**about, "wrote": wrote, "notes": notes.texts})
+        elif output != "-":
+            title = predicting.describe_explained(found, places, asked.of)
+            predicting.print_explained(records, title, top or 3)
+    for path in wrote:
+        if not as_json and path != "-":
+            echo(f"Wrote {path}")
 
 
 def distil(

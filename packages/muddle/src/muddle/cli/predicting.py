@@ -30,9 +30,12 @@ from muddle.cli.output import (
     print_table,
 )
 from muddle.errors import DataFormatError, MissingPackageError, MuddleWarning
+from muddle.estimators.explanation import Explanation
 from muddle.page.html import count
 from muddle.tables import read
 from muddle.tables.write import open_output
+from muddle_runtime import explain
+from muddle_runtime.explain import N_BACKGROUND
 from muddle_runtime.findings import list_names
 from muddle_runtime.fitted import FittedModel
 from muddle_runtime.labels import NumberTarget
@@ -42,6 +45,7 @@ from muddle_runtime.whole_file import check_place, write_whole
 
 Floats = NDArray[np.float64]
 
+MOST_EXPLAINED = 100  # rows, unless more are asked for
 MOST_CLASSES = 20  # in a confusion matrix that is printed
 PICTURES = (".png", ".svg", ".pdf")
 MEASURES = {
@@ -546,6 +550,194 @@ def explain_file(
     ranked = rank_importances(names, rises.mean(axis=0), rises.std(axis=0))
     source = f"{title}, {len(X):,} rows"
     return {"from": source, "measure": MEASURES[model.task], "importances": ranked}
+
+
+# explain --rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What to explain of which rows."""
+
+    of: str | None = None  # a class or a target
+    log_odds: bool = False
+    background: str | None = None  # a file of rows to compare with
+    max_rows: int = MOST_EXPLAINED
+    max_seconds: float | None = None
+    seed: int = 0
+
+
+def check_asked(asked: Asked, model: FittedModel, plot: bool) -> None:
+    """Raise, before any work, if the model has no such output, or a picture would have several."""
+    names = list_outputs(model)
+    classes = model.task == "classification"
+    if asked.log_odds and not classes:
+        raise ValueError("--log-odds is for classes, and this model predicts numbers.")
+    if asked.of is not None and asked.of not in names:
+        if not names:
+            raise ValueError("--of is for classes or several targets, and this model has one.")
+        raise ValueError(
+            f"--of must be one of {list_names(names, MOST_CLASSES)}, got {asked.of!r}."
+            f"{suggest(asked.of, names)}"
+        )
+    if plot and asked.of is None and (len(names) > 2 or (names and not classes)):
+        raise ValueError(
+            f"--plot shows one of {list_names(names, MOST_CLASSES)}: name it with --of."
+        )
+
+
+def explain_rows(
+    model: FittedModel,
+    data: str,
+    options: read.TextOptions,
+    target: str | None,
+    notes: Notes,
+    asked: Asked,
+) -> tuple[Explanation, read.Places]:
+    """Shapley values of the rows of a file, and their places in it."""
+    rows, places = _read_all(model, data, options, target, notes)
+    background = None
+    if asked.background is not None:
+        background, _ = _read_all(model, asked.background, options, target, notes)
+    if len(rows) > asked.max_rows:
+        notes.add(
+            f"{asked.max_rows:,} of {len(rows):,} rows drawn at random: --max-rows explains more."
+        )
+        rng = np.random.default_rng(asked.seed)
+        chosen = np.sort(rng.permutation(len(rows))[: asked.max_rows])
+        rows, places = rows.iloc[chosen].reset_index(drop=True), places.keep(chosen)
+    with (
+        errors_with_lines(places),
+        show_progress(notes) as show,
+        show(N_BACKGROUND, "comparing rows") as reporter,
+    ):
+        found = explain.explain_rows(
+            model,
+            rows,
+            background=background,
+            max_seconds=asked.max_seconds,
+            output="log_odds" if asked.log_odds else None,
+            random_state=asked.seed,
+            advance=None if notes.quiet else lambda n: reporter.advance(n, np.nan, np.nan),
+        )
+    if model.task == "regression" and found.output_names:
+        found = replace(found, output_names=list_outputs(model))
+    return Explanation.of(found), places
+
+
+def _read_all(
+    model: FittedModel, data: str, options: read.TextOptions, target: str | None, notes: Notes
+) -> tuple[pd.DataFrame, read.Places]:
+    with read.open_table(data, options, read.WHOLE) as table:
+        if target is not None:
+            read.check_column(target, table.names, table.title, "--target")
+        pairs = list(each_prepared(table, model, notes, target))
+    numbers = [number for chunk, _ in pairs for number in chunk.places(table.title).numbers]
+    places = replace(pairs[0][0].places(table.title), numbers=numbers)
+    return pd.concat([rows for _, rows in pairs], ignore_index=True), places
+
+
+def list_outputs(model: FittedModel) -> tuple[str, ...]:
+    """Classes, or several targets by their names, if they have any; empty for one target."""
+    if not isinstance(model.target, NumberTarget):
+        return tuple(map(str, model.classes_.tolist()))
+    if model.target.one_output:
+        return ()
+    n_targets = len(model.target.scale.mean)
+    named = (model.training.origin or {}).get("targets", ())
+    return tuple(named) if len(set(named)) == n_targets else tuple(map(str, range(n_targets)))
+
+
+def list_explained(found: Explanation, places: read.Places, of: str | None) -> list[dict[str, Any]]:
+    """A record per row and output: of classes the most probable one of the row, unless `of`."""
+    outputs, names = found.output_names, np.array(found.feature_names, dtype=object)
+    records = []
+    for row, place in enumerate(places.numbers):
+        chosen: list[int | None] = [*range(len(outputs))] or [None]
+        if of is not None:
+            chosen = [outputs.index(of)]
+        elif outputs and found.output != "prediction":
+            chosen = [int(found.predictions[row].argmax())]
+        for output in chosen:
+            own: Any = () if output is None else (output,)
+            values = found.values[(row, slice(None), *own)]
+            order = np.argsort(-np.abs(values), kind="stable")
+            errors = found.standard_errors[(row, slice(None), *own)]
+            about = {} if output is None else {"output": outputs[output]}
+            records.append(
+                {
+                    places.noun: int(place),
+                    **about,
+                    found.output: float(found.predictions[(row, *own)]),
+                    "base": float(found.base_values[(row, *own)]),
+                    "changes": [
+                        {"column": name, "value": value, "standard_error": error}
+                        for name, value, error in zip(
+                            *(names[order], values[order].tolist(), errors[order].tolist()),
+                            strict=True,
+                        )
+                    ],
+                }
+            )
+    return records
+
+
+def describe_explained(found: Explanation, places: read.Places, of: str | None) -> str:
+    """The line above the rows."""
+    what = found.output.replace("_", "-")
+    about = f"{places.title}, {count(len(found), 'row')}: changes of the {what} by column"
+    if found.output_names:
+        return about + (f", of {of}" if of is not None else "")
+    from muddle.page.plots import write_plainly
+
+    return f"{about}, from {write_plainly(float(found.base_values[0]))} on"
+
+
+def print_explained(records: list[dict[str, Any]], title: str, top: int) -> None:
+    from muddle.page.plots import write_change, write_plainly
+
+    echo(title)
+    rows = []
+    for record in records:
+        *first, _, changes = record.items()
+        shown = [
+            f"{one['column']} {write_change(one['value'], one['standard_error'])}"
+            for one in changes[1][:top]
+        ]
+        if len(changes[1]) > top:
+            others = sum(one["value"] for one in changes[1][top:])
+            shown.append(f"{count(len(changes[1]) - top, 'other')} {write_change(others, 0.0)}")
+        cells = {
+            name: write_plainly(value) if isinstance(value, float) else value
+            for name, value in first
+        }
+        rows.append(cells | {"changes": ", ".join(shown)})
+    numbers = ("prediction", "probability", "log_odds")
+    print_table(list(rows[0]), rows, right=numbers, wrap=["changes"])
+
+
+def write_explained(found: Explanation, places: read.Places, output: str) -> None:
+    """All values in a table, a line per row, column and output."""
+    from muddle.page.plots import write_datum
+
+    frame = found.to_frame()
+    frame.insert(0, places.noun, np.asarray(places.numbers)[frame.pop("row")])
+    if len({type(value) for value in frame["data"].tolist()}) > 1:
+        frame["data"] = frame["data"].map(write_datum)
+    with open_output(output) as write:
+        write(frame)
+
+
+def draw_explained(path: Path, found: Explanation, of: str | None, top: int) -> None:
+    """One row is a waterfall, several are a beeswarm."""
+    from matplotlib.figure import Figure
+
+    height = max(2.4, 1.6 + 0.28 * min(top, len(found.feature_names)))
+    figure = Figure(figsize=(8, height), layout="constrained")
+    kind: Any = "waterfall" if len(found) == 1 else "beeswarm"
+    found.plot(kind, output=of, top=top, ax=figure.add_subplot())
+    with write_whole(path.expanduser()) as file:
+        figure.savefig(file, format=path.suffix[1:].lower())
 
 
 def make_error(model: FittedModel, y: NDArray[Any]) -> Callable[[pd.DataFrame], float]:

@@ -44,20 +44,35 @@ class Teacher:
 
 
 def keep_background(
-    model: FittedModel, matrix: FloatArray, weights: FloatArray | None
+    model: FittedModel, matrix: FloatArray, labels: FloatArray, weights: FloatArray | None
 ) -> FittedModel:
     """The model with made-up rows that later rows are compared with: none where the table has
-    hardly more rows than these. matrix (N, F), weights (N,)"""
-    rng = np.random.default_rng(0)
-    if len(matrix) > MOST_MIXED:
-        share = None if weights is None else weights / weights.sum()
-        matrix, weights = matrix[rng.choice(len(matrix), MOST_MIXED, p=share)], None
+    hardly more rows than these. matrix (N, F), labels (N, C), weights (N,)"""
+    order = np.lexsort(labels.T)  # rows are spread evenly over the targets
+    if len(order) > MOST_MIXED:
+        order, weights = _spread_rows(order, weights, MOST_MIXED), None
     n_rows = min(N_BACKGROUND, MOST_BACKGROUND // max(1, matrix.shape[1]))
-    teacher = Teacher(model, matrix, weights)
-    made = make_rows(teacher, n_rows, rng, near_share=1.0, least_changed=LEAST_MIXED)
+    own = None if weights is None else weights[order]
+    base = _spread_rows(np.arange(len(order)), own, n_rows)
+    made = make_rows(
+        Teacher(model, matrix[order]),
+        len(base),
+        np.random.default_rng(0),
+        base=base,
+        near_share=1.0,
+        least_changed=LEAST_MIXED,
+    )
     if len(made) < FEWEST_BACKGROUND:
         return model
     return replace(model, training=replace(model.training, background=made.astype(np.float32)))
+
+
+def _spread_rows(order: Rows, weights: FloatArray | None, n_rows: int) -> Rows:
+    """Rows at equal distances along an order, in which a row takes the room of its weight."""
+    ends = np.cumsum(np.ones(len(order)) if weights is None else weights[order])
+    places = np.searchsorted(ends, (np.arange(n_rows) + 0.5) / n_rows * ends[-1])
+    found: Rows = order[np.minimum(places, len(order) - 1)]
+    return found
 
 
 def make_rows(
@@ -65,18 +80,21 @@ def make_rows(
     n_rows: int,
     rng: np.random.Generator,
     *,
+    base: Rows | None = None,
     near_share: float = NEAR_SHARE,
     least_changed: float = 0.0,
 ) -> FloatArray:
     """Rows that might be of the teacher's table, and are none of them: perhaps fewer than n_rows,
-    where the table has nearly all rows that there can be. near_share: of rows that give columns to
-    one of their neighbours; least_changed: chance at least that a column is given, and that it is
-    not. -> (M, F)"""
+    where the table has nearly all rows that there can be. -> (M, F)
+
+    base (n_rows,): the rows that are changed; None: drawn. near_share: of these get columns of a
+    neighbour; least_changed: chance at least that a column is changed, and that it is not.
+    """
     matrix, weights = teacher.matrix, teacher.weights
     if len(matrix) < 2:
         return matrix[:0]
     share = None if weights is None else weights / weights.sum()
-    base = rng.choice(len(matrix), n_rows, p=share)
+    base = rng.choice(len(matrix), n_rows, p=share) if base is None else base
     near = _find_near(matrix, rng)
     donor = np.where(
         rng.random(n_rows) < near_share,

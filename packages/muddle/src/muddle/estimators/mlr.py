@@ -206,7 +206,7 @@ class MLR(Estimator, NetParameters):
                 *self._record_training(results, records),
             ),
         )
-        self.model_ = keep_background(model, features, problem.weights)
+        self.model_ = keep_background(model, features, problem.labels, problem.weights)
         return self
 
     def _record_training(

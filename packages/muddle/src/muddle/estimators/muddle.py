@@ -186,7 +186,11 @@ class Flagship(Estimator):
             training=replace(record, importances=importances, importances_std=deviations),
             **parts,
         )
-        self.model_ = keep_background(model, matrix, problem.weights) if self.keep_rows else model
+        self.model_ = (
+            keep_background(model, matrix, problem.labels, problem.weights)
+            if self.keep_rows
+            else model
+        )
         self.out_of_fold_ = np.full((len(matrix), *out_of_fold.shape[1:]), np.nan)
         self.out_of_fold_[pool.training.rows] = out_of_fold
         self.out_of_fold_details_ = details
