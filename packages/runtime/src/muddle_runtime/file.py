@@ -29,7 +29,15 @@ from safetensors.numpy import save
 from muddle_runtime import fitted, schema, tables
 from muddle_runtime.columns import FloatArray
 from muddle_runtime.errors import ModelFileError
-from muddle_runtime.fitted import Fallback, FittedModel, Member, Selection, SpreadModel, Training
+from muddle_runtime.fitted import (
+    Fallback,
+    FittedModel,
+    Member,
+    Selection,
+    SpreadModel,
+    Statistics,
+    Training,
+)
 from muddle_runtime.forward import (
     ACTIVATIONS,
     BinsView,
@@ -258,6 +266,7 @@ def store_model(model: FittedModel) -> tuple[Header, Arrays]:
         "answer": _store_answer(model, arrays),
         "spread": None if model.spread is None else _store_spread(model, model.spread, arrays),
         **_store_fallback(model.fallback, arrays),
+        **_store_statistics(model.statistics, arrays),
         "training": _store_training(training, arrays),
     }
     return header, arrays
@@ -265,8 +274,8 @@ def store_model(model: FittedModel) -> tuple[Header, Arrays]:
 
 def restore_model(header: Header, arrays: Arrays) -> FittedModel:
     """The model of a header and its arrays, or a ModelFileError that names the field."""
-    newer = FALLBACK in header and header.get("format") not in (1, 2)
-    optional = {FALLBACK: schema.plain} if newer else {}
+    first = {FALLBACK: 3, STATISTICS: 4}
+    optional = {k: schema.plain for k, n in first.items() if k in header and header["format"] >= n}
     record(MODEL | optional)(header, "the header")
     estimator: str = header["estimator"]
     regression = estimator.endswith("Regressor")
@@ -287,8 +296,9 @@ def restore_model(header: Header, arrays: Arrays) -> FittedModel:
         estimator, table, target, members, spread=spread, training=training, **answer
     )
     fallback = _restore_fallback(header, model, n_labels, shelf)
+    statistics = _restore_statistics(header, model, n_labels, shelf)
     shelf.check_empty()
-    return replace(model, fallback=fallback)
+    return replace(model, fallback=fallback, statistics=statistics)
 
 
 # --- the table -----------------------------------------------------------------------------------
@@ -1091,6 +1101,68 @@ def _restore_fallback(
     own_shelf.check_empty()
     inside = replace(model, members=members, spread=spread, training=Training(), **answer)
     return Fallback.of(table, stored["column"], inside)
+
+
+# --- statistics of heads -------------------------------------------------------------------------
+
+STATISTICS = "statistics"
+UPDATE: dict[str, Check] = {
+    "rows": count,
+    "removed": schema.flag,
+    "forgetting": schema.number(0.0, 1.0),
+    "error": schema.number(0.0),
+    "drift": list_of(text),
+}
+STATISTICS_ENTRY = record(
+    {
+        **dict.fromkeys(("rows", "unit"), schema.number(1e-100, LARGEST_HEAD)),
+        "faded": schema.flag,
+        "updates": list_of(record(UPDATE)),
+    }
+)
+
+
+def _store_statistics(statistics: Statistics | None, arrays: Arrays) -> Header:
+    """An entry of the header, if there are any. Of a symmetric matrix one triangle is stored."""
+    if statistics is None:
+        return {}
+    parts = zip(statistics.grams, statistics.rights, statistics.penalties, strict=True)
+    for i, (gram, right, penalty) in enumerate(parts):
+        where = f"{STATISTICS}.{i}"
+        arrays[f"{where}.gram"] = gram[:, *np.tril_indices(gram.shape[1])]
+        arrays[f"{where}.right"], arrays[f"{where}.penalty"] = right, penalty
+    if statistics.class_weights is not None:
+        arrays[f"{STATISTICS}.class_weights"] = statistics.class_weights
+    about = {"rows": statistics.n_rows, "unit": statistics.unit, "faded": statistics.faded}
+    return {STATISTICS: {**about, "updates": list(statistics.updates)}}
+
+
+def _restore_statistics(
+    header: Header, model: FittedModel, n_labels: int, shelf: Shelf
+) -> Statistics | None:
+    if STATISTICS not in header:
+        return None
+    stored = header[STATISTICS]
+    STATISTICS_ENTRY(stored, STATISTICS)
+    sums: list[tuple[FloatArray, ...]] = []
+    for i, member in enumerate(model.members):
+        body, where = member.representation, f"{STATISTICS}.{i}"
+        if not isinstance(body, Nets):
+            fail(STATISTICS, "absent where there are others than nets", "there")
+        (n_nets, width), rows, columns = (body.n_nets, body.width), *np.tril_indices(body.width)
+        packed = shelf.take(f"{where}.gram", (n_nets, len(rows)), LABELS)
+        gram = np.empty((n_nets, width, width))
+        gram[:, rows, columns] = gram[:, columns, rows] = packed
+        right = shelf.take(f"{where}.right", (n_nets, width, n_labels), LABELS)
+        penalty = shelf.take(f"{where}.penalty", (n_nets,), Range(above=0.0, most=LARGEST_HEAD))
+        sums.append((gram, right, penalty))
+    class_weights = None
+    if isinstance(model.target, ClassTarget) and shelf.has(f"{STATISTICS}.class_weights"):
+        shape, weights = (len(model.target.classes),), Range(least=0.0, most=LARGEST_HEAD)
+        class_weights = shelf.take(f"{STATISTICS}.class_weights", shape, weights)
+    grams, rights, penalties = zip(*sums, strict=True)
+    about = stored["rows"], stored["unit"], class_weights, stored["faded"]
+    return Statistics(grams, rights, penalties, *about, tuple(stored["updates"]))
 
 
 # --- the fit, for people to read -----------------------------------------------------------------

@@ -13,6 +13,7 @@ fields:
     sets          scores of the true classes → sets of classes (intervals.py)
     target        labels → the units of y, or classes (labels.py)
     fallback      another model for rows whose level of an important column was never seen
+    statistics    sums over the training rows, for updates; only if they were asked for
     training      what people ask about the fit; nothing in it is needed to predict
 
 Shapes: K nets, N rows, F features, H hidden units, C label columns.
@@ -180,6 +181,34 @@ class Training:
     created: str = ""
 
 
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """Sums over the rows that heads of nets were solved on: enough to solve them again with others.
+
+    Rows count by their weights, in units in which those of the fit had the mean 1.
+    """
+
+    grams: tuple[FloatArray, ...]  # per member (K, H, H): hidden' hidden
+    rights: tuple[FloatArray, ...]  # per member (K, H, C): hidden' labels
+    penalties: tuple[FloatArray, ...]  # per member (K,): of the ridge, per row
+    n_rows: float  # sum of the weights
+    unit: float = 1.0  # the sample weight that counts as 1
+    class_weights: FloatArray | None = None  # (classes,), in units of sample weights
+    faded: bool = False  # earlier rows count less than they did
+    updates: tuple[dict[str, Any], ...] = ()  # one record per update, for people
+
+    def keep(self, nets: Sequence[Sequence[int]]) -> "Statistics":
+        """Of these nets of each member; members without any are left out."""
+
+        def choose(arrays: tuple[FloatArray, ...]) -> tuple[FloatArray, ...]:
+            pairs = zip(arrays, nets, strict=True)
+            return tuple(array[list(own)] for array, own in pairs if len(own))
+
+        kept = (choose(own) for own in (self.grams, self.rights, self.penalties))
+        grams, rights, penalties = kept
+        return replace(self, grams=grams, rights=rights, penalties=penalties)
+
+
 @dataclass(frozen=True)
 class ColumnNeeds:
     """A column of the table that the model was fitted on."""
@@ -237,6 +266,7 @@ class FittedModel:
     spread: SpreadModel | None = None
     sets: SetScores | None = None
     fallback: Fallback | None = None
+    statistics: Statistics | None = None
     training: Training = field(default_factory=Training)
     library: Library = field(default=NUMPY)
 
@@ -295,11 +325,12 @@ class FittedModel:
     def subset(self, nets: Sequence[int]) -> "FittedModel":
         """Only the nets at these positions, ascending."""
         assert self.selection is not None
-        chosen, first, members = set(nets), 0, []
+        chosen, first, members, places = set(nets), 0, [], []
         for member in self.members:
             stack = member.representation
             assert isinstance(stack, Nets)
             own = [net for net in range(stack.n_nets) if first + net in chosen]
+            places.append(own)
             if own:
                 kept = stack.keep(own)
                 members.append(replace(member, representation=kept, head=member.head[own]))
@@ -310,6 +341,7 @@ class FittedModel:
             members=tuple(members),
             selection=replace(self.selection, scores=self.selection.scores[order]),
             temperatures=None if self.temperatures is None else self.temperatures[order],
+            statistics=None if self.statistics is None else self.statistics.keep(places),
         )
 
     def describe_bodies(self) -> str:

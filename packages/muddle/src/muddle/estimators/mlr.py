@@ -33,6 +33,15 @@ from muddle.estimators.problems import (
     read_classes,
     read_numbers,
 )
+from muddle.estimators.update import (
+    RECORDED,
+    Weighing,
+    check_options,
+    collect_statistics,
+    read_rows,
+    update_nets,
+    weigh_rows,
+)
 from muddle.tables.preprocessor import TablePreprocessor
 from muddle.training.config import (
     DITHER,
@@ -96,6 +105,7 @@ class NetParameters:
     max_loss: float | None = DEFAULT.max_loss
     time_limit: float | None = DEFAULT.time_limit
     preprocessor: TablePreprocessor | None = None
+    keep_statistics: bool = False
     device: str = "auto"
     random_state: int | np.random.RandomState | None = None
     verbose: bool = False
@@ -163,13 +173,21 @@ class MLR(Estimator, NetParameters):
             )
         depths = self._depths()
         check_selection(self.select, self.top_k, int(self.n_nets) * len(depths))
+        if not isinstance(self.keep_statistics, (bool, np.bool_)):
+            raise TypeError(f"keep_statistics must be True or False, got {self.keep_statistics!r}.")
         names = {f.name for f in fields(TrainConfig)} - {"task", "depth"}
         params = self.get_params(deep=False)
         shared = {name: value for name, value in params.items() if name in names}
         return [TrainConfig(task=self._task(), depth=depth, **shared) for depth in depths]
 
-    def _fit(self, problem: Problem, configs: Sequence[TrainConfig], deadline: Deadline) -> Self:
-        """From a checked problem to a fitted model."""
+    def _fit(
+        self,
+        problem: Problem,
+        configs: Sequence[TrainConfig],
+        deadline: Deadline,
+        weighing: Weighing | None,
+    ) -> Self:
+        """From a checked problem to a fitted model. weighing: if statistics are kept"""
         device = resolve_device(self.device)
         preprocessor, features = fit_features(self.preprocessor, problem)
         n_seeds = len(configs), int(self.n_nets)
@@ -206,8 +224,82 @@ class MLR(Estimator, NetParameters):
                 *self._record_training(results, records),
             ),
         )
+        if weighing is not None:
+            penalties = [
+                result.penalty.numpy().astype(np.float64) / job.n_batch_rows
+                for job, result in zip(jobs, results, strict=True)
+                if result.n_nets > 0
+            ]
+            known = features, problem.labels, problem.weights, penalties
+            model = replace(model, statistics=collect_statistics(model, *known, *weighing))
         self.model_ = keep_background(model, features, problem.labels, problem.weights)
         return self
+
+    def _check_head(self, keep: bool) -> None:
+        if keep and self.head != "all":
+            raise ValueError(
+                f"updates go with head='all', got head={self.head!r}: other output layers are not "
+                "solved on all rows."
+            )
+
+    def update(
+        self,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        forgetting: float = 1.0,
+        remove: bool = False,
+    ) -> Self:
+        """Learn further rows without training again, or unlearn some of those that were learnt.
+
+        The output layer of each net becomes that of all rows together. Hidden layers, features, the
+        scale of the target, penalties per row, and of classifiers the temperature stay as they are.
+        Needs the sums that `keep_statistics=True` keeps. If anything is wrong with the rows, the
+        model is as it was.
+
+        Parameters
+        ----------
+        X, y : table and targets
+            The rows, with the columns of the fit; of classifiers, no new classes.
+        sample_weight : array or None, default=None
+            Weights of the rows, as in `fit`.
+        forgetting : float, default=1.0
+            Factor by which all earlier rows count less from now on, such as 0.99. 1 forgets
+            nothing.
+        remove : bool, default=False
+            Take these rows, which must be some of those learnt, out of the output layers again.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from muddle import MLRRegressor
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> model = MLRRegressor(depth=1, keep_statistics=True, random_state=0)
+        >>> model = model.fit(X[:200], y[:200])
+        >>> before = model.score(X[300:], y[300:])
+        >>> bool(model.update(X[200:300], y[200:300]).score(X[300:], y[300:]) > before)
+        True
+        """
+        model = self._fitted()
+        if model.statistics is None:
+            raise ValueError(
+                "update needs the sums over the training rows, which this model does not have. "
+                "Fit it with keep_statistics=True."
+            )
+        check_options(model.statistics, forgetting, remove)
+        rows = read_rows(model, model.statistics, X, y, sample_weight)
+        members, statistics = update_nets(model, rows, float(forgetting), bool(remove))
+        self.model_ = replace(model, members=members, statistics=statistics)
+        return self
+
+    @property
+    def updates_(self) -> pd.DataFrame:
+        """One row per update: rows, whether they were removed, forgetting, the error before they
+        were seen (mean square in units of the target's variance in `fit`, or log-loss), and how
+        they differ from the rows of `fit`."""
+        statistics = self._fitted().statistics
+        return pd.DataFrame([] if statistics is None else statistics.updates, columns=RECORDED)
 
     def _record_training(
         self, results: Sequence[TrainResult], records: pd.DataFrame
@@ -382,10 +474,22 @@ class RegressionMLR(RegressorMixin, MLR):
 
         A row of weight w counts like w rows in the head and in the loss; weight 0 leaves it out.
         """
+        return self._fit_rows(X, y, sample_weight, bool(self.keep_statistics))
+
+    def partial_fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """The first call is `fit`, which also keeps what later calls need, and these are `update`:
+        hidden layers are trained on the rows of the first call, output layers see all."""
+        if self.__sklearn_is_fitted__():
+            return self.update(X, y, sample_weight)
+        return self._fit_rows(X, y, sample_weight, True)
+
+    def _fit_rows(self, X: Any, y: ArrayLike, sample_weight: Any, keep: bool) -> Self:
+        """keep: the statistics"""
+        self._check_head(keep)
         configs = self._configs()
         deadline = Deadline(self.time_limit)
         problem = read_numbers(X, y, sample_weight, type(self).__name__)
-        return self._fit(problem, configs, deadline)
+        return self._fit(problem, configs, deadline, weigh_rows(sample_weight) if keep else None)
 
     def predict(self, X: Any, select: Select | None = None, top_k: int | None = None) -> FloatArray:
         """Predicted targets, (n,) or (n, outputs) as y was.
@@ -418,11 +522,41 @@ class ClassificationMLR(ClassifierMixin, MLR):
 
         A row of weight w counts like w rows in the head and in the loss; weight 0 leaves it out.
         """
+        return self._fit_rows(X, y, sample_weight, bool(self.keep_statistics))
+
+    def partial_fit(
+        self,
+        X: Any,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """The first call is `fit`, which also keeps what later calls need, and these are `update`:
+        hidden layers are trained on the rows of the first call, output layers see all.
+
+        classes: all that may come; every one of them must be among the first rows.
+        """
+        fitted = self.__sklearn_is_fitted__()
+        known = self.classes_ if fitted else y
+        if classes is not None and set(np.unique(classes)) != set(np.unique(known)):
+            raise ValueError(
+                f"classes must be those of the {'first call' if fitted else 'rows'}, got "
+                f"{np.unique(classes).tolist()} and {np.unique(known).tolist()}: the first rows "
+                "must hold every class. Pass more rows in the first call."
+            )
+        if fitted:
+            return self.update(X, y, sample_weight)
+        return self._fit_rows(X, y, sample_weight, True)
+
+    def _fit_rows(self, X: Any, y: ArrayLike, sample_weight: Any, keep: bool) -> Self:
+        """keep: the statistics"""
+        self._check_head(keep)
         configs = self._configs()
         deadline = Deadline(self.time_limit)
-        owner = type(self).__name__
-        problem = read_classes(X, y, sample_weight, owner, self.class_weight, self.criterion)
-        return self._fit(problem, configs, deadline)
+        owner, weight = type(self).__name__, self.class_weight
+        problem = read_classes(X, y, sample_weight, owner, weight, self.criterion)
+        weighing = weigh_rows(sample_weight, y, problem.classes, weight) if keep else None
+        return self._fit(problem, configs, deadline, weighing)
 
     def predict(
         self, X: Any, select: Select | None = None, top_k: int | None = None
@@ -541,6 +675,9 @@ class MLRRegressor(RegressionMLR, SingleNet):
     preprocessor : TablePreprocessor or None, default=None
         How the table becomes features, unfitted. None: ``TablePreprocessor()``, whose parameters
         can be set and searched all the same, as `preprocessor__max_levels`.
+    keep_statistics : bool, default=False
+        Keep the sums over the training rows that `update` needs: of each net a matrix of
+        width x width in float64, also in its file.
     device : str, default="auto"
         "auto" (CUDA if there is a device, else CPU), "cpu", "cuda" or "cuda:1".
     random_state : int, RandomState or None, default=None
@@ -580,7 +717,7 @@ class MLRClassifier(ClassificationMLR, SingleNet):
     depth, width, activation, dropout, normalization, residual, gated, embedding, init_gain, \
 loss, n_permutations, structured_noise, penalty, learning_rate, max_iter, schedule, optimizer, \
 weight_decay, clip_norm, patience, batch_size, validation_fraction, head, precision, max_loss, \
-time_limit, preprocessor, device, random_state, verbose
+time_limit, preprocessor, keep_statistics, device, random_state, verbose
         As in :class:`MLRRegressor`. Iterations are compared by the area under the ROC curve.
     criterion : {"logistic", "squared"}, default="logistic"
         The logistic loss of ±1 labels, or, as in the authors' released ensembles, the regression
@@ -642,7 +779,7 @@ class BagMLRRegressor(RegressionMLR, Bag):
     width, activation, dropout, normalization, residual, gated, embedding, init_gain, loss, \
 n_permutations, structured_noise, dither, penalty, learning_rate, max_iter, schedule, optimizer, \
 weight_decay, clip_norm, patience, batch_size, validation_fraction, head, precision, max_loss, \
-time_limit, preprocessor, device, random_state, verbose
+time_limit, preprocessor, keep_statistics, device, random_state, verbose
         As in :class:`MLRRegressor`; `time_limit` is for all nets together.
 
     Attributes
@@ -682,7 +819,8 @@ class BagMLRClassifier(ClassificationMLR, Bag):
     width, activation, dropout, normalization, residual, gated, embedding, init_gain, loss, \
 n_permutations, structured_noise, criterion, dither, penalty, learning_rate, max_iter, schedule, \
 optimizer, weight_decay, clip_norm, patience, batch_size, validation_fraction, head, precision, \
-ties, max_loss, class_weight, preprocessor, device, random_state, verbose
+ties, max_loss, class_weight, preprocessor, keep_statistics, \
+device, random_state, verbose
         As in :class:`MLRClassifier`.
 
     Attributes
@@ -721,7 +859,8 @@ class EnsMLRRegressor(RegressionMLR, DepthEnsemble):
     select, top_k, n_jobs, time_limit, width, activation, dropout, normalization, residual, \
 gated, embedding, init_gain, loss, n_permutations, structured_noise, dither, penalty, \
 learning_rate, max_iter, schedule, optimizer, weight_decay, clip_norm, patience, batch_size, \
-validation_fraction, head, precision, max_loss, preprocessor, device, random_state, verbose
+validation_fraction, head, precision, max_loss, preprocessor, keep_statistics, \
+device, random_state, verbose
         As in :class:`BagMLRRegressor`; nets of all depths are compared with each other.
 
     Attributes
@@ -756,7 +895,8 @@ class EnsMLRClassifier(ClassificationMLR, DepthEnsemble):
     width, activation, dropout, normalization, residual, gated, embedding, init_gain, loss, \
 n_permutations, structured_noise, criterion, dither, penalty, learning_rate, max_iter, schedule, \
 optimizer, weight_decay, clip_norm, patience, batch_size, validation_fraction, head, precision, \
-ties, max_loss, class_weight, preprocessor, device, random_state, verbose
+ties, max_loss, class_weight, preprocessor, keep_statistics, \
+device, random_state, verbose
         As in :class:`MLRClassifier`.
 
     Attributes

@@ -57,6 +57,7 @@ from muddle.estimators.problems import (
     fit_features,
     read_classes,
     read_numbers,
+    read_target,
 )
 from muddle.estimators.student import (
     BUDGET,
@@ -71,7 +72,6 @@ from muddle.estimators.student import (
     keep_time,
     list_student_settings,
     make_model,
-    read_target,
 )
 from muddle.estimators.time_limit import MOST_RESERVED, choose_rows
 from muddle.estimators.unseen_levels import find_column, fit_without

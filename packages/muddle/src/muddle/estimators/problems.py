@@ -33,7 +33,7 @@ from muddle.tables.target import (
 from muddle.training.config import TrainConfig
 from muddle.training.data import TrainingData, TrainJob
 from muddle_runtime.columns import FloatArray, Table, read_table
-from muddle_runtime.fitted import Task
+from muddle_runtime.fitted import FittedModel, Task
 from muddle_runtime.labels import ClassTarget, NumberTarget, Range, check_exposure
 from muddle_runtime.parameters import check_choice
 from muddle_runtime.tables import Scale, TablePlan
@@ -277,11 +277,38 @@ def read_classes(
             f"y must hold at least 2 classes, got 1 class: {classes.tolist()[0]!r} in every "
             "row of weight above 0. sklearn.dummy.DummyClassifier predicts a constant."
         )
-    hot = codes[:, None] == (np.arange(len(classes)) if len(classes) > 2 else [1])
     zero_one = criterion == "squared"
-    labels = np.where(hot, 1.0, 0.0 if zero_one else -1.0)
+    labels = make_labels(codes, len(classes), zero_one)
     rows = (table, target, labels, weights)
     return ClassProblem(*rows, classes, codes, zero_one, target_names=name_targets(y, 1))
+
+
+def make_labels(codes: NDArray[np.int64], n_classes: int, zero_one: bool) -> FloatArray:
+    """One label column per class, of two classes only for the second. (N,) -> (N, C)"""
+    hot = codes[:, None] == (np.arange(n_classes) if n_classes > 2 else [1])
+    return np.where(hot, 1.0, 0.0 if zero_one else -1.0)
+
+
+def read_target(model: FittedModel, y: Any, n_rows: int) -> NDArray[Any]:
+    """The labels (n, C) of new numbers, or the codes (n,) of new classes."""
+    owner, target = model.estimator, model.target
+    if isinstance(target, NumberTarget):
+        values = check_target(y, n_rows, owner, multi_output=True, y_numeric=True)
+        values = values.reshape(n_rows, -1).astype(np.float64)
+        wanted = len(target.scale.mean)
+        if values.shape[1] != wanted:
+            raise ValueError(f"y must hold {wanted} target(s), as in fit, got {values.shape[1]}.")
+        return target.scale.apply(values)
+    values = check_target(y, n_rows, owner).tolist()
+    place = {label: code for code, label in enumerate(target.classes.tolist())}
+    codes = np.array([place.get(label, -1) for label in values], dtype=np.int64)
+    if (codes < 0).any():
+        row = int((codes < 0).argmax())
+        raise ValueError(
+            f"y must hold classes that were there in fit, got {values[row]!r} in row {row}. Leave "
+            "such rows out."
+        )
+    return codes
 
 
 def _drop_zero_weights(

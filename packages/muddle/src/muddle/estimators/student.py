@@ -40,7 +40,7 @@ from muddle.estimators.made_rows import (
 )
 from muddle.estimators.pool import MEAN, Pool, Watch, fit_view
 from muddle.estimators.time_limit import FILL, Started, Work, cut_steps, measure_pace
-from muddle.tables.target import Rows, check_target
+from muddle.tables.target import Rows
 from muddle.training.config import TrainConfig
 from muddle.training.data import TrainingData, TrainJob
 from muddle.training.stopping import Deadline
@@ -508,28 +508,6 @@ def answer(model: FittedModel, labels: FloatArray) -> FloatArray:
         return model.target.restore(model.target.clip(labels))
     assert model.calibration is not None
     return model.calibration.apply(labels)
-
-
-def read_target(model: FittedModel, y: Any, n_rows: int) -> NDArray[Any]:
-    """The labels (n, C) of new numbers, or the codes (n,) of new classes."""
-    owner, target = model.estimator, model.target
-    if isinstance(target, NumberTarget):
-        values = check_target(y, n_rows, owner, multi_output=True, y_numeric=True)
-        values = values.reshape(n_rows, -1).astype(np.float64)
-        wanted = len(target.scale.mean)
-        if values.shape[1] != wanted:
-            raise ValueError(f"y must hold {wanted} target(s), as in fit, got {values.shape[1]}.")
-        return target.scale.apply(values)
-    values = check_target(y, n_rows, owner).tolist()
-    place = {label: code for code, label in enumerate(target.classes.tolist())}
-    codes = np.array([place.get(label, -1) for label in values], dtype=np.int64)
-    if (codes < 0).any():
-        row = int((codes < 0).argmax())
-        raise ValueError(
-            f"y must hold classes that were there in fit, got {values[row]!r} in row {row}. Leave "
-            "such rows out."
-        )
-    return codes
 
 
 # --- the leaderboard -----------------------------------------------------------------------------
