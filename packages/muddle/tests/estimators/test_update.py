@@ -109,6 +109,10 @@ def test_partial_fit_is_fit_and_then_update():
     assert model.keep_statistics is False
     model.partial_fit(X[60:], y[60:])
     assert (model.predict(X) == first.update(X[60:], y[60:]).predict(X)).all()
+    plain = MLRRegressor(**SMALL).fit(X, y)
+    with pytest.raises(AttributeError, match="no attribute 'partial_fit'") as caught:
+        plain.partial_fit(X, y)
+    assert "Fit with keep_statistics=True, or begin with" in str(caught.value.__cause__)
     labels = to_classes(y)
     model = MLRClassifier(**SMALL).partial_fit(X[:60], labels[:60], ["ash", "birch", "cedar"])
     model.partial_fit(X[60:], labels[60:])

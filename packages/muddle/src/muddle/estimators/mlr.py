@@ -15,6 +15,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
 
 from muddle.core.device import Precision, resolve_device
 from muddle.core.loss import LossName
@@ -73,6 +74,16 @@ ENSEMBLES: Presets = {
     name: ("mlr-1", BY_DEPTH | {"select": select})
     for name, select in (("ens-mlr", "all"), ("best-mlr", "best"), ("top5-mlr", "top"))
 }
+
+
+def _can_go_on(estimator: "MLR") -> bool:
+    """Whether `partial_fit` is the first call, or has what it needs; else an error that says so."""
+    if estimator.__sklearn_is_fitted__() and estimator.model_.statistics is None:
+        raise AttributeError(
+            "partial_fit after fit needs the sums over the training rows. Fit with "
+            "keep_statistics=True, or begin with partial_fit."
+        )
+    return True
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -476,6 +487,7 @@ class RegressionMLR(RegressorMixin, MLR):
         """
         return self._fit_rows(X, y, sample_weight, bool(self.keep_statistics))
 
+    @available_if(_can_go_on)  # type: ignore[untyped-decorator]  # of scikit-learn
     def partial_fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """The first call is `fit`, which also keeps what later calls need, and these are `update`:
         hidden layers are trained on the rows of the first call, output layers see all."""
@@ -524,6 +536,7 @@ class ClassificationMLR(ClassifierMixin, MLR):
         """
         return self._fit_rows(X, y, sample_weight, bool(self.keep_statistics))
 
+    @available_if(_can_go_on)  # type: ignore[untyped-decorator]  # of scikit-learn
     def partial_fit(
         self,
         X: Any,
@@ -690,7 +703,8 @@ class MLRRegressor(RegressionMLR, SingleNet):
     model_ : muddle_runtime.FittedModel
         The fitted model as numpy arrays.
     preprocessor_, penalty_, best_iteration_, n_iter_, validation_score_, history_, n_recoveries_, \
-table_summary_, findings_, fit_seconds_, n_features_in_, feature_names_in_
+table_summary_, findings_, updates_, fit_seconds_, n_features_in_, \
+feature_names_in_
         Properties that read it, described below.
 
     Examples
@@ -734,7 +748,8 @@ time_limit, preprocessor, keep_statistics, device, random_state, verbose
     Attributes
     ----------
     classes_, temperature_, preprocessor_, penalty_, best_iteration_, n_iter_, validation_score_, \
-history_, n_recoveries_, table_summary_, findings_, fit_seconds_, n_features_in_, feature_names_in_
+history_, n_recoveries_, table_summary_, findings_, updates_, fit_seconds_, n_features_in_, \
+feature_names_in_
         Properties, described below.
 
     Examples
@@ -787,7 +802,8 @@ time_limit, preprocessor, keep_statistics, device, random_state, verbose
     model_ : muddle_runtime.FittedModel
         The fitted model as numpy arrays.
     validation_scores_, estimator_weights_, leaderboard_, history_, n_iter_, preprocessor_, \
-table_summary_, findings_, fit_seconds_, n_features_in_, feature_names_in_
+table_summary_, findings_, updates_, fit_seconds_, n_features_in_, \
+feature_names_in_
         Properties that read it, described below.
 
     Examples
@@ -826,7 +842,8 @@ device, random_state, verbose
     Attributes
     ----------
     classes_, temperature_, validation_scores_, estimator_weights_, leaderboard_, history_, \
-n_iter_, preprocessor_, table_summary_, findings_, fit_seconds_, n_features_in_, feature_names_in_
+n_iter_, preprocessor_, table_summary_, findings_, updates_, fit_seconds_, n_features_in_, \
+feature_names_in_
         Properties, described below.
 
     Examples
@@ -866,7 +883,8 @@ device, random_state, verbose
     Attributes
     ----------
     validation_scores_, estimator_weights_, leaderboard_, history_, n_iter_, preprocessor_, \
-table_summary_, findings_, fit_seconds_, n_features_in_, feature_names_in_
+table_summary_, findings_, updates_, fit_seconds_, n_features_in_, \
+feature_names_in_
         Properties, described below; nets are counted depth by depth.
 
     Examples
@@ -902,7 +920,8 @@ device, random_state, verbose
     Attributes
     ----------
     classes_, temperature_, validation_scores_, estimator_weights_, leaderboard_, history_, \
-n_iter_, preprocessor_, table_summary_, findings_, fit_seconds_, n_features_in_, feature_names_in_
+n_iter_, preprocessor_, table_summary_, findings_, updates_, fit_seconds_, n_features_in_, \
+feature_names_in_
         Properties, described below; nets are counted depth by depth.
 
     Examples
