@@ -357,3 +357,13 @@ def test_a_fault_is_told_from_a_refusal_and_gives_status_1(monkeypatch, capsys):
     assert "fault: no number\n    ValueError: Input X contains NaN" in said
     assert "fault: infinite\n    answers are not finite" in said
     assert "answered 1, refused 1, fault 2" in said
+
+
+def test_explanations_are_measured_against_values_of_many_orders(tmp_path):
+    explain = load("explain")
+    explain.main(["--quick", "--commit", "none", "--out", str(tmp_path / "explain.csv")])
+    table = pd.read_csv(tmp_path / "explain.csv")
+    ours = table[table.explainer == "explain, 50 background rows"]
+    assert len(ours) == 3
+    assert (ours.error < 0.05).all()
+    assert (table.ratio_to_predict > 1).all()

@@ -51,10 +51,13 @@ def check_valid(page):
 def test_the_page_is_valid_and_has_every_section(fixture, fitted, outcome, request):
     page = request.getfixturevalue(fixture)
     check_valid(page)
-    assert list(page.sections) == [*SECTIONS, *outcome, "importances", "dependence", "use"]
+    last = ["importances", "shapley", "dependence", "use"]
+    assert list(page.sections) == [*SECTIONS, *outcome, *last]
     importances = request.getfixturevalue(fitted).feature_importances_
     n_important = np.count_nonzero(importances > 0.01 * importances.max())
-    assert page.tags.count("svg") == 5 + n_important  # each has a figure of partial dependence
+    n_swarms = 3 if fitted == "classifier" else 1
+    # Each important column has a figure of partial dependence.
+    assert page.tags.count("svg") == 5 + n_swarms + n_important
 
 
 def test_the_summary_has_the_out_of_fold_scores(
@@ -89,6 +92,24 @@ def test_columns_and_members_are_listed(homes_page, regressor):
     assert "Column 'key' is ignored" in homes_page.sections["warnings"]
 
 
+def test_shapley_values_are_of_the_rows_and_fewer_where_columns_are_many(homes, regressor):
+    X, y = homes
+    facts = fit.gather_facts(regressor, X, y)
+    assert len(facts.explanation) == len(X)
+    assert facts.explanation.n_background == 50
+    expected = regressor.explain(X[:1])
+    np.testing.assert_allclose(facts.explanation.values[:1], expected.values, rtol=1e-6, atol=1e-6)
+    rng = np.random.default_rng(0)
+    for n_columns, n_rows in ((90, 33), (101, None)):
+        wide = rng.normal(size=(40, n_columns))
+        with warnings.catch_warnings(action="ignore"):
+            model = muddle.MLRRegressor(width=4, max_iter=2, depth=1).fit(wide, wide[:, 0])
+        found = fit.gather_facts(model, wide, wide[:, 0]).explanation
+        assert (None if found is None else len(found)) == n_rows
+    page = fit.render_fit_report(fit.gather_facts(model, wide, wide[:, 0]))
+    assert "drawn for tables of up to 100 columns" in page
+
+
 @pytest.mark.parametrize(("n_rows", "coverages"), [(2000, (0.5, 0.9)), (12, (0.95,))])
 def test_coverage_is_measured_with_widths_from_other_rows(n_rows, coverages):
     target = np.random.default_rng(0).normal(size=n_rows)
@@ -116,7 +137,8 @@ def test_other_estimators_say_which_parts_they_lack(name, task, homes, trees, ti
     assert "does not measure importances" in page.sections["importances"]
     assert "there are no importances" in page.sections["dependence"]
     assert "validation rows" in page.sections["summary"]
-    assert page.tags.count("svg") == 2
+    n_swarms = 1 if task == "Regressor" else 3
+    assert page.tags.count("svg") == 2 + n_swarms
 
 
 @pytest.mark.parametrize("fixture", ["regressor", "classifier"])

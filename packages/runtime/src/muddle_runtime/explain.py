@@ -76,7 +76,7 @@ class Explanation:
     def to_shap(self) -> Any:
         """The same as a `shap.Explanation`, which the plots of shap take (needs shap)."""
         try:
-            import shap  # type: ignore[import-not-found,unused-ignore]
+            import shap
         except ImportError as error:
             raise ImportError("to_shap needs the package shap: pip install shap.") from error
         return shap.Explanation(

@@ -44,6 +44,8 @@ from muddle.scores import expected_calibration_error
 from muddle.tables.findings import N_FOLDS, sort_findings, split_rows
 from muddle.tables.target import check_target, name_targets
 from muddle_runtime.columns import FloatArray, read_table, write_number
+from muddle_runtime.columns import Table as Rows
+from muddle_runtime.explain import N_BACKGROUND, Explanation
 from muddle_runtime.findings import Finding, format_share, list_names
 from muddle_runtime.fitted import FittedModel
 from muddle_runtime.intervals import Conformal, rows_needed
@@ -64,6 +66,10 @@ MOST_BARS = 20
 MOST_CURVES = 8  # ROC curves
 MOST_NETS = 12  # learning curves of nets
 MOST_DEPENDENCES = 6  # figures of partial dependence
+# Shapley values of so many rows, of fewer if the columns are many, by at most so many predictions,
+# but for this many background rows at least.
+MOST_EXPLAINED, MOST_PREDICTIONS, FEWEST_BACKGROUND = 100, 60_000, 5
+MOST_EXPLAINED_COLUMNS, MOST_EXPLAINED_CLASSES = 100, 4
 PRUNED = "Share by which the pool's error changed when the member was left out."
 MOST_CONFUSED = 20  # classes of a confusion matrix; with more, only the most frequent mistakes
 MOST_NAMED = 8
@@ -106,6 +112,7 @@ def render_fit_report(facts: "Facts", title: str | None = None) -> str:
         weights=shorten(facts.class_weight, 200),
         most_rows=MOST_ROWS,
         most_outputs=MOST_OUTPUTS,
+        most_explained_columns=MOST_EXPLAINED_COLUMNS,
         count=count,
         duration=format_duration,
         number=format_number,
@@ -271,6 +278,7 @@ class Facts:
     history: pd.DataFrame  # configuration, iteration, score, kept
     importances: pd.DataFrame | None  # value and deviation, per column of the table
     dependences: tuple[Dependence, ...]  # of the most important columns
+    explanation: Explanation | None  # of some rows of the table
     class_weight: Any  # parameter of classifiers
     weighted: bool  # rows of the fit have weights
     numbers: tuple[Numbers, ...]  # one per output
@@ -331,6 +339,7 @@ def gather_facts(estimator: Any, X: Any, y: Any) -> Facts:
         n_shown = max(1, MOST_DEPENDENCES // n_outputs)
         shown = _rank_columns(importances, columns["column"].tolist(), n_shown)
         dependences = find_dependences(model, table, shown) if shown else []
+    explanation = None if table is None else explain_some(model, table)
     if model.selection is None:
         score_name = "AUC" if labels else "R²"
         board = estimator.leaderboard_
@@ -373,6 +382,7 @@ def gather_facts(estimator: Any, X: Any, y: Any) -> Facts:
         history=history[np.isfinite(history["score"].astype(float))],
         importances=importances,
         dependences=tuple(dependences),
+        explanation=explanation,
         class_weight=getattr(estimator, "class_weight", None),
         weighted=getattr(details, "weights", None) is not None,
         numbers=numbers,
@@ -381,6 +391,18 @@ def gather_facts(estimator: Any, X: Any, y: Any) -> Facts:
         n_given=None if table is None else table.n_rows,
         found=sort_findings(found + find_in_fit(board, numbers, classes)),
     )
+
+
+def explain_some(model: FittedModel, table: Rows) -> Explanation | None:
+    """Shapley values of evenly spaced rows; None if there are too many columns."""
+    n_columns = len({name for name, _ in model.table.features})
+    if not 1 <= n_columns <= MOST_EXPLAINED_COLUMNS:
+        return None
+    by_row = 4 * max(1, n_columns - 1)
+    n_rows = min(table.n_rows, MOST_EXPLAINED, MOST_PREDICTIONS // (by_row * FEWEST_BACKGROUND))
+    n_background = min(N_BACKGROUND, max(FEWEST_BACKGROUND, MOST_PREDICTIONS // (by_row * n_rows)))
+    rows = np.linspace(0, table.n_rows - 1, n_rows).astype(np.int64)
+    return model.explain(table.keep(rows), n_background=n_background)
 
 
 def _name_targets(model: FittedModel, y: Any, n_outputs: int) -> tuple[str, ...]:
@@ -526,6 +548,7 @@ def build_sections(facts: Facts) -> list[Panel]:
         build_learning(facts),
         *build_outcome(facts),
         build_importances(facts),
+        build_explanation(facts),
         build_dependences(facts),
     ]
 
@@ -862,6 +885,42 @@ def build_importances(facts: Facts) -> Panel:
     draw, height = partial(plots.plot_importances, top=MOST_BARS), plots.bars_height(n_shown)
     figure = plots.draw_figure(*about, draw, *bars, names, height=height)
     return Panel("importances", "Importances", figures=(figure,))
+
+
+def build_explanation(facts: Facts) -> Panel:
+    """The beeswarm of each target, or of the second of two classes, or of the largest classes."""
+    found, figures = facts.explanation, []
+    if found is not None:
+        names = [clean(name) for name in found.feature_names]
+        caption = (
+            "A point per row and column: how far the column moved the prediction from the mean. "
+            f"The {min(MOST_BARS, len(names))} columns that move most are on top."
+        )
+        for place, title, what in _list_explained(facts, found):
+            values = found.values if place is None else found.values[..., place]
+            height = plots.bars_height(min(len(names), MOST_BARS + 1))
+            about = (f"shapley-{place or 0}", title, caption)
+            draw = partial(plots.plot_beeswarm, top=MOST_BARS)
+            drawn = (values, found.data, names, what)
+            figures.append(plots.draw_figure(*about, draw, *drawn, height=height))
+    return Panel("shapley", "Shapley values", figures=tuple(figures))
+
+
+def _list_explained(facts: Facts, found: Explanation) -> list[tuple[int | None, str, str]]:
+    """Position, title and unit of each output to draw."""
+    title = "How far columns move predictions"
+    if not found.output_names:
+        return [(None, title, "prediction")]
+    if not facts.labels:
+        names = [shorten(name, LABEL) for name in facts.target_names[:MOST_OUTPUTS]]
+        return [(i, _title(title, name), f"prediction of {name}") for i, name in enumerate(names)]
+    sizes = found.base_values[0]
+    chosen = sorted(np.argsort(-sizes, kind="stable")[:MOST_EXPLAINED_CLASSES].tolist())
+    return [
+        (i, _title(title, name), f"probability of {name}")
+        for i in ([1] if len(sizes) == 2 else chosen)
+        for name in [shorten(facts.labels[i], LABEL)]
+    ]
 
 
 def build_dependences(facts: Facts) -> Panel:

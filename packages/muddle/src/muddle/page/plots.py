@@ -54,7 +54,7 @@ LABEL = 24  # characters of a name beside the axes
 SWARM_BINS, SWARM_STEP = 100, 0.08
 SWARM_COLORS = BLUE, PINK, VERMILLION  # of the least, the middle and the largest number
 NEGLIGIBLE = 1e-3  # a standard error, of its value
-MOST_DRAWN_LEVELS = 15
+MOST_DRAWN_LEVELS, MOST_TICKS = 15, 6
 POINTS: dict[str, Any] = {"fmt": "o", "color": BLUE, "markersize": 3.5, "elinewidth": 0.8}
 
 PAGE_SIZE = 6.0, 4.2  # inches
@@ -360,6 +360,7 @@ def plot_beeswarm(
     ax.grid(axis="y", color=LINE, linewidth=0.6)
     ax.set_axisbelow(True)
     _add_legend(ax)
+    ax.locator_params(axis="x", nbins=MOST_TICKS)
     several = f", {len(shown)} of {len(names)} columns" if len(others) else ""
     _label(ax, f"Shapley values of {len(values):,} rows{several}", f"change of the {what}", "")
     return ax
@@ -412,6 +413,7 @@ def plot_waterfall(
         ax.axvline(end, color=INK, linestyle=style, linewidth=0.8, zorder=0, label=name)
     low, high = float(ends.min()), float(ends.max())
     ax.set_xlim(low - 0.05 * reach, high + 0.45 * reach)
+    ax.locator_params(axis="x", nbins=MOST_TICKS)
     ax.set_yticks(range(len(labels)), labels, parse_math=False)
     ax.set_ylim(len(labels) - 0.4, -0.6)
     _add_legend(ax)
@@ -454,6 +456,7 @@ def plot_values_by_column(
             heights = place + spread_points(values[own])
             ax.errorbar(values[own], heights, xerr=errors[own], **POINTS)
         ax.axvline(0, color=INK, linewidth=0.8, zorder=0)
+        ax.locator_params(axis="x", nbins=MOST_TICKS)
         ax.set_yticks(range(len(kept)), [shorten(level, LABEL) for level in kept], parse_math=False)
         ax.set_ylim(-0.6, len(kept) - 0.4)
     labels = [shorten(name), f"change of the {what}"]
