@@ -25,7 +25,7 @@ from muddle.estimators.pool import (
     NetSeeds,
     Plan,
     TrainingSet,
-    build_job,
+    build_jobs,
     fit_pool,
     fit_view,
     make_plan,
@@ -429,7 +429,7 @@ def test_row_weights_reach_nets_and_pool(fit, monkeypatch):
     weights = np.where(np.arange(60) < 30, 1.9, 0.1)
     seen = []
     monkeypatch.setattr(
-        pool_module, "weigh_members", lambda p, _, rows: seen.append(rows) or p[:, 0, 0]
+        pool_module, "weigh_members", lambda p, _, rows, mean: seen.append(rows) or p[:, 0, 0]
     )
     even, uneven = (fit(draw_rows(weights=w), ["plain"]).members[-1] for w in (None, weights))
     assert seen[0] is None
@@ -535,7 +535,8 @@ def test_nets_of_a_wide_table_choose_features_without_the_rows_that_they_hold_ou
 
     def build(labels):
         own = TrainingSet(matrix, 350, labels, labels[:, 0], None, np.arange(30))
-        return build_job(own, candidate, folds, seeds)
+        views, (job,) = build_jobs(own, candidate, folds, seeds)
+        return views, job
 
     views, job = build(labels)
     assert job.data.features.shape == (5, 30, views[0].n_seen)

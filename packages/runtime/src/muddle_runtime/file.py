@@ -1176,7 +1176,7 @@ SEARCH: dict[str, Check] = {
 }
 # Notes of the command line; a program may note less, or other things beside.
 ORIGIN: dict[str, Check] = {
-    **dict.fromkeys(("target", "weight", "file"), schema.nullable(text)),
+    **dict.fromkeys(("target", "weight", "groups", "file"), schema.nullable(text)),
     **dict.fromkeys(("targets", "dropped"), list_of(text)),
     "rows": schema.nullable(count),
     "scores": schema.mapping_of(schema.plain),
@@ -1208,9 +1208,22 @@ COLUMN_DTYPES = dict.fromkeys(TEXT_COLUMNS, choice("text")) | {"net": choice("in
 NUMBER_DTYPES = choice("float64", "float32", "int64", "Int64")
 
 
-def _check_student(value: Any, where: str) -> None:
-    """Nothing, or the entry of a student."""
-    record({"student": record(STUDENT)} if value else {})(value, where)
+# How rows were held out, if not at random.
+FOLDS: dict[str, Check] = {
+    "kind": choice("groups", "time", "validation"),
+    "folds": count,
+    "groups": schema.nullable(count),
+    "rows": count,
+}
+FLAGSHIP_VALUES = {"student": record(STUDENT), "folds": record(FOLDS)}
+
+
+def _check_values(value: Any, where: str) -> None:
+    """Nothing, the entry of a student, or of the folds."""
+    present = value if isinstance(value, dict) else {}
+    record({name: FLAGSHIP_VALUES[name] for name in FLAGSHIP_VALUES if name in present})(
+        value, where
+    )
 
 
 def _store_training(training: Training, arrays: Arrays) -> Header:
@@ -1239,7 +1252,7 @@ def _restore_training(
     index_by_frame: dict[str, list[str]] = {"history": ["iteration"]}
     values, importances = record(SINGLE_VALUES), dict[str, Any]()
     if is_flagship(header):
-        index_by_frame, values = {"leaderboard": []}, _check_student
+        index_by_frame, values = {"leaderboard": []}, _check_values
         importances = {
             field: shelf.take(
                 f"feature_{field}", (len(header["columns"]["names"]),), Range(nan=True)

@@ -353,6 +353,18 @@ class FittedModel:
             parts.append(one if count == 1 else f"{count} {several}")
         return ", ".join(parts)
 
+    def describe_folds(self) -> str:
+        """How a flagship's rows were held out, such as "5 folds of 20 groups"."""
+        about = self.training.values.get("folds")
+        if about is None:
+            return "shuffled folds"
+        if about["kind"] == "validation":
+            return f"{about['rows']:,} validation rows"
+        folds = "1 fold" if about["folds"] == 1 else f"{about['folds']} folds"
+        if about["kind"] == "groups":
+            return f"{folds} of {about['groups']:,} groups"
+        return f"{folds} forward in time"
+
     def __repr__(self) -> str:
         size = f"{self.n_features_in_} columns"
         return f"FittedModel({self.estimator}, {size}, {self.describe_bodies()})"

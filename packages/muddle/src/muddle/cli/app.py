@@ -302,6 +302,22 @@ def fit(
     weight: Annotated[
         str | None, option("--weight COLUMN", "Column with the weight of each row, 0 or more.")
     ] = None,
+    groups: Annotated[
+        str | None,
+        option(
+            "--groups COLUMN",
+            "Column that says which rows belong together, such as a patient; it is no feature. "
+            "Scores and intervals are then for new groups.",
+        ),
+    ] = None,
+    time: Annotated[
+        str | None,
+        option(
+            "--time COLUMN",
+            "Column of numbers or dates in whose order rows are held out: later ones are predicted "
+            "from earlier ones. It stays a feature unless dropped.",
+        ),
+    ] = None,
     report: Annotated[
         Path | None, option("--report FILE", "Also write a report on the fit (HTML).")
     ] = None,
@@ -349,7 +365,13 @@ def fit(
     for path in filter(None, (output, report, search_storage)):
         refuse_overwriting(path, data)
     columns = fitting.Columns(
-        target, weight, drop=drop or [], categorical=categorical or [], missing=missing or []
+        target,
+        weight,
+        drop=drop or [],
+        groups=groups,
+        time=time,
+        categorical=categorical or [],
+        missing=missing or [],
     )
     notes = Notes(quiet)
     training = fitting.read_training(data, options, columns, task, notes)

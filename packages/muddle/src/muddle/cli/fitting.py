@@ -63,6 +63,8 @@ class Columns:
     targets: Sequence[str]
     weight: str | None = None
     drop: Sequence[str] = ()
+    groups: str | None = None  # is no feature
+    time: str | None = None  # may be a feature
     categorical: Sequence[str] = ()
     missing: Sequence[str] = ()  # texts that mean a missing value, besides the usual ones
 
@@ -73,7 +75,7 @@ class Columns:
     @property
     def aside(self) -> set[str | None]:
         """Columns that are not features."""
-        return {*self.targets, self.weight, *self.drop}
+        return {*self.targets, self.weight, self.groups, *self.drop}
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ class Training:
     X: pd.DataFrame
     y: NDArray[Any]  # (N,), or (N, T) of several targets
     weights: Floats | None
+    hold_out: dict[str, NDArray[Any]]  # groups or time
     task: Task
     reason: str  # for the guess of the task; empty if the task was given
     places: read.Places  # of the rows
@@ -137,6 +140,12 @@ def read_training(
     labels = [_read_labels(table, target, chunk, task) for target in targets]
     weight = columns.weight
     weights = None if weight is None else _read_weights(table.title, chunk, weight)
+    asked = {"groups": columns.groups, "time": columns.time}
+    hold_out = {
+        option: _read_aside(table.title, chunk, option, name, columns)
+        for option, name in asked.items()
+        if name is not None
+    }
     names = [name for name in chunk.frame.columns if name not in columns.aside]
     frame = chunk.frame[names]
     if chunk.lines is None:
@@ -150,7 +159,7 @@ def read_training(
     _note_texts(frame.drop(columns=list(columns.categorical)), notes)
     y = labels[0] if len(labels) == 1 else np.column_stack(labels)
     places = chunk.places(table.title)
-    return Training(table.title, frame, y, weights, task, reason, places)
+    return Training(table.title, frame, y, weights, hold_out, task, reason, places)
 
 
 def _check_roles(table: read.OpenTable, columns: Columns) -> None:
@@ -170,20 +179,27 @@ def _check_roles(table: read.OpenTable, columns: Columns) -> None:
         read.check_column(name, table.names, table.title, "--target")
     if len(set(columns.targets)) < len(columns.targets):
         raise ValueError(f"--target must name each column once, got {list(columns.targets)}.")
-    weights = [] if columns.weight is None else [columns.weight]
-    roles = {"--drop": columns.drop, "--categorical": columns.categorical, "--weight": weights}
+    if columns.groups is not None and columns.time is not None:
+        raise ValueError(
+            "--groups and --time exclude each other: pass --time if new rows come later, --groups "
+            "if they come from new groups."
+        )
+    single = {"--weight": columns.weight, "--groups": columns.groups, "--time": columns.time}
+    roles = {"--drop": columns.drop, "--categorical": columns.categorical}
+    roles |= {option: [name] for option, name in single.items() if name is not None}
     for option, name in ((option, name) for option, names in roles.items() for name in names):
         read.check_column(name, table.names, table.title, option)
         if name in columns.targets:
             raise ValueError(f"{option} must name another column than --target, got {name!r}.")
         if option == "--categorical" and name in columns.aside:
             raise ValueError(
-                f"--categorical must name a feature, got {name!r}, which is dropped or the weight."
+                f"--categorical must name a feature, got {name!r}, which is dropped, the weight or "
+                "the groups."
             )
     if not set(table.names) - columns.aside:
         raise DataFormatError(
-            f"{table.title} must have a feature: a column besides the target, the weight and the "
-            "dropped ones."
+            f"{table.title} must have a feature: a column besides the target, the weight, the "
+            "groups and the dropped ones."
         )
 
 
@@ -373,6 +389,22 @@ def _read_weights(title: str, chunk: read.Chunk, name: str) -> Floats:
     return weights
 
 
+def _read_aside(
+    title: str, chunk: read.Chunk, option: str, name: str, columns: Columns
+) -> NDArray[Any]:
+    """The groups or times of the rows; a gap is an error that names its row."""
+    column = chunk.frame[name]
+    gaps = (column.isna() | column.isin(list(columns.gaps))).to_numpy()
+    if gaps.any():
+        raise DataFormatError(
+            f"--{option} must be a column without gaps, got none of {name!r} in "
+            f"{chunk.places(title).name(gaps.argmax())}. Fill it, or leave the row out."
+        )
+    if option == "time" and chunk.lines is not None:
+        column = read.type_column(column, columns.gaps)
+    return np.asarray(column)
+
+
 def _check_single_values(table: pd.DataFrame) -> None:
     """Raise for lists and the like in the cells of a Parquet or Feather file."""
     for name in table.columns:
@@ -537,7 +569,8 @@ def run_fit(
                 left = None if limit is None else round(limit - (time.monotonic() - start), 1)
                 estimator.set_params(**found.settings, time_limit=left)
             with errors_with_lines(places), watched:
-                estimator.fit(training.X, training.y, sample_weight=training.weights)
+                weights = training.weights
+                estimator.fit(training.X, training.y, sample_weight=weights, **training.hold_out)
         return estimator, found
 
 
@@ -651,6 +684,7 @@ def describe_fit(
             "target": targets[0] if len(targets) == 1 else None,
             "targets": targets,
             "weight": columns.weight,
+            "groups": columns.groups,
             "dropped": list(columns.drop),
             "rows": len(training.X),
         },
@@ -660,6 +694,7 @@ def describe_fit(
     if found is None or hasattr(estimator, "out_of_fold_"):
         facts |= {
             **score_out_of_fold(estimator, targets),
+            "folds": estimator.folds_ if training.hold_out else None,
             "members": list_members(estimator.leaderboard_),
             "importances": rank_importances(
                 estimator.model_.table.names,
@@ -747,11 +782,12 @@ def rank_importances(
 
 def print_fit(result: dict[str, Any]) -> None:
     echo()
+    folds = f" ({result['folds']})" if result.get("folds") else ""
     if "targets" in result:
-        echo("Out-of-fold scores, and coverage of intervals of 90 %")
+        echo(f"Out-of-fold scores, and coverage of intervals of 90 %{folds}")
         print_targets(result["targets"])
     else:
-        print_scores(result["scores"], "Out-of-fold scores")
+        print_scores(result["scores"], f"Out-of-fold scores{folds}")
     if "interval" in result:
         print_interval(result["interval"])
     if "search" in result:

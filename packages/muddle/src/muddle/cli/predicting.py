@@ -81,7 +81,7 @@ def check_columns(
             f"{list_names(table.names, read.SHOWN_NAMES)}{separator}."
         )
     origin = model.training.origin or {}
-    aside = {origin.get(role) for role in ("target", "weight")}
+    aside = {origin.get(role) for role in ("target", "weight", "groups")}
     aside.update(*(origin.get(role, ()) for role in ("targets", "dropped")))
     unknown = [name for name in names if name not in {*known, *aside}]
     if unknown:

@@ -25,6 +25,7 @@ from muddle.errors import (
     TimeLimitError,
 )
 from muddle.search import MAX_LEVELS, PRESETS, WIDTH, WIDTHS, Kind, pruned_by, search_space
+from muddle.tables.hold_out import read_hold_out
 from muddle_runtime.whole_file import check_place
 
 if TYPE_CHECKING:
@@ -212,6 +213,11 @@ def _draw_folds(
 ) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     of_classes = training.task == "classification"
     n_folds = min(N_FOLDS, len(training.X))
+    given = [training.hold_out.get(name) for name in ("groups", "time")]
+    hold_out = read_hold_out(*given, len(training.X), None, n_folds)
+    if hold_out is not None:
+        codes = np.unique(training.y, return_inverse=True)[1] if of_classes else None
+        return hold_out.divide(n_folds, seed, codes)
     kind = StratifiedKFold if of_classes else KFold
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # classes of fewer rows than folds
@@ -222,7 +228,7 @@ def _draw_folds(
 def _score_flagship(model: Any, training: "Training", columns: "Columns") -> dict[str, Any]:
     from muddle.cli.fitting import score_out_of_fold
 
-    model.fit(training.X, training.y, sample_weight=training.weights)
+    model.fit(training.X, training.y, sample_weight=training.weights, **training.hold_out)
     scores: dict[str, Any] = score_out_of_fold(model, list(columns.targets))["scores"]
     return scores
 
@@ -233,7 +239,7 @@ def _cross_validate(
     folds: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]],
     stop: float,
 ) -> dict[str, Any]:
-    """Scores of the predictions of all rows, each by a model that has not seen it."""
+    """Scores of the predictions of rows that are held out, by models that have not seen them."""
     from optuna import TrialPruned
 
     X, y, weights, limit = training.X, training.y, training.weights, model.time_limit
@@ -245,7 +251,8 @@ def _cross_validate(
         if limit is not None:
             model.set_params(time_limit=min(most, max(stop - time.monotonic(), 1e-3)))
         own = None if weights is None else weights[train]
-        fitted = clone(model).fit(X.iloc[train], y[train], sample_weight=own)
+        given = {name: values[train] for name, values in training.hold_out.items()}
+        fitted = clone(model).fit(X.iloc[train], y[train], sample_weight=own, **given)
         rows = X.iloc[held_out]
         if of_classes:
             seen = np.searchsorted(classes, fitted.classes_)
@@ -254,6 +261,9 @@ def _cross_validate(
             predicted[held_out] = fitted.predict(rows)
         if time.monotonic() > stop:  # the fit was cut short by the end of the search
             raise TrialPruned
+    judged = np.unique(np.concatenate([held_out for _, held_out in folds]))
+    weights = None if weights is None else weights[judged]
+    y, codes, predicted = y[judged], codes[judged], predicted[judged]
     if of_classes:
         from muddle.cli.fitting import score_classes
         from muddle.page.fit import Classes

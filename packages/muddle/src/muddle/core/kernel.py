@@ -9,6 +9,7 @@ Shapes: K folds, N rows, B rows of a batch, F features, C label columns, M centr
 """
 
 import math
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -67,7 +68,7 @@ class _Slope(NamedTuple):
 def train_metric(
     features: Tensor,
     labels: Tensor,
-    train_rows: NDArray[np.int64],
+    train_rows: Sequence[NDArray[np.int64]] | NDArray[np.int64],
     weights: Tensor | None = None,
     *,
     seed: int,
@@ -78,8 +79,8 @@ def train_metric(
     """Train the metric of each fold on its own rows. A fold whose loss is not finite any more
     stops, and keeps the last metric that had a finite loss.
 
-    features (N, F), labels (N, C) and weights (N,) of mean 1: float64; train_rows (K, n_train);
-    batch_rows: None for BATCH_ROWS.
+    features (N, F), labels (N, C) and weights (N,) of mean 1: float64; train_rows: K times
+    (n_train,); batch_rows: None for BATCH_ROWS.
     """
     features, labels = features.double(), labels.double()
     # The kernel sees differences only, and products of small numbers round less.
@@ -92,7 +93,7 @@ def train_metric(
     for first in range(0, n_folds, at_once):
         folds = range(first, min(first + at_once, n_folds))
         rngs = [np.random.default_rng([seed, fold]) for fold in folds]
-        rows = train_rows[list(folds)]
+        rows = [train_rows[fold] for fold in folds]
         options = (criterion, n_steps, batch_rows or BATCH_ROWS)
         trained.append(_train(features, labels, rows, weights, rngs, *options))
     return Metric(*(torch.cat(parts) for parts in zip(*trained, strict=True)))
@@ -101,7 +102,7 @@ def train_metric(
 def _train(
     features: Tensor,
     labels: Tensor,
-    train_rows: NDArray[np.int64],
+    train_rows: Sequence[NDArray[np.int64]],
     weights: Tensor,
     rngs: list[np.random.Generator],
     criterion: Criterion,
@@ -109,15 +110,16 @@ def _train(
     batch_rows: int,
 ) -> Metric:
     """Folds side by side; each has a generator of its own, so that it does not depend on others."""
-    n_folds, n_train = train_rows.shape
+    n_folds, fewest = len(train_rows), min(map(len, train_rows))
     device = features.device
 
     def draw(n_rows: int) -> Tensor:
-        """Some of each fold's rows. (K, B)"""
-        if n_train <= n_rows:
-            return torch.from_numpy(train_rows).to(device)
+        """Some of each fold's rows, as many of each. (K, B)"""
+        n_rows = min(n_rows, fewest)
         drawn = [
-            own[rng.choice(n_train, n_rows, replace=False, shuffle=False)]
+            own
+            if len(own) == n_rows
+            else own[rng.choice(len(own), n_rows, replace=False, shuffle=False)]
             for own, rng in zip(train_rows, rngs, strict=True)
         ]
         return torch.from_numpy(np.stack(drawn)).to(device)

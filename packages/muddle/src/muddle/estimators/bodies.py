@@ -89,7 +89,7 @@ class BodyMember:
     name: str
     normal: NormalScores | None
     folds: Folds
-    out_of_fold: FloatArray  # (N, C) predicted labels
+    out_of_fold: FloatArray  # (n, C) predicted labels of the rows that were held out
     fold_models: list[Model]  # (K,), each fitted on its fold's training rows
     representation: Representation  # fitted on all rows
     head: NDArray[Any]  # (1, H, C)
@@ -139,7 +139,7 @@ def _cross_fit(name: str, data: BodyData, folds: Folds, began: float, fit: FitRo
             model, predict = fit(train, fold)
             models.append(model)
             outputs.append(predict(data.matrix[held_out]))
-        final, _ = fit(np.arange(len(data.labels)), None)
+        final = models[0] if folds.final else fit(np.arange(len(data.labels)), None)[0]
     except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
         raise DivergenceError(f"body {name!r} could not be solved: {error}") from error
     heads = [model.head for model in (*models, final)]
@@ -147,8 +147,8 @@ def _cross_fit(name: str, data: BodyData, folds: Folds, began: float, fit: FitRo
         raise DivergenceError(
             f"body {name!r} has outputs that are not finite. Clip or transform extreme values."
         )
-    stacked = np.stack(outputs)
-    labels = stacked if data.normal is None else data.normal.undo(stacked)
+    undo = data.normal
+    labels = outputs if undo is None else [undo.undo(output) for output in outputs]
     return BodyMember(
         name,
         data.normal,

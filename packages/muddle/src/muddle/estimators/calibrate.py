@@ -20,6 +20,7 @@ from sklearn.preprocessing import PowerTransformer
 from sklearn.tree import ExtraTreeRegressor
 
 from muddle.estimators.bodies import MOST_TRIED, Model, forest_from_extra_trees, to_single
+from muddle.tables.hold_out import HoldOut
 from muddle_runtime.columns import FloatArray
 from muddle_runtime.fitted import SpreadModel
 from muddle_runtime.forward import Forest
@@ -232,11 +233,13 @@ def fit_spread(
     weights: FloatArray | None,
     seed: int,
     seconds: float = math.inf,
+    hold_out: HoldOut | None = None,
 ) -> tuple[SpreadModel, FloatArray]:
     """The sizes of errors to expect, and those of each row by trees that never saw it, (N, C).
 
     matrix (N, F); labels (N, C); predicted (N, C): out of fold, and within the target's bounds.
-    seconds: after these, fewer trees are grown.
+    seconds: after these, fewer trees are grown. hold_out: trees that never saw a row have not seen
+    its group either, or later rows.
 
     Extra trees learn the sizes from the features and the predicted labels. Each tree is grown on
     rows drawn with replacement, which leave out a third of them: so one forest gives both the sizes
@@ -252,7 +255,9 @@ def fit_spread(
         unit = np.where(mean > 0, mean, 1.0)  # outputs count equally
         relative = (sizes - mean) / unit
         seen = to_single(np.hstack([matrix, predicted]))
-        trees, unseen = _grow_trees(seen, relative, weights, seed, seconds)
+        trees, unseen = _grow_trees(seen, relative, weights, seed, seconds, list_groups(hold_out))
+        if hold_out is not None and hold_out.kind == "time":
+            unseen = _grow_forward(seen, relative, weights, seed, hold_out.codes)
         representation, head = forest_from_extra_trees(trees)
         head = (head * unit).astype(np.float32)
         raw = unseen * unit + mean
@@ -273,8 +278,10 @@ def _grow_trees(
     weights: FloatArray | None,
     seed: int,
     seconds: float,
+    groups: Codes | None = None,
 ) -> tuple[list[ExtraTreeRegressor], FloatArray]:
-    """Trees of rows drawn alike, and the mean over the trees that have not seen a row. (N, C)
+    """Trees of rows, or groups, drawn alike, and the mean over the trees that have not seen a row,
+    or its group. (N, C)
 
     scikit-learn's forest would draw rows by weight, and every tree would have seen a heavy one.
     """
@@ -282,10 +289,12 @@ def _grow_trees(
     n_rows, n_features = features.shape
     trees: list[ExtraTreeRegressor] = []
     total, count = np.zeros(sizes.shape), np.zeros((n_rows, 1))
+    codes = np.arange(n_rows) if groups is None else np.unique(groups, return_inverse=True)[1]
+    n_drawn = int(codes.max()) + 1
     while len(trees) < N_TREES:
         if len(trees) >= FEWEST_TREES and time.perf_counter() - began > seconds:
             break
-        times = np.bincount(rng.integers(n_rows, size=n_rows), minlength=n_rows)
+        times = np.bincount(rng.integers(n_drawn, size=n_drawn), minlength=n_drawn)[codes]
         own, others = np.flatnonzero(times), np.flatnonzero(times == 0)
         tree = ExtraTreeRegressor(
             min_samples_leaf=max(LEAF_ROWS, round(LEAF_SHARE * n_rows)),
@@ -299,6 +308,30 @@ def _grow_trees(
             count[others] += 1
         trees.append(tree)
     return trees, total / np.maximum(count, 1)
+
+
+def _grow_forward(
+    features: NDArray[np.float32],
+    sizes: FloatArray,
+    weights: FloatArray | None,
+    seed: int,
+    blocks: Codes,
+) -> FloatArray:
+    """Sizes in each block of time by trees that have seen earlier ones alone; in the first block
+    the mean, which is 0. (N, C)"""
+    found = np.zeros(sizes.shape)
+    for place in np.unique(blocks)[1:]:
+        earlier, block = np.flatnonzero(blocks < place), np.flatnonzero(blocks == place)
+        own = None if weights is None else weights[earlier]
+        trees, _ = _grow_trees(features[earlier], sizes[earlier], own, seed, 0.0)
+        predicted = [tree.predict(features[block]).reshape(len(block), -1) for tree in trees]
+        found[block] = np.mean(predicted, axis=0)
+    return found
+
+
+def list_groups(hold_out: HoldOut | None) -> Codes | None:
+    """The groups that were passed to `fit`, if any. (N,)"""
+    return hold_out.codes if hold_out is not None and hold_out.kind == "groups" else None
 
 
 def _grow_nothing(n_features: int, n_labels: int) -> Model:

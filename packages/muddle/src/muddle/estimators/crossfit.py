@@ -24,6 +24,7 @@ from muddle.core.device import product_precision, torch_threads
 from muddle.core.network import StackedMLP
 from muddle.errors import DivergenceError
 from muddle.estimators.base import to_numpy_nets
+from muddle.tables.hold_out import HoldOut
 from muddle.tables.target import Rows
 from muddle.training.clock import count_operations
 from muddle.training.config import TrainConfig
@@ -52,24 +53,44 @@ Seen = NDArray[np.float32]  # (N, V) features as a net sees them
 
 @dataclass(frozen=True)
 class Folds:
-    """Every row is held out by one net, a few by two, so that all nets have equally many."""
+    """The rows that each net learns from, and those that it holds out.
 
-    train: Rows  # (K, n_train)
-    held_out: Rows  # (K, n_held_out), in random order
+    Shuffled folds hold out every row in one net, a few in two, so that all nets have equally many.
+    Folds of groups differ in size; folds in time never hold out the first rows.
+    """
+
+    train: Rows | tuple[Rows, ...]  # (K, n_train), or (n_train,) for each net
+    held_out: Rows | tuple[Rows, ...]  # (K, n_held_out), in random order
     n_rounds: int = 1  # of cross-fitting, each with equally many nets
+    # Models for new rows do not learn from rows held out, which are validation rows.
+    final: bool = False
 
     @property
     def n_nets(self) -> int:
         return len(self.train)
 
-    def gather(self, outputs: FloatArray, n_rows: int) -> FloatArray:
-        """Each row's mean over the nets that held it out. (K, n_held_out, C) -> (N, C)"""
-        total = np.zeros((n_rows, outputs.shape[2]))
+    @property
+    def first_round(self) -> "Folds":
+        n_folds = self.n_nets // self.n_rounds
+        return replace(
+            self, train=self.train[:n_folds], held_out=self.held_out[:n_folds], n_rounds=1
+        )
+
+    @property
+    def are_even(self) -> bool:
+        """Whether all nets learn from equally many rows, and hold out equally many."""
+        return isinstance(self.train, np.ndarray) and isinstance(self.held_out, np.ndarray)
+
+    def gather(self, outputs: Sequence[FloatArray] | FloatArray, n_rows: int) -> FloatArray:
+        """The mean over the nets that held a row out, of each row that some net did, in order.
+        outputs (K, n_held_out, C), or longer -> (n, C)"""
+        total = np.zeros((n_rows, outputs[0].shape[1]))
         count = np.zeros((n_rows, 1))
         for rows, output in zip(self.held_out, outputs, strict=True):
-            total[rows] += output
+            total[rows] += output[: len(rows)]
             count[rows] += 1
-        return total / count
+        known = count[:, 0] > 0
+        return np.asarray(total[known] / count[known])
 
 
 def draw_folds(strata: FloatArray, n_folds: int, seed: int) -> Folds:
@@ -94,33 +115,44 @@ def draw_folds(strata: FloatArray, n_folds: int, seed: int) -> Folds:
     return Folds(np.stack(train), np.stack(held_out))
 
 
-def draw_grouped_folds(groups: Rows, n_folds: int, seed: int) -> Folds:
-    """Folds that hold out whole groups. groups (N,): a code per row, from 0 on
-
-    Larger groups come first, each into the fold that has the fewest rows. Folds with fewer rows
-    than the largest hold out some of others, too, whose group is then on both sides.
-    """
+def draw_held_out(
+    hold_out: HoldOut | None, strata: FloatArray, n_folds: int, seed: int, *, of_classes: bool
+) -> Folds:
+    """Folds as hold_out says, shuffled ones if it is None. strata: as `draw_folds` takes them"""
+    if hold_out is None:
+        return draw_folds(strata, n_folds, seed)
     rng = np.random.default_rng(seed)
-    sizes = np.bincount(groups)
-    fold_of, rows_in = np.zeros(len(sizes), dtype=np.int64), np.zeros(n_folds, dtype=np.int64)
-    for group in np.lexsort((rng.random(len(sizes)), -sizes)):
-        fold_of[group] = rows_in.argmin()
-        rows_in[fold_of[group]] += sizes[group]
-    train, held_out = [], []
-    for fold in range(n_folds):
-        mine = fold_of[groups] == fold
-        others = rng.permutation(np.flatnonzero(~mine))
-        n_more = rows_in.max() - rows_in[fold]
-        held_out.append(np.concatenate([rng.permutation(np.flatnonzero(mine)), others[:n_more]]))
-        train.append(np.sort(others[n_more:]))
-    return Folds(np.stack(train), np.stack(held_out))
+    pairs = hold_out.divide(n_folds, seed, strata.astype(np.int64) if of_classes else None)
+    train, held_out = zip(*((own, rng.permutation(others)) for own, others in pairs), strict=True)
+    if hold_out.kind == "validation":  # nets differ by their seeds
+        one = np.stack(train * n_folds), np.stack(held_out * n_folds)
+        return Folds(*one, n_rounds=n_folds, final=True)
+    return Folds(train, held_out)
+
+
+def draw_grouped_folds(groups: Rows, n_folds: int, seed: int) -> Folds:
+    """Folds that hold out whole groups. groups (N,): codes"""
+    held = HoldOut("groups", groups)
+    return draw_held_out(held, np.zeros(len(groups)), n_folds, seed, of_classes=False)
 
 
 def join_folds(parts: Sequence[Folds]) -> Folds:
     """The nets of several rounds of cross-fitting."""
-    train, held_out = zip(*((part.train, part.held_out) for part in parts), strict=True)
     n_rounds = sum(part.n_rounds for part in parts)
-    return Folds(np.concatenate(train), np.concatenate(held_out), n_rounds)
+    if all(part.are_even for part in parts):
+        train, held_out = zip(*((part.train, part.held_out) for part in parts), strict=True)
+        return replace(
+            parts[0],
+            train=np.concatenate(train),
+            held_out=np.concatenate(held_out),
+            n_rounds=n_rounds,
+        )
+    return replace(
+        parts[0],
+        train=tuple(rows for part in parts for rows in part.train),
+        held_out=tuple(rows for part in parts for rows in part.held_out),
+        n_rounds=n_rounds,
+    )
 
 
 # --- wide tables ---------------------------------------------------------------------------------
@@ -185,7 +217,7 @@ class Member:
     head: Tensor  # (K, H, C) float64, solved on all rows
     held_out_head: Tensor  # (K, H, C) float64, solved on each net's own training rows
     folds: Folds
-    out_of_fold: FloatArray  # (N, C) predicted labels
+    out_of_fold: FloatArray  # (n, C) predicted labels of the rows that were held out
     n_recoveries: int  # how often a penalty was raised because a factorisation failed
 
     @property
@@ -215,6 +247,26 @@ def view_per_net(views: Sequence[View], matrix: FloatArray) -> Iterator[Seen]:
         yield seen
 
 
+def make_jobs(
+    candidate: Candidate,
+    seen: Sequence[Seen],
+    labels: FloatArray,
+    weights: FloatArray | None,
+    folds: Folds,
+    seeds: Sequence[int],
+) -> list[TrainJob]:
+    """The training of one candidate, one job if all nets have equally many rows, else one for each.
+    seen: features for each net, or one array for all."""
+    if folds.are_even:
+        return [make_job(candidate, seen, labels, weights, folds, seeds)]
+    jobs = []
+    for net, (train, held_out) in enumerate(zip(folds.train, folds.held_out, strict=True)):
+        own = [seen[net if len(seen) > 1 else 0]]
+        fold = Folds(train[None], held_out[None])
+        jobs.append(make_job(candidate, own, labels, weights, fold, seeds[net : net + 1]))
+    return jobs
+
+
 def make_job(
     candidate: Candidate,
     seen: Sequence[Seen],
@@ -223,7 +275,7 @@ def make_job(
     folds: Folds,
     seeds: Sequence[int],
 ) -> TrainJob:
-    """The training of one candidate. seen: features for each net, or one array for all."""
+    """The same for nets with equally many rows."""
     tables = [torch.from_numpy(table) for table in seen]
     data = TrainingData(
         features=tables[0] if len(tables) == 1 else torch.stack(tables),
@@ -258,7 +310,8 @@ def make_members(
         outputs = result.validation_output[nets].numpy()
         labels = outputs if normal is None else normal.undo(outputs)
         own = result.nets.keep(nets.tolist())
-        heads = result.head[nets], result.held_out_head[nets]
+        held_out_head = result.held_out_head[nets]
+        heads = held_out_head if folds.final else result.head[nets], held_out_head
         predicted = folds.gather(labels, n_rows)
         raised = int(result.n_recoveries[nets].sum())
         found = Member(candidate, iteration, views, normal, own, *heads, folds, predicted, raised)
@@ -299,6 +352,28 @@ class Trained(NamedTuple):
         pairs = zip(parts, sizes, strict=True)
         n_net_iterations = sum(size * len(part.history.seconds) for part, size in pairs)
         return cls(merge_results(parts, sizes), seconds, n_net_iterations)
+
+
+def join_uneven(parts: Sequence[Trained | None]) -> Trained | None:
+    """The nets of a candidate that were trained apart, one after the other; those that held out
+    fewer rows have nan for the rest. None if some were lost."""
+    found = [part for part in parts if part is not None]
+    if len(found) < len(parts):
+        return None
+    if len(found) == 1:
+        return found[0]
+    results = [part.nets for part in found]
+    most = max(result.validation_output.shape[1] for result in results)
+    padded = []
+    for result in results:
+        output = result.validation_output
+        rest = output.new_full((len(output), most - output.shape[1], output.shape[2]), torch.nan)
+        padded.append(replace(result, validation_output=torch.cat([output, rest], dim=1)))
+    joined = Trained.join(padded, [1] * len(parts))
+    return joined._replace(
+        seconds=sum(part.seconds for part in found),
+        n_net_iterations=sum(part.n_net_iterations for part in found),
+    )
 
 
 def train_side_by_side(

@@ -52,8 +52,9 @@ def measure_importances(
     shares = pool.weights[chosen] / pool.weights[chosen].sum()
     members = [(pool.members[place], share) for place, share in zip(chosen, shares, strict=True)]
     used = [column for column, features in enumerate(columns) if len(features)]
-    n_rows, n_repeats = _count_predictions(len(matrix), len(used))
-    order = rng.permutation(len(matrix))[:n_rows]
+    judged = np.unique(np.concatenate(pool.folds.held_out))
+    n_rows, n_repeats = _count_predictions(len(judged), len(used))
+    order = judged[rng.permutation(len(judged))[:n_rows]]
     n_shuffled = min(len(used), MOST_SHUFFLED)
     unknown = np.full(len(columns), np.nan), np.full(len(columns), np.nan)
 
@@ -73,7 +74,7 @@ def measure_importances(
     if n_in_time < n_repeats * n_shuffled:
         n_repeats = 1
         rows = np.sort(order[: int(len(rows) * min(1.0, n_in_time / n_shuffled))])
-        if len(rows) < min(LEAST_ROWS, len(matrix)):
+        if len(rows) < min(LEAST_ROWS, len(judged)):
             return unknown
         held, base = prepare(rows)
 

@@ -27,7 +27,9 @@ from muddle.estimators.made_rows import keep_background
 from muddle.estimators.problems import (
     ClassProblem,
     Criterion,
+    HoldOutRequest,
     Problem,
+    add_validation,
     fit_features,
     list_level_widths,
     make_jobs,
@@ -204,10 +206,12 @@ class MLR(Estimator, NetParameters):
         n_seeds = len(configs), int(self.n_nets)
         seeds = check_random_state(self.random_state).randint(MAX_SEED, size=n_seeds)
         widths = list_level_widths(preprocessor)
-        jobs = make_jobs(problem, features, configs, seeds.tolist(), widths)
+        owner, plan = type(self).__name__, preprocessor.plan_
+        given, seen = add_validation(problem, features, plan, owner)
+        jobs = make_jobs(given, seen, configs, seeds.tolist(), widths)
         n_net_iterations = sum(len(job.seeds) * (job.config.steps + 1) for job in jobs)
-        depths = [config.depth for config in configs]
-        label = f"{type(self).__name__}(depth={', '.join(map(str, depths))})"
+        depths = [job.config.depth for job in jobs]
+        label = f"{owner}(depth={', '.join(str(config.depth) for config in configs)})"
         with watch(n_net_iterations, label, bool(self.verbose)) as reporter:
             results = train_in_parallel(
                 jobs, n_jobs=self.n_jobs, device=device, deadline=deadline, reporter=reporter
@@ -219,7 +223,9 @@ class MLR(Estimator, NetParameters):
         view = PlainView(preprocessor.plan_.n_features)
         trained = [result for result in results if result.n_nets > 0]
         nets = [to_numpy_nets(r.nets, [view] * r.n_nets, rounded=False) for r in trained]
-        members = [Member(own, r.head.numpy()) for own, r in zip(nets, trained, strict=True)]
+        # Validation rows that were passed are not learnt from.
+        heads = [r.head if problem.validation is None else r.held_out_head for r in trained]
+        members = [Member(own, head.numpy()) for own, head in zip(nets, heads, strict=True)]
         scores = records["validation_score"].to_numpy(np.float64)
         model = FittedModel(
             estimator=self._kind(),
@@ -227,7 +233,7 @@ class MLR(Estimator, NetParameters):
             target=problem.describe_target(),
             members=tuple(members),
             selection=Selection(scores, self.select, int(self.top_k), seeds.size),
-            temperatures=_fit_temperatures(problem, jobs, results),
+            temperatures=_fit_temperatures(given, jobs, results),
             training=self._describe_training(
                 preprocessor,
                 problem.summarise(preprocessor.plan_),
@@ -480,12 +486,30 @@ class RegressionMLR(RegressorMixin, MLR):
 
     _preset_task: ClassVar[Task] = "regression"
 
-    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        groups: ArrayLike | None = None,
+        time: ArrayLike | None = None,
+        X_val: Any = None,
+        y_val: ArrayLike | None = None,
+    ) -> Self:
         """Fit to the rows of X and their targets y, (n,) or (n, outputs).
 
         A row of weight w counts like w rows in the head and in the loss; weight 0 leaves it out.
+
+        groups : array of shape (n,), default=None
+            Rows of one value belong together: a net's validation rows are whole groups.
+        time : array of shape (n,), default=None
+            Numbers or dates: the last rows in time are the validation rows. Excludes `groups`.
+        X_val, y_val : table and array, default=None
+            The validation rows; nothing else is learnt from them.
         """
-        return self._fit_rows(X, y, sample_weight, bool(self.keep_statistics))
+        request = HoldOutRequest(groups, time, X_val, y_val)
+        return self._fit_rows(X, y, sample_weight, bool(self.keep_statistics), request)
 
     @available_if(_can_go_on)  # type: ignore[untyped-decorator]  # of scikit-learn
     def partial_fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -495,12 +519,19 @@ class RegressionMLR(RegressorMixin, MLR):
             return self.update(X, y, sample_weight)
         return self._fit_rows(X, y, sample_weight, True)
 
-    def _fit_rows(self, X: Any, y: ArrayLike, sample_weight: Any, keep: bool) -> Self:
+    def _fit_rows(
+        self,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: Any,
+        keep: bool,
+        request: HoldOutRequest = NOTHING_ASKED,
+    ) -> Self:
         """keep: the statistics"""
         self._check_head(keep)
         configs = self._configs()
         deadline = Deadline(self.time_limit)
-        problem = read_numbers(X, y, sample_weight, type(self).__name__)
+        problem = read_numbers(X, y, sample_weight, type(self).__name__, request=request)
         return self._fit(problem, configs, deadline, weigh_rows(sample_weight) if keep else None)
 
     def predict(self, X: Any, select: Select | None = None, top_k: int | None = None) -> FloatArray:
@@ -529,12 +560,30 @@ class ClassificationMLR(ClassifierMixin, MLR):
         check_choice("criterion", self.criterion, get_args(Criterion))
         return super()._configs()
 
-    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        groups: ArrayLike | None = None,
+        time: ArrayLike | None = None,
+        X_val: Any = None,
+        y_val: ArrayLike | None = None,
+    ) -> Self:
         """Fit to the rows of X and their labels y, (n,).
 
         A row of weight w counts like w rows in the head and in the loss; weight 0 leaves it out.
+
+        groups : array of shape (n,), default=None
+            Rows of one value belong together: a net's validation rows are whole groups.
+        time : array of shape (n,), default=None
+            Numbers or dates: the last rows in time are the validation rows. Excludes `groups`.
+        X_val, y_val : table and array, default=None
+            The validation rows; nothing else is learnt from them.
         """
-        return self._fit_rows(X, y, sample_weight, bool(self.keep_statistics))
+        request = HoldOutRequest(groups, time, X_val, y_val)
+        return self._fit_rows(X, y, sample_weight, bool(self.keep_statistics), request)
 
     @available_if(_can_go_on)  # type: ignore[untyped-decorator]  # of scikit-learn
     def partial_fit(
@@ -561,13 +610,20 @@ class ClassificationMLR(ClassifierMixin, MLR):
             return self.update(X, y, sample_weight)
         return self._fit_rows(X, y, sample_weight, True)
 
-    def _fit_rows(self, X: Any, y: ArrayLike, sample_weight: Any, keep: bool) -> Self:
+    def _fit_rows(
+        self,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: Any,
+        keep: bool,
+        request: HoldOutRequest = NOTHING_ASKED,
+    ) -> Self:
         """keep: the statistics"""
         self._check_head(keep)
         configs = self._configs()
         deadline = Deadline(self.time_limit)
         owner, weight = type(self).__name__, self.class_weight
-        problem = read_classes(X, y, sample_weight, owner, weight, self.criterion)
+        problem = read_classes(X, y, sample_weight, owner, weight, self.criterion, request)
         weighing = weigh_rows(sample_weight, y, problem.classes, weight) if keep else None
         return self._fit(problem, configs, deadline, weighing)
 

@@ -32,6 +32,7 @@ from muddle.estimators.calibrate import (
     fit_normal_scores,
     fit_sets,
     fit_spread,
+    list_groups,
     sample_rows,
 )
 from muddle.estimators.crossfit import is_wide
@@ -51,9 +52,11 @@ from muddle.estimators.pool import (
 )
 from muddle.estimators.problems import (
     ClassProblem,
+    HoldOutRequest,
     NumberProblem,
     Problem,
     TargetRange,
+    add_validation,
     fit_features,
     read_classes,
     read_numbers,
@@ -97,6 +100,7 @@ class OutOfFold:
     target: NDArray[Any]  # (n,) or (n, outputs) as given; of classifiers (n,) positions in classes_
     weights: FloatArray | None  # (n,)
     spread: FloatArray | None = None  # (n, outputs) predicted sizes of errors, in units of y
+    groups: NDArray[np.int64] | None = None  # (n,) codes of the groups passed, of a regressor
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -142,25 +146,28 @@ class Flagship(Estimator):
         self._configs()
         return Deadline(self.time_limit)
 
-    def _fit(
-        self, problem: Problem, strata: FloatArray, normal: NormalScores | None, whole: Deadline
-    ) -> Self:
+    def _fit(self, problem: Problem, normal: NormalScores | None, whole: Deadline) -> Self:
         """From a checked problem to a fitted model."""
         deadline = keep_time(whole) if self.preset == "compact" else whole
         device = resolve_device(self.device)
-        given, default = self.preprocessor, self._default_preprocessor()
-        preprocessor, matrix = fit_features(default if given is None else given, problem)
+        own, default = self.preprocessor, self._default_preprocessor()
+        preprocessor, matrix = fit_features(default if own is None else own, problem)
         table = preprocessor.plan_
+        n_own = len(matrix)
+        given, matrix = add_validation(problem, matrix, table, type(self).__name__)
         rows = np.arange(len(matrix))
+        if problem.validation is not None:  # predicted out of fold are the validation rows alone
+            rows -= n_own
         training = TrainingSet(
             matrix,
             table.n_numbers,
-            problem.labels,
-            strata,
-            problem.weights,
+            given.labels,
+            given.strata,
+            given.weights,
             rows,
             normal=normal,
             of_classes=self._task == "classification",
+            hold_out=None if given.hold_out is None else given.hold_out.in_blocks(N_FOLDS),
         )
         seeds = np.random.RandomState(check_random_state(self.random_state).randint(MAX_SEED))
         later = 0.0 if deadline.limit is None else self._estimate_later(problem, training, table)
@@ -173,9 +180,10 @@ class Flagship(Estimator):
         self._warn_about(pool, importances)
         out_of_fold, details, parts = self._complete(problem, pool, seed, deadline)
         fallback = self._fit_fallback(problem, pool, table, importances, device, seed, deadline)
-        board = pool.rank(lambda predicted: self._score(predicted, pool.training))
+        board = pool.rank(lambda predicted: self._score(predicted, pool.judged))
+        values = {} if training.hold_out is None else {"folds": pool.describe_folds()}
         record = self._describe_training(
-            preprocessor, problem.summarise(table), whole.elapsed(), {"leaderboard": board}
+            preprocessor, problem.summarise(table), whole.elapsed(), {"leaderboard": board}, values
         )
         model = FittedModel(
             estimator=self._kind(),
@@ -186,13 +194,11 @@ class Flagship(Estimator):
             training=replace(record, importances=importances, importances_std=deviations),
             **parts,
         )
-        self.model_ = (
-            keep_background(model, matrix, problem.labels, problem.weights)
-            if self.keep_rows
-            else model
-        )
-        self.out_of_fold_ = np.full((len(matrix), *out_of_fold.shape[1:]), np.nan)
-        self.out_of_fold_[pool.training.rows] = out_of_fold
+        learnt = matrix[:n_own], problem.labels, problem.weights
+        self.model_ = keep_background(model, *learnt) if self.keep_rows else model
+        n_shown = n_own if problem.validation is None else len(matrix) - n_own
+        self.out_of_fold_ = np.full((n_shown, *out_of_fold.shape[1:]), np.nan)
+        self.out_of_fold_[pool.judged.rows] = out_of_fold
         self.out_of_fold_details_ = details
         if self.preset == "compact":
             try:
@@ -271,21 +277,21 @@ class Flagship(Estimator):
 
     def _learn(self, teacher: FittedModel, pool: Pool, budget: int, deadline: Deadline) -> None:
         """Become a student of the model of a pool; what is known out of fold is of the model."""
-        training, details = pool.training, self.out_of_fold_details_
+        training, judged, details = pool.training, pool.judged, self.out_of_fold_details_
         own = Teacher(teacher, training.matrix, training.weights)
         student = self._teach(own, pool, budget, deadline)
         predicted = student.out_of_fold
         assert predicted is not None
-        rows = np.searchsorted(training.rows, details.rows)
-        target = details.target if self._task == "classification" else training.labels[rows]
+        rows = np.searchsorted(judged.rows, details.rows)
+        target = details.target if self._task == "classification" else judged.labels[rows]
         sizes = None
         if isinstance(teacher.target, NumberTarget):
             assert details.spread is not None
             sizes = details.spread / teacher.target.scale.deviation
         exam = Exam(predicted[rows], target, details.weights, sizes)
-        score = self._score(predicted, training)
+        score = self._score(predicted, judged)
         self._graduate(teacher, student, exam, score, training.matrix, budget, deadline)
-        self.out_of_fold_[training.rows] = answer(self.model_, predicted)
+        self.out_of_fold_[judged.rows] = answer(self.model_, predicted)
 
     def _teach(
         self, teacher: Teacher, pool: Pool | None, budget: int, deadline: Deadline
@@ -326,7 +332,7 @@ class Flagship(Estimator):
             training=replace(
                 record,
                 parameters=store_parameters(self),
-                values={"student": student.describe(score)},
+                values={**record.values, "student": student.describe(score)},
                 frames={"leaderboard": store_frame(board)},
                 seconds=seconds,
             ),
@@ -403,7 +409,8 @@ class Flagship(Estimator):
             return None
         column, levels = found
         bodies = self._plan(training, "fast").bodies
-        given = levels[training.rows], table, training, bodies, device, seed, deadline.left() / 2
+        levels = levels if training.hold_out is not None else levels[training.rows]
+        given = levels, table, training, bodies, device, seed, deadline.left() / 2
         without = fit_without(column, *given)
         if without is None:
             return None
@@ -415,7 +422,7 @@ class Flagship(Estimator):
             offset=without.offset,
             **parts,
         )
-        known, unseen = (self._score(p.out_of_fold, training) for p in (pool, without))
+        known, unseen = (self._score(p.out_of_fold, p.judged) for p in (pool, without))
         warn(
             f"column {column!r} carries much of the signal (importance "
             f"{importances[table.names.index(column)]:.2g}). Rows with a level of it that fit has "
@@ -456,6 +463,13 @@ class Flagship(Estimator):
         factorisation failed), rounds, seconds and outcome. If the mean of the target has a weight,
         it is the last row, without a score: all weights add to 1."""
         return self._frame("leaderboard")
+
+    @property
+    def folds_(self) -> str:
+        """How rows were held out for the scores of `leaderboard_` and all that follows from them:
+        "shuffled folds", "5 folds of 20 groups", "5 folds forward in time" or "100 validation
+        rows"."""
+        return self._fitted().describe_folds()
 
     @property
     def feature_importances_(self) -> Any:
@@ -551,7 +565,8 @@ class MuddleRegressor(RegressorMixin, Flagship):
     ----------
     out_of_fold_ : numpy.ndarray
         Predictions of the training rows of weight above 0 by nets that had not seen them; nan for
-        rows that `time_limit` left no time for. With exposure: rates, y per exposure.
+        rows that `time_limit` left no time for, and for the first half in order of `time`. With
+        exposure: rates, y per exposure.
     out_of_fold_details_ : OutOfFold
         Targets, weights and predicted sizes of errors to compare `out_of_fold_` with.
     model_ : muddle_runtime.fitted.FittedModel
@@ -581,40 +596,59 @@ class MuddleRegressor(RegressorMixin, Flagship):
         sample_weight: ArrayLike | None = None,
         *,
         exposure: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        time: ArrayLike | None = None,
+        X_val: Any = None,
+        y_val: ArrayLike | None = None,
     ) -> Self:
         """Fit to the rows of X and their targets y, (n,) or (n, outputs).
 
         A row of weight w counts like w rows in the loss, the heads, the weights of the pool and
-        the intervals; weight 0 leaves it out. exposure: a number above 0 per row, such as the time
-        or the area in which y events were counted. Rates, y per exposure, are then learnt, a row
-        counts by its exposure too, and `predict` takes the exposure of new rows.
+        the intervals; weight 0 leaves it out.
+
+        exposure : array of shape (n,), default=None
+            A number above 0 per row, such as the time or the area in which y events were counted.
+            Rates, y per exposure, are then learnt, a row counts by its exposure too, and `predict`
+            takes the exposure of new rows.
+        groups : array of shape (n,), default=None
+            Rows of one value belong together, such as those of a patient; there are at least five.
+            No group is on both sides of a fold: scores, weights of the pool and intervals are those
+            of new groups.
+        time : array of shape (n,), default=None
+            Numbers or dates. Folds go forward: rows of the later half are predicted from those
+            before them; the first half has no predictions out of fold. Excludes `groups`.
+        X_val, y_val : table and array, default=None
+            Validation rows, which take the place of folds: scores, weights and intervals are
+            theirs, and so is `out_of_fold_`. Nothing else is learnt from them.
         """
         deadline = self._start()
         check_choice("target", self.target, get_args(TargetRange))
+        request = HoldOutRequest(groups, time, X_val, y_val, N_FOLDS)
         owner = type(self).__name__
-        problem = read_numbers(X, y, sample_weight, owner, self.target, exposure)
+        problem = read_numbers(X, y, sample_weight, owner, self.target, exposure, request)
         normal = fit_normal_scores(problem.labels)
-        return self._fit(problem, problem.labels.mean(axis=1), normal, deadline)
+        return self._fit(problem, normal, deadline)
 
     def _complete(
         self, problem: NumberProblem, pool: Pool, seed: int, deadline: Deadline
     ) -> tuple[FloatArray, OutOfFold, dict[str, Any]]:
         """Intervals, from the sizes of out-of-fold errors."""
-        training = pool.training
+        judged, seen = pool.judged, problem.judged
         target = problem.describe_range()
         predicted = target.clip(pool.out_of_fold)
-        rows = sample_rows(len(predicted), training.matrix.shape[1], deadline.left())
-        given = training.rows[rows]
-        weights = None if problem.row_weights is None else problem.row_weights[given]
-        labels, noise = training.labels[rows], np.ones(len(rows))
+        rows = sample_rows(len(predicted), judged.matrix.shape[1], deadline.left())
+        given = judged.rows[rows]
+        weights = None if seen.weights is None else seen.weights[given]
+        labels, noise = judged.labels[rows], np.ones(len(rows))
         if problem.exposure is not None:
             # Sizes of errors are learnt as they would be at the mean exposure.
             noise = target.relative_noise(problem.exposure[given])
             labels = predicted[rows] + (labels - predicted[rows]) / noise[:, None]
-        known = (training.matrix[rows], labels, predicted[rows], weights)
-        spread, sizes = fit_spread(*known, seed, deadline.left() / 2)
-        sizes = sizes * noise[:, None]
-        details = OutOfFold(given, problem.target[given], weights, sizes * problem.scale.deviation)
+        known = (judged.matrix[rows], labels, predicted[rows], weights)
+        hold_out = None if judged.hold_out is None else judged.hold_out.take(rows)
+        spread, sizes = fit_spread(*known, seed, deadline.left() / 2, hold_out)
+        sizes = sizes * noise[:, None] * problem.scale.deviation
+        details = OutOfFold(given, seen.target[given], weights, sizes, list_groups(hold_out))
         parts = {"target": target, "spread": spread}
         return target.restore(predicted), details, parts
 
@@ -747,27 +781,38 @@ class MuddleClassifier(ClassifierMixin, Flagship):
     _task: ClassVar[Task] = "classification"
     _score_name: ClassVar[str] = "area under the ROC curve"
 
-    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        groups: ArrayLike | None = None,
+        time: ArrayLike | None = None,
+        X_val: Any = None,
+        y_val: ArrayLike | None = None,
+    ) -> Self:
         """Fit to the rows of X and their labels y, (n,).
 
         A row of weight w counts like w rows in the loss, the heads, the weights of the pool and
-        the calibration; weight 0 leaves it out.
+        the calibration; weight 0 leaves it out. groups, time, X_val, y_val: as in
+        :class:`MuddleRegressor`.
         """
         deadline = self._start()
-        owner = type(self).__name__
-        problem = read_classes(X, y, sample_weight, owner, self.class_weight, "logistic")
-        return self._fit(problem, problem.codes.astype(np.float64), None, deadline)
+        request = HoldOutRequest(groups, time, X_val, y_val, N_FOLDS)
+        given = X, y, sample_weight, type(self).__name__, self.class_weight
+        return self._fit(read_classes(*given, "logistic", request), None, deadline)
 
     def _complete(
         self, problem: ClassProblem, pool: Pool, seed: int, deadline: Deadline
     ) -> tuple[FloatArray, OutOfFold, dict[str, Any]]:
         """Calibrated probabilities, and the scores of sets."""
-        training, scores = pool.training, pool.out_of_fold
-        codes = problem.codes[training.rows]
-        details = OutOfFold(training.rows, codes, training.weights)
-        calibration = fit_calibration(scores, codes, training.weights)
+        judged, scores = pool.judged, pool.out_of_fold
+        codes = judged.strata.astype(np.int64)
+        details = OutOfFold(judged.rows, codes, judged.weights)
+        calibration = fit_calibration(scores, codes, judged.weights)
         probabilities = calibration.apply(scores)
-        sets = fit_sets(probabilities, codes, training.weights)
+        sets = fit_sets(probabilities, codes, judged.weights)
         parts = {"target": problem.describe_target(), "calibration": calibration, "sets": sets}
         return probabilities, details, parts
 
@@ -847,12 +892,14 @@ class MuddleClassifier(ClassifierMixin, Flagship):
         return plots.plot_reliability(probabilities, details.target, names, details.weights, ax=ax)
 
     def _score(self, predicted: FloatArray, training: TrainingSet) -> float:
-        """Area under the ROC curve, averaged over classes against the rest."""
+        """Area under the ROC curve, averaged over classes against the rest; of rows in time or
+        for validation, over those that some rows have and others have not."""
         areas = [
             roc_auc_score(labels > 0, scores, sample_weight=training.weights)
             for labels, scores in zip(training.labels.T, predicted.T, strict=True)
+            if np.ptp(labels) > 0
         ]
-        return float(np.mean(areas))
+        return float(np.mean(areas)) if areas else math.nan
 
 
 def _list_features(plan: TablePlan) -> list[NDArray[np.int64]]:

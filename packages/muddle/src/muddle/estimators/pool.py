@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -33,10 +33,12 @@ from muddle.estimators.crossfit import (
     attempt,
     choose_features,
     draw_folds,
+    draw_held_out,
     is_wide,
     join_folds,
     join_rounds,
-    make_job,
+    join_uneven,
+    make_jobs,
     make_members,
     train_side_by_side,
 )
@@ -52,6 +54,7 @@ from muddle.estimators.time_limit import (
     makespan,
     measure_pace,
 )
+from muddle.tables.hold_out import HoldOut
 from muddle.tables.plan import fit_piecewise
 from muddle.tables.target import Rows
 from muddle.training.config import TrainConfig
@@ -244,9 +247,27 @@ class TrainingSet:
     labels: FloatArray  # (N, C): standardised numbers, or ±1 per class
     strata: FloatArray  # (N,) numbers or class codes that folds are balanced by
     weights: FloatArray | None  # (N,), mean 1
-    rows: NDArray[np.int64]  # (N,) positions among the rows of `fit`
+    rows: NDArray[np.int64]  # (N,) positions among the rows of `fit`, or of validation rows
     normal: NormalScores | None = None  # for a target with a long tail
     of_classes: bool = False
+    hold_out: HoldOut | None = None  # None: rows are held out at random
+
+    def draw_folds(self, n_folds: int, seed: int) -> Folds:
+        """May be fewer, if groups or times are."""
+        given = self.hold_out, self.strata, min(n_folds, len(self.labels)), seed
+        return draw_held_out(*given, of_classes=self.of_classes)
+
+    @cached_property
+    def learnt(self) -> "TrainingSet":
+        """The rows that models for new rows learn from: not those for validation."""
+        if self.hold_out is None or self.hold_out.kind != "validation":
+            return self
+        return self.take(np.flatnonzero(self.hold_out.codes == 0))
+
+    def average_labels(self) -> FloatArray:
+        """(C,)"""
+        learnt = self.learnt
+        return np.asarray(np.average(learnt.labels, axis=0, weights=learnt.weights))
 
     def take(self, rows: NDArray[np.int64]) -> "TrainingSet":
         weights = None if self.weights is None else self.weights[rows]
@@ -257,6 +278,7 @@ class TrainingSet:
             strata=self.strata[rows],
             weights=None if weights is None else weights / weights.mean(),
             rows=self.rows[rows],
+            hold_out=None if self.hold_out is None else self.hold_out.take(rows),
         )
 
     def choose_labels(
@@ -297,13 +319,19 @@ def fit_view(
 
 
 def fit_chosen_view(
-    name: ViewName, training: TrainingSet, labels: FloatArray, rows: Rows, seed: int
+    name: ViewName,
+    training: TrainingSet,
+    labels: FloatArray,
+    rows: Rows,
+    seed: int,
+    n_chosen: int,
 ) -> ChosenView:
     """A view of the features that matter most in these rows. All of them count as numbers, and all
     bins are kept, so that nets that train on other rows see equally many."""
-    matrix, weights = training.matrix, training.weights
-    chosen = choose_features(matrix[rows], labels[rows], None if weights is None else weights[rows])
-    view = fit_view(name, matrix[:, chosen], len(chosen), weights, seed)
+    matrix, weights, learnt = training.matrix, training.weights, training.learnt
+    own = None if weights is None else weights[rows]
+    chosen = choose_features(matrix[rows], labels[rows], own, n_chosen)
+    view = fit_view(name, learnt.matrix[:, chosen], len(chosen), learnt.weights, seed)
     if isinstance(view, BinsView):
         view = replace(view, kept=np.arange(view.starts.size))
     return ChosenView(chosen, view, matrix.shape[1])
@@ -323,35 +351,40 @@ class NetSeeds(NamedTuple):
         return NetSeeds(self.views[:n_nets], self.nets[:n_nets])
 
 
-def build_job(
+def build_jobs(
     training: TrainingSet, candidate: Candidate, folds: Folds, seeds: NetSeeds
-) -> tuple[tuple[View, ...], TrainJob]:
+) -> tuple[tuple[View, ...], list[TrainJob]]:
     """The view of each of a candidate's nets, and their training."""
     matrix, n_nets, drawn = training.matrix, folds.n_nets, seeds.views
     labels, _ = training.choose_labels(candidate)
     views: list[View]
     if is_wide(*matrix.shape):
+        n_chosen = max(N_CHOSEN, *map(len, folds.train))
         views = [
-            fit_chosen_view(candidate.view, training, labels, rows, seed)
+            fit_chosen_view(candidate.view, training, labels, rows, seed, n_chosen)
             for rows, seed in zip(folds.train, drawn, strict=True)
         ]
     else:
         if candidate.view != "waves" or matrix.size * n_nets > MOST_NUMBERS:
             drawn = drawn[:1]  # one view for all nets; else each net has waves of its own
+        learnt = training.learnt
         views = [
-            fit_view(candidate.view, matrix, training.n_numbers, training.weights, seed)
+            fit_view(candidate.view, learnt.matrix, training.n_numbers, learnt.weights, seed)
             for seed in drawn
         ]
     seen = [view_features(view, matrix) for view in views]
-    job = make_job(candidate, seen, labels, training.weights, folds, seeds.nets)
-    return tuple(views * (n_nets // len(views))), job
+    jobs = make_jobs(candidate, seen, labels, training.weights, folds, seeds.nets)
+    return tuple(views * (n_nets // len(views))), jobs
 
 
 # --- weights -------------------------------------------------------------------------------------
 
 
 def weigh_members(
-    predicted: FloatArray, labels: FloatArray, weights: FloatArray | None
+    predicted: FloatArray,
+    labels: FloatArray,
+    weights: FloatArray | None,
+    mean: FloatArray | None = None,
 ) -> FloatArray:
     """Non-negative weights with the least squared error, shrunk towards equal ones.
 
@@ -359,33 +392,42 @@ def weigh_members(
     there is only noise.
 
     predicted (M, N, C) out of fold, labels (N, C), weights (N,) -> (M,)
+    mean (N, C): as a fold knows it; None: that of these labels
     """
-    found = _least_squares(predicted, labels, weights)
+    found = _least_squares(predicted, labels, weights, mean)
     kept = found >= min(LEAST_WEIGHT, found.max() / 2)
-    return found if kept.all() else _weigh_some(kept, predicted, labels, weights)
+    return found if kept.all() else _weigh_some(kept, predicted, labels, weights, mean)
 
 
 def _weigh_some(
-    chosen: NDArray[np.bool_], predicted: FloatArray, labels: FloatArray, weights: FloatArray | None
+    chosen: NDArray[np.bool_],
+    predicted: FloatArray,
+    labels: FloatArray,
+    weights: FloatArray | None,
+    mean: FloatArray | None,
 ) -> FloatArray:
     """Weights of the chosen members; the others have none."""
     found = np.zeros(len(predicted))
-    found[chosen] = _least_squares(predicted[chosen], labels, weights)
+    found[chosen] = _least_squares(predicted[chosen], labels, weights, mean)
     return found
 
 
 def prune_members(
-    found: FloatArray, predicted: FloatArray, labels: FloatArray, weights: FloatArray | None
+    found: FloatArray,
+    predicted: FloatArray,
+    labels: FloatArray,
+    weights: FloatArray | None,
+    mean: FloatArray | None = None,
 ) -> tuple[FloatArray, FloatArray]:
     """Weights without the members that do not lower the squared error out of fold, and by how much
     it changed when each was left out, as a share; nan for those that were not.
 
     found (M,), as `weigh_members` gives; predicted (M, N, C), labels (N, C), weights (N,) -> (M,)
     """
-    mean = np.average(labels, axis=0, weights=weights)
+    base = np.average(labels, axis=0, weights=weights) if mean is None else mean
 
     def measure(own: FloatArray) -> float:
-        mixed = np.tensordot(own, predicted, axes=1) + (1 - own.sum()) * mean
+        mixed = np.tensordot(own, predicted, axes=1) + (1 - own.sum()) * base
         return _mean_square(mixed - labels, weights)
 
     changes = np.full(len(predicted), np.nan)
@@ -395,7 +437,7 @@ def prune_members(
         for member in np.flatnonzero(found).tolist():
             chosen = found > 0
             chosen[member] = False
-            without = _weigh_some(chosen, predicted, labels, weights)
+            without = _weigh_some(chosen, predicted, labels, weights, mean)
             tries.append((measure(without), member, without))
         error, member, without = min(tries, key=lambda one: one[:2])
         if not error <= first * (1 + MOST_RISE):
@@ -411,12 +453,15 @@ def _mean_square(errors: FloatArray, weights: FloatArray | None) -> float:
 
 
 def _least_squares(
-    predicted: FloatArray, labels: FloatArray, weights: FloatArray | None
+    predicted: FloatArray,
+    labels: FloatArray,
+    weights: FloatArray | None,
+    mean: FloatArray | None,
 ) -> FloatArray:
     n_members, n_rows, _ = predicted.shape
     root = np.ones(n_rows) if weights is None else np.sqrt(weights / weights.mean())
     root = root / np.sqrt(n_rows)
-    mean = np.average(labels, axis=0, weights=weights)
+    mean = np.average(labels, axis=0, weights=weights) if mean is None else mean
     everyone = np.concatenate([predicted, np.broadcast_to(mean, (1, *labels.shape))])
     errors = (everyone - labels) * root[:, None]
     # As weights sum to 1, the error of the mixture is the mixture of errors: no target is left.
@@ -491,11 +536,20 @@ class Pool:
     def weigh(cls, training: TrainingSet, trials: Sequence[Trial]) -> "Pool":
         """The members of all trials, weighted by their out-of-fold predictions."""
         members = [member for trial in trials for member in trial.members]
-        weights = np.zeros(0)
-        if members:
-            predicted = np.stack([member.out_of_fold for member in members])
-            weights = weigh_members(predicted, training.labels, training.weights)
-        return cls(training, members, weights, list(trials))
+        pool = cls(training, members, np.zeros(0), list(trials))
+        return replace(pool, weights=weigh_members(*pool._known)) if members else pool
+
+    @cached_property
+    def _known(self) -> tuple[FloatArray, FloatArray, FloatArray | None, FloatArray | None]:
+        """Predictions out of fold (M, n, C), labels, weights, and the mean that each fold knew."""
+        judged, mean = self.judged, None
+        if judged.hold_out is not None:
+            means = [self.training.take(rows).average_labels() for rows in self.folds.train]
+            rows = zip(means, self.folds.held_out, strict=True)
+            each = [np.tile(mean, (len(held_out), 1)) for mean, held_out in rows]
+            mean = self.folds.gather(each, len(self.training.labels))
+        predicted = np.stack([member.out_of_fold for member in self.members])
+        return predicted, judged.labels, judged.weights, mean
 
     def add(self, trials: Sequence[Trial]) -> "Pool":
         """With further candidates, or further rounds of those that it has, weighed anew."""
@@ -506,10 +560,7 @@ class Pool:
 
     def prune(self) -> "Pool":
         """Without members that do not lower the error: each costs time in every prediction."""
-        training = self.training
-        predicted = np.stack([member.out_of_fold for member in self.members])
-        known = predicted, training.labels, training.weights
-        weights, changes = prune_members(self.weights, *known)
+        weights, changes = prune_members(self.weights, *self._known)
         return replace(self, weights=weights, changes=changes)
 
     def list_best_nets(self) -> list[Candidate]:
@@ -525,21 +576,39 @@ class Pool:
     @property
     def folds(self) -> Folds:
         """Those of the first round, which all members share."""
-        folds = self.members[0].folds
-        n_folds = folds.n_nets // folds.n_rounds
-        return Folds(folds.train[:n_folds], folds.held_out[:n_folds])
+        return self.members[0].folds.first_round
+
+    @cached_property
+    def judged(self) -> TrainingSet:
+        """The rows that are predicted out of fold."""
+        if self.training.hold_out is None:
+            return self.training
+        return self.training.take(np.unique(np.concatenate(self.folds.held_out)))
+
+    def describe_folds(self) -> dict[str, Any]:
+        """How rows were held out, for the model's record."""
+        hold_out = self.training.hold_out
+        if hold_out is None:
+            return {}
+        n_groups = len(np.unique(hold_out.codes)) if hold_out.kind == "groups" else None
+        return {
+            "kind": hold_out.kind,
+            "folds": self.folds.n_nets,
+            "groups": n_groups,
+            "rows": len(self.judged.labels),
+        }
 
     @property
     def offset(self) -> FloatArray:
         """The rest of the weight times the mean of the labels. (C,)"""
-        mean = np.average(self.training.labels, axis=0, weights=self.training.weights)
-        return np.asarray((1 - self.weights.sum()) * mean)
+        return np.asarray((1 - self.weights.sum()) * self.training.average_labels())
 
     @property
     def out_of_fold(self) -> FloatArray:
-        """Labels that the pool predicts for rows that it has not seen. (N, C)"""
-        predicted = np.stack([member.out_of_fold for member in self.members])
-        mixed: FloatArray = np.tensordot(self.weights, predicted, axes=1) + self.offset
+        """Labels that the pool predicts for rows that it has not seen. (n, C)"""
+        predicted, _, _, mean = self._known
+        rest = self.offset if mean is None else (1 - self.weights.sum()) * mean
+        mixed: FloatArray = np.tensordot(self.weights, predicted, axes=1) + rest
         return mixed
 
     def to_fitted(self) -> tuple[fitted.Member, ...]:
@@ -576,13 +645,12 @@ def worth_going_on(pool: Pool) -> bool:
     """Whether further nets are trained after the first one and the other bodies: if the first one
     lowered their out-of-fold error. Asked for numbers of more than FEW_ROWS rows, whose nets take
     most of the time; classes gain by further nets where squared errors do not show it."""
-    training = pool.training
     bodies = [trial for trial in pool.trials if isinstance(trial.candidate, BodyCandidate)]
-    without = Pool.weigh(training, bodies)
+    without = Pool.weigh(pool.training, bodies)
     if len(without.members) in (0, len(pool.members)):
         return True
 
-    labels, weights = training.labels, training.weights
+    labels, weights = pool.judged.labels, pool.judged.weights
     before, after = (_mean_square(p.out_of_fold - labels, weights) for p in (without, pool))
     variance = _mean_square(labels - np.average(labels, axis=0, weights=weights), weights)
     fall = before - after
@@ -594,10 +662,10 @@ def plan_in_time(
 ) -> Schedule:
     """Time a probe of the first net, and plan by it. reserve: seconds for steps after training"""
     first, n_rows = plan.nets[0], len(training.labels)
-    n_folds = min(N_FOLDS, n_rows)
+    n_folds = training.draw_folds(N_FOLDS, 0).n_nets
     n_threads = 1 if device.type == "cuda" else torch.get_num_threads()
     rows = np.linspace(0, n_rows - 1, min(n_rows, PROBE_ROWS)).astype(np.int64)
-    small = training.take(rows)
+    small = replace(training.take(rows), hold_out=None)
     folds = draw_folds(small.strata, n_folds, 0)
     # As many nets on each thread as will be trained on it; of many rows, one is enough.
     n_probes = min(n_threads, n_folds)
@@ -605,7 +673,7 @@ def plan_in_time(
     if len(rows) < n_rows and device.type == "cpu":
         n_together, folds = 1, Folds(folds.train[:n_probes], folds.held_out[:n_probes])
     seeds = NetSeeds.draw(np.random.RandomState(0), folds.n_nets)
-    _, job = build_job(small, first, folds, seeds)
+    _, (job,) = build_jobs(small, first, folds, seeds)
     starts = range(0, folds.n_nets, n_together)
     with torch_threads(1):
         jobs = [job.part(i, min(i + n_together, folds.n_nets)) for i in starts]
@@ -662,12 +730,12 @@ def fit_pool(
     """Train the plan's candidates, weigh them, and give those with high weights more rounds.
     schedule: of the time limit; None: there is none."""
     n_rows = len(training.labels)
-    n_folds = min(N_FOLDS, n_rows) if schedule is None else schedule.work.n_nets
+    n_folds = N_FOLDS if schedule is None else schedule.work.n_nets
     planned = [Trial.none(candidate, "no time") for candidate in plan.candidates]
     pool = Pool.weigh(training, planned)
     start = partial(_Rounds, training, device, deadline, schedule)
     # All seeds are drawn before anything is left out: the rest is as if it had not been.
-    first = start(draw_folds(training.strata, n_folds, int(seeds.randint(MAX_SEED))))
+    first = start(training.draw_folds(n_folds, int(seeds.randint(MAX_SEED))))
     nets = first.draw_seeds(plan.nets, seeds)
     bodies = [(body, first.plan_body(body, seeds)) for body in plan.bodies]
     # Without stages all are trained side by side, which keeps the threads busy.
@@ -686,7 +754,7 @@ def fit_pool(
     running, n_further = pool.list_best_nets(), plan.n_rounds - 1
     if running and n_further:  # all weight may be with the mean of the labels
         drawn = [int(seeds.randint(MAX_SEED)) for _ in range(n_further)]
-        folds = [draw_folds(training.strata, n_folds, seed) for seed in drawn]
+        folds = [training.draw_folds(n_folds, seed) for seed in drawn]
         # The nets of all further rounds are trained side by side.
         further = start(join_folds(folds))
         nets = further.draw_seeds(running, seeds)
@@ -711,7 +779,9 @@ def _tell_cuts(pool: Pool, plan: Plan, whole: Work, running: Sequence[Candidate]
             net = trial.members[-1]
             assert isinstance(net, Member)
             config = replace(net.candidate.config, max_iter=max(1, net.iteration))
-            n_folds = net.folds.n_nets // net.folds.n_rounds
+            n_folds = net.folds.n_nets
+            if not net.folds.final:
+                n_folds //= net.folds.n_rounds
             n_rows = len(pool.training.labels)
             done = replace(whole, config=config, n_rows=n_rows, n_nets=n_folds)
             text = describe_cuts(replace(whole, config=planned.config), done)
@@ -771,7 +841,8 @@ class _Rounds:
         return [(candidate, NetSeeds.draw(seeds, self.folds.n_nets)) for candidate in nets]
 
     def plan_body(self, body: BodyCandidate, seeds: np.random.RandomState) -> BodyTask:
-        return plan_body(self.training, body, self.folds, int(seeds.randint(MAX_SEED)), self.device)
+        seed, folds = int(seeds.randint(MAX_SEED)), self.folds.first_round
+        return plan_body(self.training, body, folds, seed, self.device)
 
     def count_iterations(self, nets: Sequence[Candidate]) -> int:
         return sum(self.folds.n_nets * (candidate.config.steps + 1) for candidate in nets)
@@ -780,7 +851,8 @@ class _Rounds:
         n_threads = 1 if self.schedule is None else self.schedule.n_threads
         n_rounds = self.folds.n_rounds
         folds = self.folds.n_nets // n_rounds, n_rounds
-        return _count_work(self.training, candidate, folds, n_threads)
+        work = _count_work(self.training, candidate, folds, n_threads)
+        return replace(work, n_train=max(map(len, self.folds.train)))
 
     # --- what is trained -------------------------------------------------------------------------
 
@@ -837,22 +909,23 @@ class _Rounds:
         together: int = NETS_TOGETHER,
     ) -> list[Trial]:
         """Train nets and bodies side by side."""
-        built = [build_job(self.training, c, self.folds, seeds) for c, seeds in nets]
+        built = [build_jobs(self.training, c, self.folds, seeds) for c, seeds in nets]
         tasks = [partial(self._fit_body, body, task) for body, task in bodies]
         # What computes on a GPU waits for the nets, which take all of it.
         later = [self.device.type == "cuda" and body.kind == "kernel" for body, _ in bodies]
         works = [self.count_work(candidate) for candidate, _ in nets]
         trained, fitted = train_side_by_side(
-            [job for _, job in built],
+            [job for _, jobs in built for job in jobs],
             [task for task, waits in zip(tasks, later, strict=True) if not waits],
             self.device,
             self.deadline if self.schedule is None else self.schedule.stop(works),
             self.reporter,
             together,
         )
+        parts = iter(trained)
         found = [
-            self._make_trial(candidate, views, own)
-            for (candidate, _), (views, _), own in zip(nets, built, trained, strict=True)
+            self._make_trial(candidate, views, join_uneven([next(parts) for _ in jobs]))
+            for (candidate, _), (views, jobs) in zip(nets, built, strict=True)
         ]
         others = iter(fitted)
         return found + [
@@ -875,7 +948,8 @@ class _Rounds:
 
     def _estimate(self, body: BodyCandidate) -> float:
         on_gpu = self.device.type == "cuda"
-        return estimate_body(self.training, body, self.folds.n_nets, on_gpu=on_gpu)
+        n_folds = self.folds.first_round.n_nets
+        return estimate_body(self.training, body, n_folds, on_gpu=on_gpu)
 
     def _fit_body(self, body: BodyCandidate, task: BodyTask, keep: float = 0.0) -> Trial:
         schedule = self.schedule

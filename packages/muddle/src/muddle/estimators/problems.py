@@ -3,9 +3,11 @@
 Shapes: N rows, F features, C label columns.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -14,6 +16,7 @@ from sklearn.base import clone
 from sklearn.utils.class_weight import compute_sample_weight
 
 from muddle.tables.findings import find_in_rows
+from muddle.tables.hold_out import HoldOut, read_hold_out
 from muddle.tables.plan import TargetType
 from muddle.tables.preprocessor import TablePreprocessor
 from muddle.tables.summarise import summarise_classes, summarise_table, summarise_targets
@@ -48,6 +51,67 @@ LEAST_AMOUNT = 1e-12  # of the target's mean and deviation
 # A least or greatest target in this many rows, and this share of them, is one that targets cannot
 # pass: 0 of counts, 1 of shares, the limit of an instrument.
 EDGE_ROWS, EDGE_SHARE = 5, 0.01
+FEWEST_VALIDATION = 2  # validation rows
+
+
+class Judged(NamedTuple):
+    """Targets as given, and weights, of rows that are held out."""
+
+    target: NDArray[Any]  # (N,) or (N, outputs)
+    weights: FloatArray | None  # (N,)
+
+
+class Validation(NamedTuple):
+    """Rows that models are judged on, and never learn from."""
+
+    table: Table
+    target: NDArray[Any]  # as given; of classes (N,) positions in `classes`
+    labels: FloatArray  # (N, C)
+
+
+@dataclass(frozen=True)
+class HoldOutRequest:
+    """What a caller passes to `fit` about rows to be held out."""
+
+    groups: Any = None
+    time: Any = None
+    X_val: Any = None
+    y_val: Any = None
+    fewest_groups: int = 2
+
+    def read(self, n_rows: int, weights: FloatArray | None) -> HoldOut | None:
+        """`groups` or `time` of the rows of weight above 0."""
+        if (self.X_val is None) != (self.y_val is None):
+            one, other = ("X_val", "y_val") if self.y_val is None else ("y_val", "X_val")
+            raise ValueError(f"X_val and y_val go together, got {one} alone. Pass {other} as well.")
+        if self.X_val is not None and not (self.groups is None and self.time is None):
+            one = "time" if self.groups is None else "groups"
+            raise ValueError(
+                f"X_val takes the place of folds, got {one} as well, which say how to draw them. "
+                f"Pass X_val and y_val, or {one}."
+            )
+        present = None if weights is None else weights > 0
+        return read_hold_out(self.groups, self.time, n_rows, present, self.fewest_groups)
+
+    def read_validation(self, owner: str, **options: bool) -> tuple[Table, NDArray[Any]] | None:
+        """The validation rows and their targets; options: of `check_target`"""
+        if self.X_val is None:
+            return None
+        with about_validation():
+            table = read_table(self.X_val, owner, FEWEST_VALIDATION)
+            return table, check_target(self.y_val, table.n_rows, owner, **options)
+
+
+NOTHING_ASKED = HoldOutRequest()
+
+
+@contextmanager
+def about_validation() -> Iterator[None]:
+    """Errors within are about X_val and y_val."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise type(error)(re.sub(r"\b[Xy]\b", r"\g<0>_val", str(error))) from error
 
 
 @dataclass(frozen=True)
@@ -59,13 +123,25 @@ class TrainingRows:
     labels: FloatArray  # (N, C)
     weights: FloatArray | None  # (N,) positive, mean 1; None: all the same
     target_names: tuple[str, ...] = field(default=(), kw_only=True)  # empty if y has none
+    hold_out: HoldOut | None = field(default=None, kw_only=True)  # None: rows are drawn at random
+    validation: Validation | None = field(default=None, kw_only=True)
 
     def _summarise(self, task: Task, plan: TablePlan, target: dict[str, Any]) -> dict[str, Any]:
-        found = find_in_rows(self.table, self.target, task, plan)
+        told = self.hold_out is not None
+        found = find_in_rows(self.table, self.target, task, plan, told=told)
         findings = [{**asdict(one), "columns": list(one.columns)} for one in found]
         names = {"names": list(self.target_names)} if self.target_names else {}
         about = {"findings": findings, "target": {**target, **names}}
         return {**summarise_table(self.table, plan), **about}
+
+    def _join(self, validation: Validation) -> dict[str, Any]:
+        n_own, n_more = len(self.labels), len(validation.labels)
+        weights = None if self.weights is None else np.append(self.weights, np.ones(n_more))
+        return {
+            "labels": np.concatenate([self.labels, validation.labels]),
+            "weights": weights,
+            "hold_out": HoldOut("validation", np.repeat([0, 1], [n_own, n_more])),
+        }
 
 
 @dataclass(frozen=True)
@@ -106,6 +182,23 @@ class NumberProblem(TrainingRows):
         weights = (1.0 if self.weights is None else self.weights) / self.exposure
         same = np.ptp(weights) <= 1e-6 * weights.max()
         return None if same else weights / weights.mean()
+
+    @property
+    def judged(self) -> "Judged":
+        """The rows that are held out: all, or those for validation."""
+        if self.validation is not None:
+            return Judged(self.validation.target, None)
+        return Judged(self.target, self.row_weights)
+
+    @property
+    def strata(self) -> FloatArray:
+        """(N,) what shuffled folds are balanced by"""
+        return np.asarray(self.labels.mean(axis=1))
+
+    def join(self, validation: Validation) -> "NumberProblem":
+        """With the validation rows behind the others; the table is left as it is."""
+        target = np.concatenate([self.target, validation.target])
+        return replace(self, target=target, **self._join(validation))
 
     def bounds(self) -> FloatArray:
         """Labels between which predictions of the flagship stay. (2, C)
@@ -158,6 +251,15 @@ class ClassProblem(TrainingRows):
     def split(self, fraction: float, seed: int) -> tuple[Rows, Rows]:
         return split_by_class(self.codes, fraction, seed)
 
+    @property
+    def strata(self) -> FloatArray:
+        """(N,)"""
+        return self.codes.astype(np.float64)
+
+    def join(self, validation: Validation) -> "ClassProblem":
+        codes = np.concatenate([self.codes, validation.target])
+        return replace(self, target=self.classes[codes], codes=codes, **self._join(validation))
+
     def describe_target(self) -> ClassTarget:
         return ClassTarget(self.classes, self.zero_one)
 
@@ -176,6 +278,7 @@ def read_numbers(
     owner: str,
     target_range: TargetRange = "auto",
     exposure: Any = None,
+    request: HoldOutRequest = NOTHING_ASKED,
 ) -> NumberProblem:
     """A regression problem, or an error that says what is wrong with it.
 
@@ -184,7 +287,14 @@ def read_numbers(
     table = read_table(X, owner, MIN_ROWS)
     target = check_target(y, table.n_rows, owner, multi_output=True, y_numeric=True)
     weights = check_weights(sample_weight, table.n_rows)
-    warn_about_order(X=X, y=y, sample_weight=sample_weight, exposure=exposure)
+    hold_out = request.read(table.n_rows, weights)
+    if exposure is not None and request.X_val is not None:
+        raise ValueError(
+            "exposure and X_val exclude each other, as validation rows have no exposure, got both. "
+            "Leave X_val and y_val out."
+        )
+    order = {"groups": request.groups, "time": request.time}
+    warn_about_order(X=X, y=y, sample_weight=sample_weight, exposure=exposure, **order)
     one_output = target.ndim == 1
     rows = np.arange(table.n_rows) if weights is None else np.flatnonzero(weights)
     target = target.astype(np.float64)
@@ -214,6 +324,15 @@ def read_numbers(
     if exposed is None:  # rates of rows that were hardly exposed are far off, and hardly count
         warn_about_far_targets(columns, rows)
     names = name_targets(y, columns.shape[1])
+    validation = None
+    given = request.read_validation(owner, multi_output=True, y_numeric=True)
+    if given is not None:
+        own = given[1].astype(np.float64).reshape(len(given[1]), -1)
+        if own.shape[1] != columns.shape[1]:
+            raise ValueError(
+                f"y_val must hold {columns.shape[1]} target(s), as y does, got {own.shape[1]}."
+            )
+        validation = Validation(given[0], own.reshape(-1, *target.shape[1:]), scale.apply(own))
     known = (table, target, scale.apply(rates), weights)
     return NumberProblem(
         *known,
@@ -223,6 +342,8 @@ def read_numbers(
         ranges=ranges,
         told=target_range != "auto",
         exposure=exposed,
+        hold_out=hold_out,
+        validation=validation,
     )
 
 
@@ -260,16 +381,20 @@ def read_classes(
     owner: str,
     class_weight: Any,
     criterion: Criterion,
+    request: HoldOutRequest = NOTHING_ASKED,
 ) -> ClassProblem:
     """A classification problem, or an error that says what is wrong with it."""
     table = read_table(X, owner, MIN_ROWS)
     target = check_target(y, table.n_rows, owner)
     check_classes(target, owner)
     weights = check_weights(sample_weight, table.n_rows)
-    warn_about_order(X=X, y=y, sample_weight=sample_weight)
+    warn_about_order(
+        X=X, y=y, sample_weight=sample_weight, groups=request.groups, time=request.time
+    )
     if class_weight is not None:
         by_class = compute_sample_weight(class_weight, target)
         weights = check_weights(by_class if weights is None else weights * by_class, table.n_rows)
+    hold_out = request.read(table.n_rows, weights)
     table, target, weights = _drop_zero_weights(table, target, weights)
     classes, codes = np.unique(target, return_inverse=True)
     if len(classes) < 2:
@@ -278,9 +403,46 @@ def read_classes(
             "row of weight above 0. sklearn.dummy.DummyClassifier predicts a constant."
         )
     zero_one = criterion == "squared"
-    labels = make_labels(codes, len(classes), zero_one)
-    rows = (table, target, labels, weights)
-    return ClassProblem(*rows, classes, codes, zero_one, target_names=name_targets(y, 1))
+    about = len(classes), zero_one
+    validation, given = None, request.read_validation(owner)
+    if given is not None:
+        own = find_classes(given[1], classes, "y_val")
+        validation = Validation(given[0], own, make_labels(own, *about))
+    rows = (table, target, make_labels(codes, *about), weights)
+    return ClassProblem(
+        *rows,
+        classes,
+        codes,
+        zero_one,
+        target_names=name_targets(y, 1),
+        hold_out=hold_out,
+        validation=validation,
+    )
+
+
+def find_classes(target: NDArray[Any], classes: NDArray[Any], name: str) -> NDArray[np.int64]:
+    """The code of each label; one that the fit does not know is an error. (N,)"""
+    place = {label: code for code, label in enumerate(classes.tolist())}
+    values = target.tolist()
+    codes = np.array([place.get(label, -1) for label in values], dtype=np.int64)
+    if (codes < 0).any():
+        row = int((codes < 0).argmax())
+        raise ValueError(
+            f"{name} must hold classes that were there in fit, got {values[row]!r} in row {row}. "
+            "Leave such rows out."
+        )
+    return codes
+
+
+def add_validation(
+    problem: Problem, features: FloatArray, plan: TablePlan, owner: str
+) -> tuple[Problem, FloatArray]:
+    """The problem and its matrix, with the validation rows behind the others if there are any."""
+    if problem.validation is None:
+        return problem, features
+    with about_validation():
+        more = plan.transform(problem.validation.table, owner)
+    return problem.join(problem.validation), np.concatenate([features, more])
 
 
 def make_labels(codes: NDArray[np.int64], n_classes: int, zero_one: bool) -> FloatArray:
@@ -299,16 +461,7 @@ def read_target(model: FittedModel, y: Any, n_rows: int) -> NDArray[Any]:
         if values.shape[1] != wanted:
             raise ValueError(f"y must hold {wanted} target(s), as in fit, got {values.shape[1]}.")
         return target.scale.apply(values)
-    values = check_target(y, n_rows, owner).tolist()
-    place = {label: code for code, label in enumerate(target.classes.tolist())}
-    codes = np.array([place.get(label, -1) for label in values], dtype=np.int64)
-    if (codes < 0).any():
-        row = int((codes < 0).argmax())
-        raise ValueError(
-            f"y must hold classes that were there in fit, got {values[row]!r} in row {row}. Leave "
-            "such rows out."
-        )
-    return codes
+    return find_classes(check_target(y, n_rows, owner), target.classes, "y")
 
 
 def _drop_zero_weights(
@@ -334,7 +487,8 @@ def fit_features(
     preprocessor = TablePreprocessor() if given is None else clone(given)
     if preprocessor.target_type == "auto":
         preprocessor.target_type = problem.target_type
-    return preprocessor, preprocessor.fit_table(problem.table, problem.target, problem.weights)
+    given_rows = problem.table, problem.target, problem.weights, problem.hold_out
+    return preprocessor, preprocessor.fit_table(*given_rows)
 
 
 def list_level_widths(preprocessor: TablePreprocessor) -> tuple[int, ...]:
@@ -349,17 +503,24 @@ def make_jobs(
     seeds: Sequence[Sequence[int]],
     level_widths: tuple[int, ...] = (),
 ) -> list[TrainJob]:
-    """One job per configuration, on one table; each net gets its own split from its own seed.
+    """One job per configuration, on one table; each net gets its own split from its own seed. If
+    these differ in size, as those by groups do, there is a job for each net.
     level_widths: features of each column of levels, which are the last"""
     weights = problem.weights
     table = torch.from_numpy(features.astype(np.float32))
     labels = torch.from_numpy(problem.labels.astype(np.float32))
     row_weights = None if weights is None else torch.from_numpy(weights.astype(np.float32))
     jobs = []
+    split = problem.split if problem.hold_out is None else problem.hold_out.set_aside
     for config, own_seeds in zip(configs, seeds, strict=True):
-        splits = [problem.split(config.validation_fraction, seed) for seed in own_seeds]
-        rows = [torch.from_numpy(np.stack(part)) for part in zip(*splits, strict=True)]
-        train, validation = rows
-        data = TrainingData(table, labels, row_weights, train, validation, level_widths)
-        jobs.append(TrainJob(config, data, tuple(own_seeds)))
+        splits = [split(config.validation_fraction, seed) for seed in own_seeds]
+        even = len({len(rows) for rows, _ in splits}) == 1
+        # Nets with other numbers of rows cannot be trained as one batch.
+        n_together = len(splits) if even else 1
+        for first in range(0, len(splits), n_together):
+            own = slice(first, first + n_together)
+            rows = [torch.from_numpy(np.stack(part)) for part in zip(*splits[own], strict=True)]
+            train, validation = rows
+            data = TrainingData(table, labels, row_weights, train, validation, level_widths)
+            jobs.append(TrainJob(config, data, tuple(own_seeds[own])))
     return jobs

@@ -166,10 +166,11 @@ def teach(teacher: Teacher, n_rows: int, seed: int, pool: Pool | None = None) ->
     labels, sizes = _ask(model, made)
     if pool is None:
         return Lesson(made, labels, sizes, len(made))
-    real = np.arange(len(teacher.matrix))
+    judged = pool.judged.matrix
+    real = np.arange(len(judged))
     if len(real) > MOST_REAL:
         real = rng.choice(real, MOST_REAL, replace=False)
-    rows, out_of_fold = teacher.matrix[real], pool.out_of_fold[real]
+    rows, out_of_fold = judged[real], pool.out_of_fold[real]
     if sizes is not None:
         sizes = np.concatenate([model.spreads(rows, out_of_fold), sizes])
     return Lesson(
@@ -205,6 +206,9 @@ def list_fold_teachers(pool: Pool, model: FittedModel) -> list[Teacher]:
                 body, head = member.fold_models[fold]
             members.append(fitted.Member(body, head, weight, member.normal))
         own = replace(model, members=tuple(members), fallback=None, spread=None)
+        if training.hold_out is not None:  # the mean must not know the others either
+            rest = (1 - pool.weights.sum()) * training.take(rows).average_labels()
+            own = replace(own, offset=rest)
         weights = None if training.weights is None else training.weights[rows]
         found.append(Teacher(own, training.matrix[rows], weights))
     return found
@@ -326,7 +330,7 @@ def fit_student(
         spread = make_spread(nets, head[:, :, n_labels:] / lesson.size_factor, lesson.sizes)
         off_sizes = spread.finish(seen[:, n_labels:] / lesson.size_factor)
     if pool is not None:
-        outputs = others[0].validation_output.numpy()
+        outputs = others[0].validation_output.numpy()  # repeated rows are at the end
         out_of_fold = pool.folds.gather(outputs, len(pool.training.labels))
     return Student(
         fitted.Member(nets, np.ascontiguousarray(head[:, :, :n_labels]), 1.0),
@@ -381,14 +385,17 @@ def make_fold_job(
     matrix = np.concatenate([lesson.matrix[:n_rows] for lesson in lessons])
     labels = np.concatenate([lesson.labels[:n_rows] for lesson in lessons])
     taught = np.arange(len(matrix)).reshape(len(lessons), n_rows)
-    training = pool.training
+    training, held_out = pool.training, pool.folds.held_out
+    most = max(map(len, held_out))
+    # Rows that repeat, where a fold has fewer, change nothing: they are answered alike.
+    kept_back = np.stack([np.resize(rows, most) for rows in held_out])
     return _make_job(
         replace(config, head="train", max_iter=max(1, round(FOLD_STEPS * config.steps))),
         view,
         np.concatenate([matrix, training.matrix]),
         np.concatenate([labels, training.labels]),
         taught,
-        len(matrix) + pool.folds.held_out,
+        len(matrix) + kept_back,
         rng,
     )
 

@@ -65,12 +65,16 @@ def fit_without(
     seconds: float,
 ) -> Pool | None:
     """A pool of bodies on the features of other columns; None if no body has the time or can be
-    fitted. levels (N,): code per row of the training set"""
+    fitted. levels (N,): code per row of the training set. Rows that must be held out together, by
+    group or in time, are held out in this way instead of by level"""
     own, _ = plan.describe_unseen(column)
     matrix = np.delete(training.matrix, own, axis=1)
     n_numbers = training.n_numbers - int(np.count_nonzero(own < training.n_numbers))
     training = replace(training, matrix=matrix, n_numbers=n_numbers)
-    folds = draw_grouped_folds(levels, min(N_FOLDS, len(np.unique(levels))), seed)
+    if training.hold_out is None:
+        folds = draw_grouped_folds(levels, min(N_FOLDS, len(np.unique(levels))), seed)
+    else:
+        folds = training.draw_folds(N_FOLDS, seed).first_round
     trials = []
     for body in bodies:
         if estimate_body(training, body, folds.n_nets) <= seconds:

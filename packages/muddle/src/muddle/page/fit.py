@@ -170,6 +170,7 @@ class Numbers:
     weights: FloatArray | None
     conformal: Conformal  # errors in units of `spread`
     support: FloatArray  # (2,) values that no target passes
+    groups: NDArray[np.int64] | None = None  # (n,) codes of groups that stay together
 
     @property
     def r2(self) -> float:
@@ -200,7 +201,7 @@ class Numbers:
         if n_rows - -(-n_rows // N_FOLDS) < rows_needed(coverage):
             return float("nan")
         covered = np.empty(n_rows)
-        for own in split_rows(n_rows):
+        for own in split_rows(n_rows, self.groups):
             weights = None if self.weights is None else self.weights[~own]
             others = fit_conformal(
                 self.target[~own], self.predicted[~own], self.spread[~own], weights
@@ -290,6 +291,11 @@ class Facts:
     @property
     def flagship(self) -> bool:
         return self.model.selection is None
+
+    @property
+    def folds(self) -> str:
+        """How rows were held out; empty if at random."""
+        return self.model.describe_folds() if "folds" in self.model.training.values else ""
 
     @property
     def summary(self) -> Summary:
@@ -431,7 +437,7 @@ def _gather_numbers(estimator: Any, names: tuple[str, ...]) -> tuple[Numbers, ..
     return tuple(
         Numbers(
             *(name, target[:, i], predicted[:, i], spread[:, i]),
-            *(details.weights, conformal[i], support[:, i]),
+            *(details.weights, conformal[i], support[:, i], details.groups),
         )
         for i, name in enumerate(names)
     )
@@ -513,6 +519,7 @@ def list_facts(facts: Facts) -> list[Fact]:
 
 def _list_scores(facts: Facts) -> list[Fact]:
     where = "out of fold, weighted" if facts.weighted else "out of fold"
+    where = f"{where}: {facts.folds}" if facts.folds else where
     if facts.classes is not None:
         areas = list(facts.classes.areas.values())
         return [

@@ -13,6 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from muddle.tables.hold_out import deal_groups
 from muddle.tables.target import check_target
 from muddle_runtime.columns import (
     Column,
@@ -86,9 +87,15 @@ def find_in_table(
 
 
 def find_in_rows(
-    table: Table, target: NDArray[Any], task: Task, plan: TablePlan | None
+    table: Table,
+    target: NDArray[Any],
+    task: Task,
+    plan: TablePlan | None,
+    *,
+    told: bool = False,
 ) -> list[Finding]:
-    """The same for rows that are read and checked already."""
+    """The same for rows that are read and checked already. told: `fit` was passed groups or time,
+    so that it need not be advised to take them"""
     used = table.names if plan is None else plan.used
     gap_texts = ("",) if plan is None else plan.missing_values
     found = find_few_rows(table.n_rows)
@@ -109,8 +116,10 @@ def find_in_rows(
     bins = {column.name: _bin_column(column) for column in columns}
     groups = find_groups(columns, outputs, ids)
     suspects = {name: own for name, own in bins.items() if name not in groups}
-    found += [*groups.values(), *find_leaks(suspects, outputs, task)]
-    found += find_order([c.name for c in columns if guess_form(c) == "date"], outputs, bins)
+    found += find_leaks(suspects, outputs, task)
+    if not told:
+        dates = [column.name for column in columns if guess_form(column) == "date"]
+        found += [*groups.values(), *find_order(dates, outputs, bins)]
     return sort_findings(found + ([] if plan is None else find_ignored(plan)))
 
 
@@ -511,7 +520,12 @@ def _sum_errors(values: FloatArray, bins: Codes, known: Rows, judged: Rows) -> f
     return float(np.square(values[judged] - means[bins[judged]]).sum())
 
 
-def split_rows(n_rows: int) -> list[Rows]:
-    """Mask of the rows of each fold; rows are shuffled, as tables are often sorted."""
-    fold = np.random.default_rng(0).permutation(n_rows) % N_FOLDS
+def split_rows(n_rows: int, groups: Codes | None = None) -> list[Rows]:
+    """Mask of the rows of each fold; rows are shuffled, as tables are often sorted. groups (n,):
+    codes of rows that stay together"""
+    rng = np.random.default_rng(0)
+    if groups is None:
+        fold = rng.permutation(n_rows) % N_FOLDS
+    else:
+        fold = deal_groups(groups, N_FOLDS, rng)
     return [fold == i for i in range(N_FOLDS)]

@@ -7,7 +7,7 @@ Shapes: N rows, P columns of numbers, T columns of the target.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,6 +18,7 @@ from sklearn.model_selection import KFold
 from sklearn.preprocessing import TargetEncoder
 from sklearn.utils import column_or_1d
 
+from muddle.tables.hold_out import HoldOut, Pair
 from muddle.tables.read import DAY, WHOLE_NUMBER, WRITTEN, shows_sign
 from muddle_runtime.columns import (
     NUMBER,
@@ -76,10 +77,14 @@ IDENTIFIER = "an identifier (every value is different)"
 
 
 def fit_plan(
-    table: Table, y: Any, weights: FloatArray | None, options: "TablePreprocessor"
+    table: Table,
+    y: Any,
+    weights: FloatArray | None,
+    options: "TablePreprocessor",
+    hold_out: HoldOut | None = None,
 ) -> tuple[TablePlan, FloatArray]:
     """Decide about the columns and fit them. Also returns the matrix of the training rows, in which
-    the means of the target come from other rows than the row itself.
+    the means of the target come from other rows than the row itself, as `hold_out` says.
 
     `categorical` and `drop` of the options must be names of columns.
     """
@@ -107,7 +112,8 @@ def fit_plan(
             codes.append(found)
             continue
         labels, suffixes = target_columns(y, options)
-        per_level, own = fit_target_means(found, len(source.levels), labels, options.random_state)
+        given = found, len(source.levels), labels, options.random_state
+        per_level, own = fit_target_means(*given, hold_out)
         means.append(replace(source, means=per_level, suffixes=suffixes))
         crossed.append(own)
     gathered = gather_numbers(table, numbers, columns.__getitem__, crossed)
@@ -332,17 +338,35 @@ def sort_keys(keys: Sequence[str]) -> list[str]:
 
 
 def fit_target_means(
-    codes: Codes, n_levels: int, targets: FloatArray, seed: int
+    codes: Codes, n_levels: int, targets: FloatArray, seed: int, hold_out: HoldOut | None = None
 ) -> tuple[FloatArray, FloatArray]:
     """Means per level (T, levels + 1), shrunken towards the overall mean, which is the last; and
     the means of the training rows (N, T), each from the rows of other folds, because a row must
-    not find its own label in its features."""
-    folds = KFold(min(FOLDS, len(codes)), shuffle=True, random_state=seed)
+    not find its own label in its features, nor those of its group or of later rows."""
     crossed = np.empty(targets.shape)
-    for others, fold in folds.split(codes):
+    final = _means_per_level(codes, n_levels, targets)
+    for others, fold in _divide(len(codes), seed, hold_out):
         means = _means_per_level(codes[others], n_levels, targets[others])
+        if hold_out is not None and hold_out.kind == "groups":
+            # A level of one fold alone, such as a group's name, is like a new one. The mean of the
+            # other folds would tell its fold, whose labels are what they lack.
+            unseen = np.setdiff1d(codes[fold], codes[others])
+            means[:, unseen] = final[:, -1:]
         crossed[fold] = means[:, codes[fold]].T
-    return _means_per_level(codes, n_levels, targets), crossed
+    return final, crossed
+
+
+def _divide(n_rows: int, seed: int, hold_out: HoldOut | None) -> Iterable[Pair]:
+    """The other rows, and those that have means from them; every row is in one of the latter."""
+    folds: list[Pair] = []
+    first = np.arange(n_rows)
+    if hold_out is not None:
+        folds = hold_out.divide(FOLDS, seed)
+        if hold_out.kind == "groups":
+            return folds
+        first = folds[0][0]  # in time, rows that no net holds out
+    shuffled = KFold(min(FOLDS, len(first)), shuffle=True, random_state=seed).split(first)
+    return [*((first[others], first[fold]) for others, fold in shuffled), *folds]
 
 
 def _means_per_level(codes: Codes, n_levels: int, targets: FloatArray) -> FloatArray:

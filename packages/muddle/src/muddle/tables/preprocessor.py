@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import Tags, check_consistent_length
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
+from muddle.tables.hold_out import HoldOut
 from muddle.tables.plan import (
     AboveLimit,
     FewValues,
@@ -187,8 +188,11 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         matrix[present] = fitted
         return matrix
 
-    def fit_table(self, table: Table, y: Any, weights: FloatArray | None) -> FloatArray:
-        """The same for a table that is read already, without rows of weight 0."""
+    def fit_table(
+        self, table: Table, y: Any, weights: FloatArray | None, hold_out: HoldOut | None = None
+    ) -> FloatArray:
+        """The same for a table that is read already, without rows of weight 0; means of the target
+        come from other groups or earlier rows, as hold_out says."""
         for name, choices in CHOICES.items():
             check_choice(name, getattr(self, name), get_args(choices))
         for name, minimum in (("max_levels", 2), ("min_level_rows", 1), ("random_state", 0)):
@@ -196,7 +200,7 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         categorical = resolve_names("categorical", self.categorical, table)
         drop = resolve_names("drop", self.drop, table)
         options = replace(self, categorical=categorical, drop=drop)
-        self.plan_, matrix = fit_plan(table, y, weights, options)
+        self.plan_, matrix = fit_plan(table, y, weights, options, hold_out)
         return matrix
 
     def transform(self, X: Any) -> FloatArray:
