@@ -392,3 +392,52 @@ def test_fit_reports_to_the_command_and_not_to_tqdm(shell, monkeypatch):
     fit(shell, "homes.csv", "price", "-o", "m.muddle")
     assert began == ["MuddleRegressor: first round"]
     assert muddle.load_model(shell.folder / "m.muddle").verbose is False
+
+
+def make_visits(shell):
+    """Visits of 12 patients in order of their days; the target is the patient's."""
+    rng = np.random.default_rng(0)
+    patient = rng.permutation(np.repeat(np.arange(12), 6))
+    effect = rng.normal(size=12)[patient]
+    table = {
+        "patient": [f"P{code:02}" for code in patient],
+        "day": [f"2024-{1 + row // 28:02}-{1 + row % 28:02}" for row in range(72)],
+        "dose": rng.normal(size=72).round(3),
+        "level": (effect + 0.05 * rng.normal(size=72)).round(3),
+    }
+    table["answer"] = (effect + table["dose"] + 0.1 * rng.normal(size=72)).round(3)
+    shell.write(pd.DataFrame(table), "visits.csv")
+
+
+def test_groups_and_time_decide_how_rows_are_held_out(shell):
+    make_visits(shell)
+    result = fit(shell, "visits.csv", "answer", "--groups", "patient", "-o", "m.muddle")
+    assert "72 rows, 3 features" in result.stdout
+    assert "Out-of-fold scores (5 folds of 12 groups)" in result.stdout
+    facts = shell.json("info", "m.muddle")
+    assert facts["folds"] == "5 folds of 12 groups"
+    assert "patient" not in [column["column"] for column in facts["columns"]]
+    assert shell.ok("predict", "m.muddle", "visits.csv").stderr == ""
+    facts = json.loads(
+        fit(shell, "visits.csv", "answer", "--time", "day", "--json", "-o", "t.muddle").stdout
+    )
+    assert facts["folds"] == "5 folds forward in time"
+    assert "5 folds forward in time" in shell.ok("info", "t.muddle").stdout
+
+
+def test_groups_and_time_that_cannot_be_used_are_refused(shell):
+    make_visits(shell)
+    ask = ("fit", "visits.csv", "--target", "answer", "-o", "m.muddle")
+    said = shell.fails(*ask, "--groups", "patient", "--time", "day")
+    assert said.startswith("--groups and --time exclude each other")
+    assert "Did you mean 'patient'?" in shell.fails(*ask, "--groups", "patent")
+    assert "another column than --target" in shell.fails(*ask, "--time", "answer")
+    table = shell.read("visits.csv")
+    table.loc[3, "patient"] = None
+    shell.write(table, "gap.csv")
+    said = shell.fails("fit", "gap.csv", *ask[2:], "--groups", "patient")
+    assert said.startswith(
+        "--groups must be a column without gaps, got none of 'patient' in line 5"
+    )
+    said = shell.fails(*ask, "--groups", "day")
+    assert said.startswith("--groups must hold rows together, got 72 groups of one row each.")

@@ -187,12 +187,13 @@ def test_a_table_on_a_terminal_is_clean_and_in_a_pipe_as_it_is(monkeypatch):
         ("coverage=0.99 needs at least", "--interval 0.99 needs at least"),
         ("quantiles=[0.01] needs at least", "--quantile 0.01 needs at least"),
         ("learn. sklearn.dummy.DummyRegressor predicts a constant.", "learn."),
-        ("last rows (sklearn.model_selection.TimeSeriesSplit).", "last rows."),
         (
-            "Score with GroupKFold and groups=X['id'], and leave the column out if",
-            "Score with `muddle evaluate` and rows of other groups, and leave the column out with "
-            "--drop 'id' if",
+            "pass the time of each row, or its place, to fit, as time=X[...] or "
+            "time=range(len(X)).",
+            "pass --time with a column that tells when.",
         ),
+        ("pass groups=X['id'] to fit, and leave the column out of X.", "pass --groups 'id'."),
+        ("groups must hold at least 5 groups", "--groups must hold at least 5 groups"),
         ("y has 1 value(s) far", "the target has 1 value(s) far"),
     ],
 )

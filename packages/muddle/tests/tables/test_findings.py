@@ -130,17 +130,17 @@ def test_ids_that_do_not_repeat_categories_and_smooth_numbers_are_not_groups():
     assert find(X[["a", "paid"]], codes + 0.1 * y, "groups") == []  # smooth in `paid`
 
 
-def test_rows_in_an_order_are_noted_and_shuffled_rows_are_not():
+def test_rows_in_an_order_are_found_and_shuffled_rows_are_not():
     X = make_table()
     y = make_target(X)
     (moved,) = find(X, y + 0.01 * np.arange(400), "ordered rows")
     assert "The target changes along the rows" in moved.text
-    assert "test on the last rows" in moved.text
+    assert "time=range(len(X))" in moved.text
     (by_target,) = find(X, np.sort(y), "ordered rows")
     assert "sorted by the target" in by_target.text
     days = pd.Series(pd.date_range("2024-01-01", periods=400))
     (by_date,) = find(X.assign(day=days[::-1].to_numpy()), y, "ordered rows")
-    assert (by_date.columns, by_date.severity) == (("day",), "note")
+    assert (by_date.columns, by_date.severity) == (("day",), "warning")
     assert "in order of time (Column 'day')" in by_date.text
     assert (
         find(X.assign(day=days.sample(frac=1, random_state=0).to_numpy()), y, "ordered rows") == []

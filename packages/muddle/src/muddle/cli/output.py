@@ -259,11 +259,15 @@ ADVICE = (
     (r"\bcoverage=(?=[\d.])", "--interval "),
     (r"\bquantiles=\[([\d., e-]+)\]", r"--quantile \1"),
     (r"class_weight=\"balanced\" gives rare classes", "--weight can give rows of rare classes"),
+    (rf"pass groups=X\[({QUOTED})\] to fit, and leave the column out of X", r"pass --groups \1"),
     (
-        rf"GroupKFold and groups=X\[({QUOTED})\], and leave the column out",
-        r"`muddle evaluate` and rows of other groups, and leave the column out with --drop \1",
+        r"pass the time of each row, or its place, to fit, as time=X\[\.{3}\] or "
+        r"time=range\(len\(X\)\)",
+        "pass --time with a column that tells when",
     ),
-    (r" \(sklearn\.model_selection\.TimeSeriesSplit\)", ""),
+    (r"^(groups|time)(?= must)", r"--\1"),
+    (r", or hold out rows of your own as X_val and y_val", ""),
+    (r" Convert it, e\.g\. with pandas\.to_datetime\.", ""),
     (r" sklearn\.dummy\.\w+ predicts a constant\.", ""),
     (r"[Ff]or numbers use MuddleRegressor", "For numbers pass --task regression"),
     (r"for classes use MuddleClassifier", "for classes pass --task classification"),

@@ -213,8 +213,8 @@ def _draw_folds(
 ) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     of_classes = training.task == "classification"
     n_folds = min(N_FOLDS, len(training.X))
-    given = [training.hold_out.get(name) for name in ("groups", "time")]
-    hold_out = read_hold_out(*given, len(training.X), None, n_folds)
+    given = training.hold_out
+    hold_out = read_hold_out(given.get("groups"), given.get("time"), len(training.X), None, n_folds)
     if hold_out is not None:
         codes = np.unique(training.y, return_inverse=True)[1] if of_classes else None
         return hold_out.divide(n_folds, seed, codes)

@@ -25,6 +25,7 @@ from muddle.estimators.base import MAX_SEED, Estimator, store_frame, to_numpy_ne
 from muddle.estimators.calibrate import fit_temperature
 from muddle.estimators.made_rows import keep_background
 from muddle.estimators.problems import (
+    NOTHING_ASKED,
     ClassProblem,
     Criterion,
     HoldOutRequest,

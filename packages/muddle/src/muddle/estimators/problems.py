@@ -90,6 +90,8 @@ class HoldOutRequest:
                 f"X_val takes the place of folds, got {one} as well, which say how to draw them. "
                 f"Pass X_val and y_val, or {one}."
             )
+        if self.groups is None and self.time is None:
+            return None
         present = None if weights is None else weights > 0
         return read_hold_out(self.groups, self.time, n_rows, present, self.fewest_groups)
 

@@ -362,9 +362,9 @@ def find_groups(
         if sign:
             text = (
                 f"Values of column {name!r} look like groups of rows that belong together. {sign}. "
-                "Folds part such rows, so scores are too good for rows of new groups. Score with "
-                f"GroupKFold and groups=X[{name!r}], and leave the column out if new rows come "
-                "from new groups."
+                "Shuffled folds part such rows: for rows of new groups, scores are too good and "
+                f"intervals too narrow. If such rows will come, pass groups=X[{name!r}] to fit, "
+                "and leave the column out of X."
             )
             found[name] = Finding("groups", "warning", (name,), text)
     return found
@@ -414,8 +414,8 @@ def find_order(
         )
         return [Finding("ordered rows", "note", (), text)]
     later = (
-        "If new rows come later than these, shuffled folds are too kind: test on the last rows "
-        "(sklearn.model_selection.TimeSeriesSplit)."
+        "If new rows come later than these, shuffled folds are too kind: pass the time of each "
+        "row, or its place, to fit, as time=X[...] or time=range(len(X))."
     )
     sorted_by = [
         name for name in dates if _explain(blocks, rankdata(bins[name])[:, None], SORTED) >= SORTED
@@ -431,7 +431,7 @@ def find_order(
         )
     else:
         return []
-    return [Finding("ordered rows", "note", tuple(sorted_by), text)]
+    return [Finding("ordered rows", "warning", tuple(sorted_by), text)]
 
 
 # Leaks: how well one column alone predicts the target
