@@ -55,6 +55,7 @@ from muddle_runtime.forward import (
 from muddle_runtime.intervals import Conformal, SetScores, Spread
 from muddle_runtime.labels import Calibration, ClassTarget, NormalScores, NumberTarget
 from muddle_runtime.labels import Range as NumberRange
+from muddle_runtime.monotone import GRID_POINTS, Monotone, find_places
 from muddle_runtime.parameters import check_choice
 from muddle_runtime.schema import (
     Check,
@@ -267,6 +268,7 @@ def store_model(model: FittedModel) -> tuple[Header, Arrays]:
         "spread": None if model.spread is None else _store_spread(model, model.spread, arrays),
         **_store_fallback(model.fallback, arrays),
         **_store_statistics(model.statistics, arrays),
+        **_store_monotone(model.monotone, arrays),
         "training": _store_training(training, arrays),
     }
     return header, arrays
@@ -274,7 +276,7 @@ def store_model(model: FittedModel) -> tuple[Header, Arrays]:
 
 def restore_model(header: Header, arrays: Arrays) -> FittedModel:
     """The model of a header and its arrays, or a ModelFileError that names the field."""
-    first = {FALLBACK: 3, STATISTICS: 4}
+    first = {FALLBACK: 3, STATISTICS: 4, MONOTONE: 4}
     optional = {k: schema.plain for k, n in first.items() if k in header and header["format"] >= n}
     record(MODEL | optional)(header, "the header")
     estimator: str = header["estimator"]
@@ -295,6 +297,7 @@ def restore_model(header: Header, arrays: Arrays) -> FittedModel:
     model = FittedModel(
         estimator, table, target, members, spread=spread, training=training, **answer
     )
+    model = replace(model, monotone=_restore_monotone(header, model, n_labels, shelf))
     fallback = _restore_fallback(header, model, n_labels, shelf)
     statistics = _restore_statistics(header, model, n_labels, shelf)
     shelf.check_empty()
@@ -1099,7 +1102,9 @@ def _restore_fallback(
     else:
         schema.null(inner["spread"], f"{FALLBACK}.spread")
     own_shelf.check_empty()
+    monotone = None if model.monotone is None else model.monotone.without(own)
     inside = replace(model, members=members, spread=spread, training=Training(), **answer)
+    inside = replace(inside, monotone=monotone)
     return Fallback.of(table, stored["column"], inside)
 
 
@@ -1163,6 +1168,51 @@ def _restore_statistics(
     grams, rights, penalties = zip(*sums, strict=True)
     about = stored["rows"], stored["unit"], class_weights, stored["faded"]
     return Statistics(grams, rights, penalties, *about, tuple(stored["updates"]))
+
+
+# --- columns along which answers are monotone ----------------------------------------------------
+
+MONOTONE = "monotone"
+SIGN = schema.require("1 or -1", lambda value: type(value) is int and value in (1, -1))
+
+
+def _store_monotone(monotone: Monotone | None, arrays: Arrays) -> Header:
+    """An entry of the header, if there is one."""
+    if monotone is None:
+        return {}
+    arrays["monotone.range"] = monotone.ends
+    for i, grid in enumerate(monotone.grids):
+        arrays[f"monotone.grids.{i}"] = grid
+    return {MONOTONE: {"columns": list(monotone.columns), "signs": list(monotone.signs)}}
+
+
+def _restore_monotone(
+    header: Header, model: FittedModel, n_labels: int, shelf: Shelf
+) -> Monotone | None:
+    if MONOTONE not in header:
+        return None
+    stored = header[MONOTONE]
+    if not is_flagship(header):
+        fail(MONOTONE, f"absent for {header['estimator']}", "there")
+    if isinstance(model.target, ClassTarget) and n_labels > 1:
+        fail(MONOTONE, "absent for more than two classes", "there")
+    columns = list_of(text, least=1, distinct=True)
+    record({"columns": columns, "signs": list_of(SIGN)})(stored, MONOTONE)
+    if len(stored["signs"]) != len(stored["columns"]) or len(stored["signs"]) > max(GRID_POINTS):
+        fail(f"{MONOTONE}.signs", f"one per column, {max(GRID_POINTS)} at most", stored["signs"])
+    grids = []
+    for i, name in enumerate(stored["columns"]):
+        if find_places(model.table, name) is None:
+            refuse(f"{MONOTONE}.columns", "columns of numbers", name)
+        grid = shelf.take(f"monotone.grids.{i}", (None,))
+        most = GRID_POINTS[len(stored["signs"])]
+        if not 2 <= len(grid) <= most or (np.diff(grid) <= 0).any():
+            fail(f"monotone.grids.{i}", f"2 to {most} ascending numbers", "others")
+        grids.append(grid)
+    ends = _take_ends("monotone.range", n_labels, LABELS, shelf)
+    if (ends[0] == ends[1]).any():
+        fail("monotone.range", "from low to high", "a point")
+    return Monotone.of(model.table, stored["columns"], stored["signs"], grids, ends)
 
 
 # --- the fit, for people to read -----------------------------------------------------------------

@@ -12,6 +12,7 @@ fields:
     spread        how large errors are likely to be → intervals and quantiles (intervals.py)
     sets          scores of the true classes → sets of classes (intervals.py)
     target        labels → the units of y, or classes (labels.py)
+    monotone      columns along which labels never fall, or never rise (monotone.py)
     fallback      another model for rows whose level of an important column was never seen
     statistics    sums over the training rows, for updates; only if they were asked for
     training      what people ask about the fit; nothing in it is needed to predict
@@ -51,6 +52,7 @@ from muddle_runtime.labels import (
     NumberTarget,
     to_probabilities,
 )
+from muddle_runtime.monotone import Monotone
 from muddle_runtime.parameters import check_choice, check_fraction, check_int
 from muddle_runtime.tables import TablePlan, warn
 
@@ -267,6 +269,7 @@ class FittedModel:
     sets: SetScores | None = None
     fallback: Fallback | None = None
     statistics: Statistics | None = None
+    monotone: Monotone | None = None  # its signs hold for labels, and so for every answer
     training: Training = field(default_factory=Training)
     library: Library = field(default=NUMPY)
 
@@ -604,6 +607,14 @@ class FittedModel:
     def _own_labels(
         self, matrix: FloatArray, select: Select | None = None, top_k: int | None = None
     ) -> FloatArray:
+        if self.monotone is not None:
+            return self.monotone.apply(matrix, self._free_labels)
+        return self._free_labels(matrix, select, top_k)
+
+    def _free_labels(
+        self, matrix: FloatArray, select: Select | None = None, top_k: int | None = None
+    ) -> FloatArray:
+        """As the members say."""
         if self.selection is not None:
             return self._bank(tuple(self.selection.choose(select, top_k))).total(matrix)
         assert self.offset is not None
@@ -660,6 +671,9 @@ class FittedModel:
         labels (N, C): those predicted, if they are known already.
         """
         assert self.spread is not None
+        if self.monotone is not None:
+            # Bounds are monotone where labels are and sizes stay.
+            return self.spread.finish(self._spread_bank.total(self.monotone.hold(matrix)))
         if self.spread.sees_prediction:
             labels = self._own_labels(matrix) if labels is None else labels
             matrix = np.hstack([matrix, labels])
@@ -702,8 +716,10 @@ class FittedModel:
             return model._own_bounds(find, asked, True, *rows)
 
         found = self._by_rows(matrix, answer, exposed)
-        if self.table.any_far(matrix):
-            far = self.table.find_far(matrix).any(axis=1)
+        # Along constrained columns answers stay beyond the training rows, and so do bounds.
+        placed = matrix if self.monotone is None else self.monotone.hold(matrix)
+        if self.table.any_far(placed):
+            far = self.table.find_far(placed).any(axis=1)
             own = None if exposed is None else exposed[far]
             found[far] = self._by_rows(matrix[far], answer_far, own)
         return _check_answers(_times(found, exposed), infinite=n_rows < needed)
@@ -727,7 +743,7 @@ class FittedModel:
             sizes = sizes * self.target.relative_noise(exposed)[:, None]
         columns = zip(self.spread.conformal, labels.T, sizes.T, strict=True)
         bounds = [find(own, predicted, size, asked) for own, predicted, size in columns]
-        keep_width = far and find is Conformal.interval
+        keep_width = far and find is Conformal.interval and self.monotone is None
         return self.target.restore_bounds(np.stack(bounds, axis=1), keep_width)
 
     def _check_options(self, quantiles: Any, select: Any, top_k: Any) -> None:

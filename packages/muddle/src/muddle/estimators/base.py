@@ -521,6 +521,8 @@ def store_parameters(estimator: Any) -> dict[str, Any]:
         elif name == "class_weight" and isinstance(value, dict):
             classes, weights = map(store_class, value), map(float, value.values())
             stored[name] = {"classes": list(classes), "weights": list(weights)}
+        elif name == "monotone" and value is not None:
+            stored[name] = {column: int(sign) for column, sign in value.items()}
         elif name == "depths":
             stored[name] = [int(depth) for depth in value]
         elif isinstance(value, type) or callable(value):  # an optimizer, an activation

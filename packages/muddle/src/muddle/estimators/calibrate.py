@@ -234,12 +234,13 @@ def fit_spread(
     seed: int,
     seconds: float = math.inf,
     hold_out: HoldOut | None = None,
+    sees_prediction: bool = True,
 ) -> tuple[SpreadModel, FloatArray]:
     """The sizes of errors to expect, and those of each row by trees that never saw it, (N, C).
 
     matrix (N, F); labels (N, C); predicted (N, C): out of fold, and within the target's bounds.
     seconds: after these, fewer trees are grown. hold_out: trees that never saw a row have not seen
-    its group either, or later rows.
+    its group either, or later rows. sees_prediction: as further features.
 
     Extra trees learn the sizes from the features and the predicted labels. Each tree is grown on
     rows drawn with replacement, which leave out a third of them: so one forest gives both the sizes
@@ -248,13 +249,15 @@ def fit_spread(
     residuals = labels - predicted
     sizes = np.abs(residuals)
     mean = np.average(sizes, axis=0, weights=weights)
+    if sees_prediction:
+        matrix = np.hstack([matrix, predicted])
     if len(sizes) < FEWEST_ROWS:
-        representation, head = _grow_nothing(matrix.shape[1] + labels.shape[1], labels.shape[1])
+        representation, head = _grow_nothing(matrix.shape[1], labels.shape[1])
         raw = np.tile(mean, (len(sizes), 1))
     else:
         unit = np.where(mean > 0, mean, 1.0)  # outputs count equally
         relative = (sizes - mean) / unit
-        seen = to_single(np.hstack([matrix, predicted]))
+        seen = to_single(matrix)
         trees, unseen = _grow_trees(seen, relative, weights, seed, seconds, list_groups(hold_out))
         if hold_out is not None and hold_out.kind == "time":
             unseen = _grow_forward(seen, relative, weights, seed, hold_out.codes)
@@ -268,7 +271,7 @@ def fit_spread(
         fit_conformal(labels[:, c], predicted[:, c], out_of_bag[:, c], weights) for c in columns
     )
     assert isinstance(representation, Forest)
-    model = SpreadModel(representation, head, mean, spreads, conformal, sees_prediction=True)
+    model = SpreadModel(representation, head, mean, spreads, conformal, sees_prediction)
     return model, out_of_bag
 
 

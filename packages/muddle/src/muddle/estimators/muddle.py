@@ -2,7 +2,7 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self, get_args
 
@@ -38,6 +38,12 @@ from muddle.estimators.calibrate import (
 from muddle.estimators.crossfit import is_wide
 from muddle.estimators.importances import estimate_importances, measure_importances
 from muddle.estimators.made_rows import Teacher, keep_background
+from muddle.estimators.monotone import (
+    check_columns,
+    check_monotone,
+    fit_monotone,
+    predict_out_of_fold,
+)
 from muddle.estimators.pool import (
     MOST_RISE,
     N_FOLDS,
@@ -81,10 +87,11 @@ from muddle.estimators.unseen_levels import find_column, fit_without
 from muddle.page import plots
 from muddle.page.dependence import Dependence, find_dependences
 from muddle.tables.preprocessor import TablePreprocessor
+from muddle.tables.target import Rows
 from muddle.training.stopping import Deadline
 from muddle_runtime.columns import FloatArray
 from muddle_runtime.fitted import Fallback, FittedModel, Task
-from muddle_runtime.labels import NormalScores, NumberTarget
+from muddle_runtime.labels import ClassTarget, NormalScores, NumberTarget
 from muddle_runtime.parameters import check_choice, check_int, check_number
 from muddle_runtime.tables import TablePlan, warn
 
@@ -114,6 +121,7 @@ class Flagship(Estimator):
     device: str = "auto"
     random_state: int | np.random.RandomState | None = None
     verbose: bool = False
+    monotone: Mapping[str, int] | None = None
 
     out_of_fold_: FloatArray = field(init=False)
     out_of_fold_details_: OutOfFold = field(init=False)
@@ -127,7 +135,7 @@ class Flagship(Estimator):
 
     @abstractmethod
     def _complete(
-        self, problem: Any, pool: Pool, seed: int, deadline: Deadline
+        self, problem: Any, pool: Pool, table: TablePlan, seed: int, deadline: Deadline
     ) -> tuple[FloatArray, OutOfFold, dict[str, Any]]:
         """Predictions of the pool's rows out of fold, details about them, and the parts of the
         fitted model that depend on the task."""
@@ -141,6 +149,7 @@ class Flagship(Estimator):
         """The clock of a fit; bad parameters raise here, before any work."""
         if self.time_limit is not None:
             check_number("time_limit", self.time_limit, above=0.0)
+        check_monotone(self.monotone)
         if not isinstance(self.keep_rows, (bool, np.bool_)):
             raise TypeError(f"keep_rows must be True or False, got {self.keep_rows!r}.")
         self._configs()
@@ -151,6 +160,7 @@ class Flagship(Estimator):
         deadline = keep_time(whole) if self.preset == "compact" else whole
         device = resolve_device(self.device)
         own, default = self.preprocessor, self._default_preprocessor()
+        check_columns(self.monotone, problem)
         preprocessor, matrix = fit_features(default if own is None else own, problem)
         table = preprocessor.plan_
         n_own = len(matrix)
@@ -168,6 +178,7 @@ class Flagship(Estimator):
             normal=normal,
             of_classes=self._task == "classification",
             hold_out=None if given.hold_out is None else given.hold_out.in_blocks(N_FOLDS),
+            monotone=fit_monotone(self.monotone, table, matrix[:n_own], problem.ends()),
         )
         seeds = np.random.RandomState(check_random_state(self.random_state).randint(MAX_SEED))
         later = 0.0 if deadline.limit is None else self._estimate_later(problem, training, table)
@@ -178,7 +189,7 @@ class Flagship(Estimator):
         with torch_threads(1):  # products are many, and too small to be shared
             importances, deviations = measure_importances(pool, features, device, seed, seconds)
         self._warn_about(pool, importances)
-        out_of_fold, details, parts = self._complete(problem, pool, seed, deadline)
+        out_of_fold, details, parts = self._complete(problem, pool, table, seed, deadline)
         fallback = self._fit_fallback(problem, pool, table, importances, device, seed, deadline)
         board = pool.rank(lambda predicted: self._score(predicted, pool.judged))
         values = {} if training.hold_out is None else {"folds": pool.describe_folds()}
@@ -191,6 +202,7 @@ class Flagship(Estimator):
             members=pool.to_fitted(),
             offset=pool.offset,
             fallback=fallback,
+            monotone=training.monotone,
             training=replace(record, importances=importances, importances_std=deviations),
             **parts,
         )
@@ -208,6 +220,16 @@ class Flagship(Estimator):
                 warn(f"the model is the whole pool, not a small net: {error}")
         self._pool = pool if self.keep_rows else None
         return self
+
+    def _step(
+        self, pool: Pool, table: TablePlan, target: NumberTarget | ClassTarget, rows: Rows
+    ) -> FloatArray:
+        """Monotone labels of these rows of the pool, out of fold. (n, C)"""
+        kind, members = self._kind(), pool.to_fitted()
+        model = FittedModel(
+            kind, table, target, members, offset=pool.offset, monotone=pool.training.monotone
+        )
+        return predict_out_of_fold(pool, model, rows)
 
     # --- a student ---------------------------------------------------------------------------
 
@@ -256,6 +278,11 @@ class Flagship(Estimator):
             check_number("time_limit", time_limit, above=0.0)
         if X is None and y is not None:
             raise ValueError("y goes with X, got y alone. Pass the rows of these targets as X.")
+        if y is not None and getattr(teacher.target, "exposure", None) is not None:
+            raise ValueError(
+                "y must be left out for a model that was fitted with exposure. Pass X alone, whose "
+                "answers the small model learns."
+            )
         deadline, pool = Deadline(time_limit), self.__dict__.get("_pool")
         small: Self = clone(self).set_params(preset="compact")
         if X is None and pool is not None:
@@ -414,12 +441,13 @@ class Flagship(Estimator):
         without = fit_without(column, *given)
         if without is None:
             return None
-        _, _, parts = self._complete(problem, without, seed, deadline)
+        _, _, parts = self._complete(problem, without, table, seed, deadline)
         inside = FittedModel(
             estimator=self._kind(),
             table=table,
             members=without.to_fitted(),
             offset=without.offset,
+            monotone=without.training.monotone,
             **parts,
         )
         known, unseen = (self._score(p.out_of_fold, p.judged) for p in (pool, without))
@@ -557,6 +585,9 @@ class MuddleRegressor(RegressorMixin, Flagship):
         Seed of folds, starts and permutations. Same seed, same CPU: same bits.
     verbose : bool, default=False
         Show progress (needs tqdm).
+    monotone : dict or None, default=None
+        Columns of numbers along which predictions never fall (1) or never rise (-1), whatever the
+        other columns hold: ``{"price": -1}``, up to four. Intervals and quantiles follow.
     target : {"auto", "any", "positive", "count", "share"}, default="auto"
         Values that y can take, which predictions, intervals and quantiles stay within: "positive"
         and "count" end at 0, "share" at 0 and 1. "auto": as far as the training targets show.
@@ -630,13 +661,15 @@ class MuddleRegressor(RegressorMixin, Flagship):
         return self._fit(problem, normal, deadline)
 
     def _complete(
-        self, problem: NumberProblem, pool: Pool, seed: int, deadline: Deadline
+        self, problem: NumberProblem, pool: Pool, table: TablePlan, seed: int, deadline: Deadline
     ) -> tuple[FloatArray, OutOfFold, dict[str, Any]]:
         """Intervals, from the sizes of out-of-fold errors."""
         judged, seen = pool.judged, problem.judged
         target = problem.describe_range()
         predicted = target.clip(pool.out_of_fold)
         rows = sample_rows(len(predicted), judged.matrix.shape[1], deadline.left())
+        if judged.monotone is not None:
+            predicted[rows] = self._step(pool, table, target, rows)
         given = judged.rows[rows]
         weights = None if seen.weights is None else seen.weights[given]
         labels, noise = judged.labels[rows], np.ones(len(rows))
@@ -644,9 +677,13 @@ class MuddleRegressor(RegressorMixin, Flagship):
             # Sizes of errors are learnt as they would be at the mean exposure.
             noise = target.relative_noise(problem.exposure[given])
             labels = predicted[rows] + (labels - predicted[rows]) / noise[:, None]
-        known = (judged.matrix[rows], labels, predicted[rows], weights)
+        features = judged.matrix[rows]
+        if judged.monotone is not None:
+            features = judged.monotone.hold(features)
+        known = (features, labels, predicted[rows], weights)
         hold_out = None if judged.hold_out is None else judged.hold_out.take(rows)
-        spread, sizes = fit_spread(*known, seed, deadline.left() / 2, hold_out)
+        sees_prediction = judged.monotone is None
+        spread, sizes = fit_spread(*known, seed, deadline.left() / 2, hold_out, sees_prediction)
         sizes = sizes * noise[:, None] * problem.scale.deviation
         details = OutOfFold(given, seen.target[given], weights, sizes, list_groups(hold_out))
         parts = {"target": target, "spread": spread}
@@ -752,7 +789,7 @@ class MuddleClassifier(ClassifierMixin, Flagship):
 
     Parameters
     ----------
-    preset, time_limit, keep_rows, preprocessor, device, random_state, verbose
+    preset, time_limit, keep_rows, preprocessor, device, random_state, verbose, monotone
         As in :class:`MuddleRegressor`.
     class_weight : dict, "balanced" or None, default=None
         Weight of each class, multiplied with sample_weight. "balanced": inverse class frequency.
@@ -804,10 +841,13 @@ class MuddleClassifier(ClassifierMixin, Flagship):
         return self._fit(read_classes(*given, "logistic", request), None, deadline)
 
     def _complete(
-        self, problem: ClassProblem, pool: Pool, seed: int, deadline: Deadline
+        self, problem: ClassProblem, pool: Pool, table: TablePlan, seed: int, deadline: Deadline
     ) -> tuple[FloatArray, OutOfFold, dict[str, Any]]:
         """Calibrated probabilities, and the scores of sets."""
         judged, scores = pool.judged, pool.out_of_fold
+        if judged.monotone is not None:
+            rows = sample_rows(len(scores), judged.matrix.shape[1], deadline.left())
+            scores[rows] = self._step(pool, table, problem.describe_target(), rows)
         codes = judged.strata.astype(np.int64)
         details = OutOfFold(judged.rows, codes, judged.weights)
         calibration = fit_calibration(scores, codes, judged.weights)

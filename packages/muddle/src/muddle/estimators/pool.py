@@ -74,6 +74,7 @@ from muddle_runtime.forward import (
     view_features,
 )
 from muddle_runtime.labels import NormalScores
+from muddle_runtime.monotone import Monotone
 from muddle_runtime.parameters import check_choice
 from muddle_runtime.tables import fill_bins
 
@@ -251,6 +252,7 @@ class TrainingSet:
     normal: NormalScores | None = None  # for a target with a long tail
     of_classes: bool = False
     hold_out: HoldOut | None = None  # None: rows are held out at random
+    monotone: Monotone | None = None  # the step that the pool's labels go through
 
     def draw_folds(self, n_folds: int, seed: int) -> Folds:
         """May be fewer, if groups or times are."""

@@ -47,6 +47,8 @@ BEYOND = 0.1
 TargetRange = Literal["auto", "any", "positive", "count", "share"]
 ENDS = {"any": (-np.inf, np.inf), "share": (0.0, 1.0)}
 ENDS |= dict.fromkeys(("positive", "count"), (0.0, np.inf))
+# Scores of two classes lie near -1 and 1, and probabilities hardly change beyond these.
+SCORE_ENDS = np.array([[-4.0], [4.0]])
 LEAST_AMOUNT = 1e-12  # of the target's mean and deviation
 # A least or greatest target in this many rows, and this share of them, is one that targets cannot
 # pass: 0 of counts, 1 of shares, the limit of an instrument.
@@ -217,6 +219,10 @@ class NumberProblem(TrainingRows):
         above = np.maximum(least, self.scale.apply(floor[None])[0])
         return np.stack([np.where(amounts, above, least), most])
 
+    def ends(self) -> FloatArray:
+        """Between which all labels that are predicted lie. (2, C)"""
+        return self.bounds()
+
     def support(self) -> FloatArray:
         """Values of y that no target passes, infinite where there is none. (2, C)
 
@@ -264,6 +270,10 @@ class ClassProblem(TrainingRows):
 
     def describe_target(self) -> ClassTarget:
         return ClassTarget(self.classes, self.zero_one)
+
+    def ends(self) -> FloatArray:
+        """Between which scores lie that are told apart. (2, C)"""
+        return np.repeat(SCORE_ENDS, self.labels.shape[1], axis=1)
 
     def summarise(self, plan: TablePlan) -> dict[str, Any]:
         summary = summarise_classes(self.codes, len(self.classes))

@@ -295,6 +295,8 @@ def fit_student(
     """Teach a student. pool: that of the teacher, whose rows are the teacher's.
     budget: weights of the net at most"""
     rng, began = np.random.default_rng(seed), time.perf_counter()
+    # The student takes the step to monotone answers itself.
+    teacher = replace(teacher, model=replace(teacher.model, monotone=None))
     if device.type == "cuda":
         teacher = replace(teacher, model=teacher.model.using(torch_library(device)))
     folds = [] if pool is None else list_fold_teachers(pool, teacher.model)

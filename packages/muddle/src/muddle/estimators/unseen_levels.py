@@ -70,7 +70,8 @@ def fit_without(
     own, _ = plan.describe_unseen(column)
     matrix = np.delete(training.matrix, own, axis=1)
     n_numbers = training.n_numbers - int(np.count_nonzero(own < training.n_numbers))
-    training = replace(training, matrix=matrix, n_numbers=n_numbers)
+    monotone = None if training.monotone is None else training.monotone.without(own)
+    training = replace(training, matrix=matrix, n_numbers=n_numbers, monotone=monotone)
     if training.hold_out is None:
         folds = draw_grouped_folds(levels, min(N_FOLDS, len(np.unique(levels))), seed)
     else:

@@ -50,6 +50,7 @@ from muddle_runtime.labels import (
     NormalScores,
     NumberTarget,
 )
+from muddle_runtime.monotone import LABEL_PARTS, NO_FLAG, PLACE_PARTS, Monotone
 from muddle_runtime.parameters import check_fraction
 from muddle_runtime.tables import TablePlan
 from muddle_runtime.whole_file import check_place, write_whole
@@ -209,7 +210,10 @@ def _write_regression(
     interval: float | None,
     exposure: Value | None,
 ) -> None:
-    far = None if interval is None else _find_far(model.table, features)
+    far = None
+    if interval is not None:
+        constrained = () if model.monotone is None else model.monotone.features
+        far = _find_far(model.table, features, constrained)
     values = _write_numbers(model, target, features, interval, far, exposure)
     if model.fallback is not None:
         others, unseen = _look_away(model, model.fallback, features)
@@ -217,7 +221,8 @@ def _write_regression(
         values = {n: unseen.apply("Where", instead[n], value) for n, value in values.items()}
     values[PREDICTION] = _restore(values[PREDICTION], target)
     if interval is not None:
-        bounds = _restore_interval(values[LOWER], values[UPPER], target, far)
+        wide = far if model.monotone is None else None
+        bounds = _restore_interval(values[LOWER], values[UPPER], target, wide)
         values |= dict(zip((LOWER, UPPER), bounds, strict=True))
     shape = (ROWS,) if target.one_output else (ROWS, len(target.scale.mean))
     for name, value in values.items():
@@ -248,10 +253,11 @@ def _restore_interval(
     return low, high
 
 
-def _find_far(table: TablePlan, features: Features) -> Value | None:
+def _find_far(table: TablePlan, features: Features, constrained: Sequence[int]) -> Value | None:
     """1 for rows with a number far outside those of the fit, else 0. (N, 1)"""
     limits = table.limits
     known = np.flatnonzero(np.isfinite(limits).all(axis=0))
+    known = known[~np.isin(known, constrained)]
     if len(known) == 0:
         return None
     numbers = features.matrix.take(known, table.n_features)
@@ -270,8 +276,6 @@ def _write_numbers(
 ) -> dict[str, Value]:
     """Predicted labels, and their bounds if an interval is asked for. (N, C) each"""
     labels = _write_labels(model, features)
-    if target.bounds is not None:
-        labels = labels.clip(*target.bounds)
     if interval is None:
         return {PREDICTION: labels}
     spread = _write_spread(model, features, labels, far)
@@ -290,7 +294,8 @@ def _look_away(
     others = features.matrix.take(np.delete(np.arange(n_features), fallback.own), n_features)
     away = (features.matrix.take(fallback.own, n_features) - fallback.unseen).apply("Abs")
     furthest = away.apply("ReduceMax", axes=[1], keepdims=1)
-    return replace(features, matrix=others), furthest.apply("Less", SAME_LEVEL)
+    seen = replace(features, matrix=others, n_features=n_features - len(fallback.own))
+    return seen, furthest.apply("Less", SAME_LEVEL)
 
 
 def _write_classification(model: FittedModel, target: ClassTarget, features: Features) -> None:
@@ -322,6 +327,74 @@ def _refuse_rows(value: Value, features: Features) -> Value:
 
 
 def _write_labels(model: FittedModel, features: Features) -> Value:
+    """(N, C) double"""
+    if model.monotone is None:
+        return _write_free_labels(model, features)
+    return _step(model, model.monotone, features)
+
+
+def _step(model: FittedModel, monotone: Monotone, features: Features) -> Value:
+    """Monotone labels, from labels on grids: the same whole numbers as `Monotone.apply`."""
+    matrix, n_points = features.matrix, len(monotone.points)
+    n_features = features.n_features
+    gaps: list[Value | None] = []
+    tried = matrix.apply("Unsqueeze", np.array([1]))
+    for place, (feature, flag) in enumerate(zip(monotone.features, monotone.flags, strict=True)):
+        own = np.arange(n_features) == feature
+        points = monotone.points[:, place].reshape(1, n_points, 1)
+        if flag == NO_FLAG:
+            gaps.append(None)
+            tried = matrix.graph.add("Where", own, points, tried)
+        else:
+            gap = matrix.take(np.array([flag]), n_features).apply("Greater", 0.0)
+            gaps.append(gap)
+            known = gap.apply("Not").apply("Unsqueeze", np.array([1]))
+            tried = known.apply("And", own).apply("Where", points, tried)
+    rows = tried.apply("Reshape", np.array([-1, n_features]))
+    labels = _write_free_labels(model, replace(features, matrix=rows))
+    least, most = monotone.ends
+    parts = ((labels - least) / ((most - least) / LABEL_PARTS)).clip(0.0, LABEL_PARTS)
+    shape = np.array([-1, *monotone.shape, len(least)])
+    found = parts.apply("Floor").apply("Reshape", shape)
+    below, above = found, found
+    for axis, sign in enumerate(monotone.signs, start=1):
+        size = monotone.shape[axis - 1]
+        below = _accumulate(below, "Max", axis, size, backwards=sign < 0)
+        above = _accumulate(above, "Min", axis, size, backwards=sign > 0)
+    found = ((below + above) / 2.0).apply("Floor")
+    for place, grid in enumerate(monotone.grids):
+        values = matrix.take(np.array([monotone.features[place]]), n_features)
+        missing, n_cells = gaps[place], len(grid) - 1
+        if missing is not None:
+            values = missing.apply("Where", grid[:1], values)
+        passed = values.apply("GreaterOrEqual", grid[1:-1]).cast(DOUBLE) if n_cells > 1 else None
+        cell = values * 0.0 if passed is None else passed.sum(1, keepdims=True)
+        chosen = cell.apply("Equal", np.arange(float(n_cells))).cast(DOUBLE)  # (N, cells)
+        shares = ((values - grid[:-1]) / np.diff(grid)).clip(0.0, 1.0) * PLACE_PARTS
+        share = (shares.apply("Floor") * chosen).sum(1)
+        rest = len(monotone.grids) - place  # axes behind, the labels' among them
+        share = share.apply("Unsqueeze", np.arange(1, 1 + rest))
+        chosen = chosen.apply("Unsqueeze", np.arange(2, 2 + rest))
+        low, high = (
+            (found.apply("Gather", np.arange(n_cells) + later, axis=1) * chosen).sum(1)
+            for later in (0, 1)
+        )
+        mixed = low * (share * -1.0 + PLACE_PARTS) + high * share
+        found = (mixed / PLACE_PARTS).apply("Floor")
+    answers: Value = found * ((most - least) / LABEL_PARTS) + least
+    return answers
+
+
+def _accumulate(value: Value, operation: str, axis: int, size: int, *, backwards: bool) -> Value:
+    """The largest or least up to each point of an axis."""
+    points = [value.apply("Gather", np.array([i]), axis=axis) for i in range(size)]
+    found = points[::-1] if backwards else points
+    for i in range(1, size):
+        found[i] = found[i].apply(operation, found[i - 1])
+    return join(found[::-1] if backwards else found, axis=axis)
+
+
+def _write_free_labels(model: FittedModel, features: Features) -> Value:
     """The weighted sum of the members, or the mean of selected nets. (N, C) double"""
     terms = []
     for member in model.members:
@@ -335,7 +408,10 @@ def _write_labels(model: FittedModel, features: Features) -> Value:
     if not terms:  # nothing was learnt: the offset alone, in every row
         terms = [(features.matrix * 0.0).sum(1, keepdims=True)]
     labels = _add_up(terms)
-    return labels if model.offset is None else labels + model.offset
+    if model.offset is not None:
+        labels = labels + model.offset
+    bounds = model.target.bounds if isinstance(model.target, NumberTarget) else None
+    return labels if bounds is None else labels.clip(*bounds)
 
 
 def _write_outputs(representation: Representation, head: NDArray[Any], features: Features) -> Value:
@@ -368,7 +444,9 @@ def _write_spread(
     """Likely sizes of errors, as labels. labels (N, C): predicted -> (N, C) double"""
     spread = model.spread
     assert spread is not None
-    if spread.sees_prediction:
+    if model.monotone is not None:
+        features = replace(features, matrix=_hold(model.monotone, features))
+    elif spread.sees_prediction:
         features = replace(features, matrix=join([features.matrix, labels]))
     outputs = _write_outputs(spread.representation, spread.head, features)
     raw = outputs.sum(0) / float(len(spread.head)) + spread.mean
@@ -378,6 +456,15 @@ def _write_spread(
     )
     sizes = (raw.clip(floor, ceiling) / mean) ** exponent * mean
     return sizes if far is None else far.cast(TensorProto.BOOL).apply("Where", spread.widest, sizes)
+
+
+def _hold(monotone: Monotone, features: Features) -> Value:
+    """The features with constrained columns on the middle of their grids. (N, F)"""
+    middle = np.zeros(features.n_features)
+    for feature, grid in zip(monotone.features, monotone.grids, strict=True):
+        middle[feature] = grid[len(grid) // 2]
+    own = np.isin(np.arange(features.n_features), monotone.features)
+    return features.matrix.graph.add("Where", own, middle, features.matrix)
 
 
 def _calibrate(scores: Value, calibration: Calibration) -> Value:

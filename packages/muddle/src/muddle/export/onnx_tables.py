@@ -272,6 +272,7 @@ class Features:
     """The matrix of features, and the rows that `predict` would refuse."""
 
     matrix: Value  # (N, F) double
+    n_features: int  # F
     refusal: Value | None  # (N, 1) double: 0, or NaN for a row with a number out of range
     bounded: bool  # numbers are so small that float32 has the phase of a wave to six digits
 
@@ -291,7 +292,9 @@ def write_features(plan: TablePlan, inputs: Inputs) -> Features:
         blocks.append(_look_up(plan, inputs, source, table - plan.offsets[first:last]))
         first = last
     steps = plan.block.steps
-    return Features(join(blocks), refusal, bool(steps) and isinstance(steps[-1], SmoothClip))
+    return Features(
+        join(blocks), plan.n_features, refusal, bool(steps) and isinstance(steps[-1], SmoothClip)
+    )
 
 
 def _write_numbers(plan: TablePlan, inputs: Inputs) -> tuple[Value | None, Value | None]:
