@@ -14,6 +14,7 @@ from muddle.estimators.pool import Pool
 from muddle.estimators.problems import ClassProblem, Problem
 from muddle.estimators.student import list_fold_teachers
 from muddle.tables.target import Rows
+from muddle.training.stopping import Deadline
 from muddle_runtime.columns import FloatArray
 from muddle_runtime.fitted import FittedModel
 from muddle_runtime.monotone import GRID_POINTS, Monotone, find_places
@@ -106,12 +107,17 @@ def draw_grid(values: FloatArray, n_points: int) -> FloatArray:
     return np.array([*kept, grid[-1]])
 
 
-def predict_out_of_fold(pool: Pool, model: FittedModel, rows: Rows) -> FloatArray:
-    """Labels out of fold after the step, of these rows of the pool; model: of the pool. (n, C)"""
-    training = pool.training
-    total, count = np.zeros((len(rows), training.labels.shape[1])), np.zeros((len(rows), 1))
+def predict_out_of_fold(
+    pool: Pool, model: FittedModel, rows: Rows, deadline: Deadline
+) -> FloatArray:
+    """Labels out of fold after the step, of these rows of the pool; without it for folds for which
+    there is no time. model: of the pool. (n, C)"""
+    training, found = pool.training, pool.out_of_fold[rows]
+    known = np.zeros(len(rows), dtype=bool)
     for teacher, held_out in zip(list_fold_teachers(pool, model), pool.folds.held_out, strict=True):
-        own = np.isin(rows, held_out)
-        total[own] += teacher.model.labels(training.matrix[rows[own]])
-        count[own] += 1
-    return total / count
+        own = np.isin(rows, held_out) & ~known
+        if deadline.is_over():
+            break
+        found[own] = teacher.model.labels(training.matrix[rows[own]])
+        known |= own
+    return found

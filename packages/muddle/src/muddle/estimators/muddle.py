@@ -222,14 +222,19 @@ class Flagship(Estimator):
         return self
 
     def _step(
-        self, pool: Pool, table: TablePlan, target: NumberTarget | ClassTarget, rows: Rows
+        self,
+        pool: Pool,
+        table: TablePlan,
+        target: NumberTarget | ClassTarget,
+        rows: Rows,
+        deadline: Deadline,
     ) -> FloatArray:
         """Monotone labels of these rows of the pool, out of fold. (n, C)"""
         kind, members = self._kind(), pool.to_fitted()
         model = FittedModel(
             kind, table, target, members, offset=pool.offset, monotone=pool.training.monotone
         )
-        return predict_out_of_fold(pool, model, rows)
+        return predict_out_of_fold(pool, model, rows, deadline.part(0.5))
 
     # --- a student ---------------------------------------------------------------------------
 
@@ -669,7 +674,7 @@ class MuddleRegressor(RegressorMixin, Flagship):
         predicted = target.clip(pool.out_of_fold)
         rows = sample_rows(len(predicted), judged.matrix.shape[1], deadline.left())
         if judged.monotone is not None:
-            predicted[rows] = self._step(pool, table, target, rows)
+            predicted[rows] = target.clip(self._step(pool, table, target, rows, deadline))
         given = judged.rows[rows]
         weights = None if seen.weights is None else seen.weights[given]
         labels, noise = judged.labels[rows], np.ones(len(rows))
@@ -847,7 +852,8 @@ class MuddleClassifier(ClassifierMixin, Flagship):
         judged, scores = pool.judged, pool.out_of_fold
         if judged.monotone is not None:
             rows = sample_rows(len(scores), judged.matrix.shape[1], deadline.left())
-            scores[rows] = self._step(pool, table, problem.describe_target(), rows)
+            target = problem.describe_target()
+            scores[rows] = self._step(pool, table, target, rows, deadline)
         codes = judged.strata.astype(np.int64)
         details = OutOfFold(judged.rows, codes, judged.weights)
         calibration = fit_calibration(scores, codes, judged.weights)
