@@ -1,11 +1,14 @@
 """The step to monotone labels, on functions that are not monotone."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from muddle_runtime.monotone import GRID_POINTS, NO_FLAG, Monotone
+from muddle_runtime.errors import ModelFileError
+from muddle_runtime.file import read_model, restore_model, store_model, write_model
+from muddle_runtime.monotone import GRID_POINTS, NO_FLAG, Monotone, find_places
 
 SIGNS = (1, -1, 1, -1)
 WIDTH = 6
@@ -111,3 +114,70 @@ def test_a_row_alone_and_rows_without_a_feature_count_as_in_a_batch():
     assert (held[:, :2] == [grid[len(grid) // 2] for grid in step.grids]).all()
     assert (held[:, 2:] == rows[:, 2:]).all()
     assert step.apply(rows[:0], wave).shape == (0, 2)
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def constrained(regressor):
+    """A stored model with a step along one of its columns of numbers."""
+    model = regressor.model
+    name = next(name for name in model.table.names if find_places(model.table, name))
+    ends = np.array([[-3.0], [3.0]])
+    step = Monotone.of(model.table, [name], [-1], [np.linspace(-1, 1, 5)], ends)
+    return replace(model, monotone=step)
+
+
+@pytest.mark.filterwarnings("ignore:X holds")  # rows of the fixture, meant to be odd
+def test_a_step_is_stored_with_its_model(constrained, regressor, tmp_path):
+    again = read_model(write_model(constrained, tmp_path / "m.muddle"))
+    assert again.monotone.columns == constrained.monotone.columns
+    np.testing.assert_array_equal(
+        again.predict(regressor.rows), constrained.predict(regressor.rows)
+    )
+    bounds = [model.predict_interval(regressor.rows) for model in (again, constrained)]
+    np.testing.assert_array_equal(*bounds)
+    (name,) = again.monotone.columns
+    rows = [regressor.rows[0] | {name: value} for value in np.linspace(-300, 300, 50)]
+    assert (np.diff(again.predict(rows)) <= 0).all()
+    assert (np.diff(again.predict_interval(rows), axis=0) <= 0).all()
+
+
+def set_entry(name, value):
+    return lambda header, arrays: header["monotone"].update({name: value})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (set_entry("columns", ["kind"]), "columns must be columns of numbers"),
+        (set_entry("columns", ["none"]), "columns must be columns of numbers"),
+        (set_entry("columns", []), "a list of 1 or more"),
+        (set_entry("signs", [1, 1]), "one per column"),
+        (set_entry("signs", [2]), "must be 1 or -1"),
+        (set_entry("signs", [True]), "must be 1 or -1"),
+        (lambda header, arrays: header.update(format=3), "monotone"),
+        (lambda header, arrays: header.update(monotone=None), "monotone must be an object"),
+        (lambda header, arrays: arrays["monotone.grids.0"].fill(0), "ascending numbers"),
+        (lambda header, arrays: arrays.pop("monotone.grids.0"), "monotone.grids.0"),
+        (lambda header, arrays: arrays["monotone.range"].fill(1), "from low to high"),
+    ],
+)
+def test_a_forged_step_is_refused_by_name(constrained, change, message):
+    header, arrays = store_model(constrained)
+    header, arrays = json.loads(json.dumps(header)), {n: a.copy() for n, a in arrays.items()}
+    restore_model(header, dict(arrays))
+    change(header, arrays)
+    with pytest.raises(ModelFileError, match=message):
+        restore_model(header, arrays)
+
+
+def test_a_spread_that_sees_the_prediction_goes_with_no_step(mixed_regressor):
+    model = mixed_regressor.model
+    assert model.spread.sees_prediction
+    name = next(name for name in model.table.names if find_places(model.table, name))
+    ends = np.repeat([[-3.0], [3.0]], len(model.target.scale.mean), axis=1)
+    step = Monotone.of(model.table, [name], [1], [np.linspace(-1, 1, 5)], ends)
+    with pytest.raises(ModelFileError, match="sees_prediction must be false for a monotone model"):
+        restore_model(*store_model(replace(model, monotone=step)))

@@ -1104,6 +1104,8 @@ def _restore_fallback(
     own_shelf.check_empty()
     monotone = None if model.monotone is None else model.monotone.without(own)
     inside = replace(model, members=members, spread=spread, training=Training(), **answer)
+    if monotone is not None:
+        _check_sight(spread, f"{FALLBACK}.spread")
     inside = replace(inside, monotone=monotone)
     return Fallback.of(table, stored["column"], inside)
 
@@ -1186,6 +1188,11 @@ def _store_monotone(monotone: Monotone | None, arrays: Arrays) -> Header:
     return {MONOTONE: {"columns": list(monotone.columns), "signs": list(monotone.signs)}}
 
 
+def _check_sight(spread: SpreadModel | None, where: str) -> None:
+    if spread is not None and spread.sees_prediction:
+        refuse(f"{where}.sees_prediction", "false for a monotone model", True)
+
+
 def _restore_monotone(
     header: Header, model: FittedModel, n_labels: int, shelf: Shelf
 ) -> Monotone | None:
@@ -1209,6 +1216,7 @@ def _restore_monotone(
         if not 2 <= len(grid) <= most or (np.diff(grid) <= 0).any():
             fail(f"monotone.grids.{i}", f"2 to {most} ascending numbers", "others")
         grids.append(grid)
+    _check_sight(model.spread, "spread")
     ends = _take_ends("monotone.range", n_labels, LABELS, shelf)
     if (ends[0] == ends[1]).any():
         fail("monotone.range", "from low to high", "a point")

@@ -115,14 +115,15 @@ def draw_grid(values: FloatArray, n_points: int) -> FloatArray:
 def predict_out_of_fold(
     pool: Pool, model: FittedModel, rows: Rows, deadline: Deadline
 ) -> FloatArray:
-    """Labels out of fold after the step, of these rows of the pool; without it for folds for which
-    there is no time. model: of the pool. (n, C)"""
-    training, found = pool.training, pool.out_of_fold[rows]
-    known = np.zeros(len(rows), dtype=bool)
-    for teacher, held_out in zip(list_fold_teachers(pool, model), pool.folds.held_out, strict=True):
-        own = np.isin(rows, held_out) & ~known
+    """Labels out of fold after the step, of these rows that the pool is judged on; without it for
+    folds for which there is no time. model: of the pool. (n, C)"""
+    held_out, matrix = pool.folds.held_out, pool.judged.matrix[rows]
+    places = np.unique(np.concatenate(held_out))[rows]  # among the training rows
+    found, known = pool.out_of_fold[rows], np.zeros(len(rows), dtype=bool)
+    for teacher, fold in zip(list_fold_teachers(pool, model), held_out, strict=True):
+        own = np.isin(places, fold) & ~known
         if deadline.is_over():
             break
-        found[own] = teacher.model.labels(training.matrix[rows[own]])
+        found[own] = teacher.model.labels(matrix[own])
         known |= own
     return found
