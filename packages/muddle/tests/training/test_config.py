@@ -179,7 +179,7 @@ def test_schemes_that_cannot_work_are_refused(options, message):
         *({"dropout": 0.1}, {"normalization": "layer"}, {"residual": True}, {"gated": True}),
         *({"embedding": 2}, {"activation": torch.sin}),
     ],
-    ids=str,
+    ids=lambda options: "-".join(options),
 )
 def test_autograd_has_one_precision(options):
     assert TrainConfig(**options).needs_autograd

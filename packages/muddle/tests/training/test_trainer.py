@@ -28,7 +28,8 @@ ALONE = [
 ]
 
 
-@pytest.mark.parametrize("change", ALONE, ids=str)
+# Ids without addresses in memory: workers of pytest-xdist must collect the same tests.
+@pytest.mark.parametrize("change", ALONE, ids=lambda change: "-".join(change) or "default")
 @pytest.mark.parametrize("own_tables", [False, True])
 def test_nets_trained_together_equal_each_trained_alone(change, own_tables, make_job, small, fit):
     job = make_job(replace(small, **change), own_tables=own_tables)
