@@ -95,9 +95,13 @@ class StackedMLP:
         scale = () if self.scale is None else (self.scale,)
         return sum(extras, self.weights + self.biases + scale)
 
+    def statistics(self) -> tuple[Tensor, ...]:
+        """Statistics of batches, which are not trained."""
+        return sum((self.extras.get(name, ()) for name in STATISTICS), ())
+
     def tensors(self) -> tuple[Tensor, ...]:
         """All tensors: parameters and statistics of batches."""
-        return sum((self.extras.get(name, ()) for name in STATISTICS), self.parameters())
+        return self.parameters() + self.statistics()
 
     def first_weight(self, out: Tensor | None = None) -> Tensor:
         """Weights of the first layer with scale and embeddings of the features. (K, F, H)"""

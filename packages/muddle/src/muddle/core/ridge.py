@@ -253,13 +253,19 @@ def gather_system(
         hidden, labels = hidden.to(dtype), labels.to(dtype)
         if uses_dual(n_rows, hidden.shape[-1]):
             return System(gram_matrix(hidden), labels, hidden)
-        gram, right = _lower_product(hidden.mT, hidden), project(hidden, labels)
-        if system is None:
-            system = System(gram, right, None)
-        else:
-            system.gram.add_(gram)
-            system.right.add_(right)
+        system = add_rows(system, hidden, labels)
     assert system is not None
+    return system
+
+
+def add_rows(system: System | None, hidden: Tensor, labels: Tensor) -> System:
+    """The primal system, in place, with the sums of these rows. hidden (K, B, H),
+    labels (K, B, C)"""
+    gram, right = _lower_product(hidden.mT, hidden), project(hidden, labels)
+    if system is None:
+        return System(gram, right, None)
+    system.gram.add_(gram)
+    system.right.add_(right)
     return system
 
 

@@ -6,7 +6,7 @@ batch.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -108,7 +108,26 @@ class Batch:
     root_weights: Tensor | None  # (K, B, 1)
 
 
-class Batches:
+class Feed(Protocol):
+    """Endless batches of n_rows rows each, prepared for n_ahead iterations at once."""
+
+    n_rows: int
+    n_ahead: int
+
+    def prepare(self, n_iterations: int, first_slot: int = 0) -> None:
+        """Move the rows of the next iterations to the device, into the slots from first_slot."""
+
+    def draw(self, n_iterations: int) -> None:
+        """Draw rows for later iterations, without using the device."""
+
+    def at(self, slot: Tensor) -> Batch:
+        """The batch of one slot (1,)."""
+
+    def keep(self, nets: Tensor) -> None:
+        """Go on with only the nets at these indices."""
+
+
+class Batches(Feed):
     """Endless batches: all training rows if they fit into one, else shuffled parts of equal size.
 
     Each net shuffles with its own generator, again whenever fewer than batch_size rows are left.
@@ -124,7 +143,7 @@ class Batches:
     ) -> None:
         self._data, self._stack, self._generators = data, stack, list(generators)
         n_nets, n_train = data.train_rows.shape
-        self.n_rows = min(n_train, batch_size)
+        self.n_rows, self.n_ahead = min(n_train, batch_size), n_ahead
         # On the host, in numpy: torch would wake all its threads for a copy of some kilobytes.
         self._order: NDArray[np.int64] | None = None  # (K, n_train)
         self._start = 0
@@ -133,7 +152,6 @@ class Batches:
         self._whole = self._gather_all() if n_train <= batch_size else None
 
     def prepare(self, n_iterations: int, first_slot: int = 0) -> None:
-        """Move the rows of the next iterations to the device, into the slots from first_slot."""
         if self._whole is None and n_iterations > 0:
             self.draw(n_iterations - len(self._drawn))
             drawn = torch.from_numpy(np.stack(self._drawn[:n_iterations]))
@@ -141,18 +159,15 @@ class Batches:
             self._positions[first_slot : first_slot + n_iterations].copy_(drawn)
 
     def draw(self, n_iterations: int) -> None:
-        """Draw rows for later iterations, without using the device."""
         if self._whole is None:
             self._drawn += [self._draw() for _ in range(n_iterations)]
 
     def at(self, slot: Tensor) -> Batch:
-        """The batch of one slot (1,)."""
         if self._whole is not None:
             return self._whole
         return self._gather(self._positions.index_select(0, slot).squeeze(0))
 
     def keep(self, nets: Tensor) -> None:
-        """Go on with only the nets at these indices."""
         chosen = nets.tolist()
         self._data, self._stack = self._data.keep(nets), self._stack[nets]
         self._generators = [self._generators[net] for net in chosen]

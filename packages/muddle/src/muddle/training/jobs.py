@@ -257,12 +257,15 @@ def _merge_shares(n_jobs: int, trained: _Trained) -> list[TrainResult]:
 
 def _require_nets(jobs: Jobs, results: list[TrainResult]) -> list[TrainResult]:
     if not any(result.n_nets for result in results):
-        raise DivergenceError(
-            f"none of {sum(job.n_nets for job in jobs)} net(s) had a finite loss and "
-            "validation score at any iteration. Clip or transform extreme feature values, or leave "
-            "penalty and learning_rate at their defaults."
-        )
+        raise explain_divergence(sum(job.n_nets for job in jobs))
     return results
+
+
+def explain_divergence(n_nets: int) -> DivergenceError:
+    return DivergenceError(
+        f"none of {n_nets} net(s) had a finite loss and validation score at any iteration. Clip or "
+        "transform extreme feature values, or leave penalty and learning_rate at their defaults."
+    )
 
 
 def _train_wave(

@@ -7,7 +7,7 @@ Shapes: K nets, B rows of a batch, P permutations, H hidden units, C label colum
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from muddle.core.ridge import Factor, System, factor_gram, project, uses_dual
 from muddle.errors import DivergenceError
 from muddle.training.config import TrainConfig
 from muddle.training.data import Batch, TrainingData
+from muddle.training.ranks import ALONE, Ranks
 from muddle.training.stopping import BestNets, NetStatus
 
 BLOCK_ROWS = 4096
@@ -50,9 +51,15 @@ class RidgeOutput:
     at every iteration. Adam trains the logarithm of its penalty."""
 
     def __init__(
-        self, log_penalty: Tensor, loss: LossForm, config: TrainConfig, status: NetStatus
+        self,
+        log_penalty: Tensor,
+        loss: LossForm,
+        config: TrainConfig,
+        status: NetStatus,
+        ranks: Ranks = ALONE,
     ) -> None:
-        self.log_penalty = log_penalty  # (K,)
+        self.log_penalty = log_penalty  # (K,), the same in all processes
+        self._ranks = ranks
         self._loss, self._config = loss, config
         self._status = status  # of all nets of the job; counts raised penalties
         self._places = torch.arange(len(log_penalty), device=log_penalty.device)
@@ -115,14 +122,17 @@ class RidgeOutput:
             gram = ridge.gram_matrix(hidden, out=self._gram)
         if first:
             factor = ridge.factor_with_recovery(gram, penalty)
-            raised = factor.n_raises > 0
-            self.log_penalty.copy_(torch.where(raised, factor.penalty.log(), self.log_penalty))
-            self._status.count_raises(self._places, factor.n_raises)
+            n_raises = self._ranks.largest(factor.n_raises)
+            raised_log = self._ranks.largest(factor.penalty).log()
+            self.log_penalty.copy_(torch.where(n_raises > 0, raised_log, self.log_penalty))
+            self._status.count_raises(self._places, n_raises)
+            factor = replace(factor, failed=self._ranks.any(factor.failed))
             return factor.harmless(), factor.failed
         visible = ridge.visible_penalty(gram)
         with spread(gram.numel() * gram.shape[1] / 6):
             factor = factor_gram(gram, penalty, out=self._lower)
-        failed = factor.failed
+        failed, visible = self._ranks.agree(factor.failed, visible)
+        factor = replace(factor, failed=failed)
         # A matrix that is not finite has diverged: no penalty helps it.
         raised = failed & visible.isfinite() & self._status.alive[self._places]
         n_in_a_row = self._status.count_raises(self._places, raised.long())
@@ -237,12 +247,16 @@ def solve_heads(
     groups = torch.split(kept, at_once)
     parts = [_solve_some(best, nets, data.keep(nets), config) for nets in groups]
     heads = tuple(map(torch.cat, zip(*parts, strict=True)))
-    if not bool(heads[0].isfinite().all()):
+    check_heads(heads[0])
+    return heads
+
+
+def check_heads(heads: Tensor) -> None:
+    if not bool(heads.isfinite().all()):
         raise DivergenceError(
             "the output layer could not be solved on all rows: some feature values are too large "
             "even in float64. Clip or transform the features."
         )
-    return heads
 
 
 def _solve_some(

@@ -26,7 +26,7 @@ from torch import Tensor
 from muddle.core.backprop import AutogradPass, Pass, ReducedWeights
 from muddle.core.device import PER_NUMBER, is_alone, spread
 from muddle.core.loss import LossForm, LossTerms, loss_gradient, make_loss, stack_permuted
-from muddle.core.network import StackedMLP, draw_nets, draw_weights
+from muddle.core.network import Generators, StackedMLP, draw_nets, draw_weights
 from muddle.core.penalty import Look, ignore
 from muddle.core.ridge import factor_gram, gather_system
 from muddle.training import outputs
@@ -37,16 +37,22 @@ from muddle.training.config import (
     optimizer_options,
     rate_factors,
 )
-from muddle.training.data import Batches, Noise, TrainingData
-from muddle.training.stopping import BestNets, NetStatus, make_scoring
+from muddle.training.data import Batches, Feed, Noise, TrainingData
+from muddle.training.ranks import ALONE, Ranks
+from muddle.training.stopping import BestNets, NetStatus, Scoring, make_scoring
 
 # Noise has a random stream of its own: it is drawn on the device, everything else on the CPU.
 NOISE_STREAM = 0x6D7564646C65
 DROPOUT_STREAM = 0x64726F70
+RANK_BIT = 48  # of seeds of noise, above those of nets and streams
 # Iterations between two looks of the host at a CUDA device, fewer if their noise would fill it.
 ITERATIONS_AHEAD = 20
 NUMBERS_AHEAD = 2**22
 MOMENTUM = 0.9  # of SGD, and of Adam's mean of gradients
+
+
+# Copies of nets, which of them (K',) are used, and which nets of the job all of them are.
+Taken = tuple[BestNets, Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -285,8 +291,9 @@ class Trainer:
         device: torch.device,
         place: int = 0,
         look: Look = ignore,  # at the clock, while first penalties are found
+        ranks: Ranks = ALONE,  # processes that train these nets on other rows
     ) -> None:
-        self.config, self.device = config, device
+        self.config, self.device, self.ranks = config, device, ranks
         self.stream = get_stream(device, place, threading.get_ident())
         self.iteration = 0  # the next one
         self.is_done = False
@@ -307,23 +314,21 @@ class Trainer:
                 level_widths=data.level_widths,
                 device=device,
             )
-            labels = data.labels[data.train_rows]
-            n_labels = labels.shape[2]
+            n_labels = data.labels.shape[1]
             self.output: outputs.OutputLayer
             if config.head == "linear":
                 # PAPER: its bound of the last layer prints features where hidden units are meant.
                 head = draw_weights(config.width, n_labels, config.init_gain, own, device)
                 self.output = outputs.LinearOutput(head)
-            stack = stack_permuted(labels, config.n_permuted, own).to(device)
-            self.data = self._all_data = data = data.to(device)
+            self.data = self._all_data = data.to(device)
             self.loss = choose_loss(config)
-            self.baseline = self.loss.baseline(stack[:, :, 0], data.gather_weights(data.train_rows))
-            self.scoring = make_scoring(score_name, config, data)
-            shape = (min(data.n_train, config.batch_size), *stack.shape[2:])
-            self.n_ahead = iterations_ahead(device, math.prod(shape))
-            self.batches = Batches(data, stack, config.batch_size, own, self.n_ahead)
+            self.baseline, self.batches = self._start_batches(data, own)
+            self.scoring = self._start_scoring(score_name)
+            self.n_ahead = self.batches.n_ahead
+            shape = (self.batches.n_rows, 1 + config.n_permuted, n_labels)
+            own_rows = ranks.rank << RANK_BIT  # other rows, other noise
             generators, self.dropout = (
-                [torch.Generator(device).manual_seed(seed ^ stream) for seed in seeds]
+                [torch.Generator(device).manual_seed(seed ^ stream ^ own_rows) for seed in seeds]
                 for stream in (NOISE_STREAM, DROPOUT_STREAM)
             )
             self.batches.prepare(1)
@@ -334,11 +339,14 @@ class Trainer:
             if config.normalization == "batch":  # the first statistics
                 with self._spread(), torch.no_grad():
                     self.nets.hidden(first.features, self.dropout)
+                ranks.mean(self.nets.statistics())
             if config.head != "linear":
                 known = self.nets, first, self.baseline, config, generators, look
                 with self._spread():
                     log_penalty = outputs.first_log_penalty(*known)
-                self.output = outputs.RidgeOutput(log_penalty, self.loss, config, self.status)
+                ranks.mean([log_penalty])
+                known_output = log_penalty, self.loss, config, self.status, ranks
+                self.output = outputs.RidgeOutput(*known_output)
             self.noise = Noise(config.noise_scales, shape, generators, self.n_ahead)
             self.places = torch.arange(len(seeds), device=device)
             head = self.baseline.new_zeros(len(seeds), config.width, n_labels)
@@ -355,10 +363,38 @@ class Trainer:
             self.optimizers = self._make_optimizers()
             self._make_buffers()
 
+    # A trainer whose rows come in a stream has its own ways to do these four.
+
+    def _start_batches(self, data: TrainingData, own: Generators) -> tuple[Tensor, Feed]:
+        """The error of a model that ignores the features (K, C), and the batches. data: on the CPU,
+        as the permutations that `own` draw"""
+        config, labels = self.config, data.labels[data.train_rows]
+        stack = stack_permuted(labels, config.n_permuted, own).to(self.device)
+        weights = self.data.gather_weights(self.data.train_rows)
+        baseline = self.loss.baseline(stack[:, :, 0], weights)
+        n_rows = min(data.n_train, config.batch_size)
+        n_ahead = iterations_ahead(self.device, n_rows * math.prod(stack.shape[2:]))
+        return baseline, Batches(self.data, stack, config.batch_size, own, n_ahead)
+
+    def _start_scoring(self, name: str) -> Scoring:
+        return make_scoring(name, self.config, self.data)
+
+    def _is_scored(self, *, last: bool) -> bool:
+        """Whether this iteration is compared with others."""
+        return self.config.keep == "best"
+
+    def _solve_heads(self, taken: Sequence[Taken]) -> list[tuple[Tensor, ...]]:
+        """outputs.solve_heads of each."""
+        solved = []
+        for best, kept, places in taken:
+            data = self._all_data.keep(places.to(kept.device))
+            solved.append(outputs.solve_heads(best, kept, data, self.config))
+        return solved
+
     @property
     def _work(self) -> float:
         """Multiplications of a part of an iteration, such as the way through the nets."""
-        n_rows, config = min(self.data.n_train, self.config.batch_size), self.config
+        n_rows, config = self.batches.n_rows, self.config
         each = n_rows * count_forward(config, self.data.n_features)
         return self.nets.n_nets * (each + count_solve(n_rows, config.width))
 
@@ -402,26 +438,34 @@ class Trainer:
     def result(self) -> TrainResult:
         """Nets that had a finite iteration, at their best one or at each cycle's end."""
         with self._on_stream():
-            if self.config.keep == "best":
-                kept = torch.nonzero(self.best.iteration >= 0).flatten()
-                return self._collect(self.best, kept, torch.arange(len(self.status.alive)))
-            if self.iteration <= self.config.steps:  # time was over in the middle of a cycle
-                self._take_snapshot()
-            parts = []
-            for copied, places, usable in self.snapshots:
-                for tensor in (copied.penalty[:, None], *copied.nets.tensors()):
-                    usable = usable & tensor.isfinite().flatten(1).all(1)
-                parts.append(self._collect(copied, torch.nonzero(usable).flatten(), places.cpu()))
+            best, kept = self.best, torch.nonzero(self.best.iteration >= 0).flatten()
+            taken = [(best, kept, torch.arange(len(self.status.alive)))]
+            if self.config.keep != "best":
+                if self.iteration <= self.config.steps:  # time was over in the middle of a cycle
+                    self._take_snapshot()
+                taken = []
+                for best, places, usable in self.snapshots:
+                    for tensor in (best.penalty[:, None], *best.nets.tensors()):
+                        usable = usable & tensor.isfinite().flatten(1).all(1)
+                    taken.append((best, torch.nonzero(usable).flatten(), places.cpu()))
+            taken = [(replace(b, nets=b.nets.folded()), kept, places) for b, kept, places in taken]
+            with self._spread():
+                solved = self._solve_heads(taken)
+            parts = [self._collect(*each, *own) for each, own in zip(taken, solved, strict=True)]
             return merge_results(parts, [0] * len(parts))  # the same nets in every part
 
-    def _collect(self, best: BestNets, kept: Tensor, places: Tensor) -> TrainResult:
+    def _collect(
+        self,
+        best: BestNets,
+        kept: Tensor,
+        places: Tensor,
+        head: Tensor,
+        held_out_head: Tensor,
+        output: Tensor,
+        n_raises: Tensor,
+    ) -> TrainResult:
         """Result of the nets `kept` (K',) of `best`, which are the nets `places` of the job."""
-        data, status = self._all_data.keep(places.to(kept.device)), self.status
-        best = replace(best, nets=best.nets.folded())
-        with self._spread():
-            found = outputs.solve_heads(best, kept, data, self.config)
-        head, held_out_head, output, n_raises = found
-        kept_places = places[kept.cpu()]
+        status, kept_places = self.status, places[kept.cpu()]
         loss, permutation, score, penalty = torch.cat(self.seen)[:, kept_places].unbind(2)
         seconds = torch.tensor(self.seconds)[:, None].expand(-1, len(kept))
         return TrainResult(
@@ -455,7 +499,8 @@ class Trainer:
     @property
     def _can_record(self) -> bool:
         """Whether an iteration is the same operations on the same memory each time."""
-        return self.nets.is_plain and not isinstance(self.config.optimizer, type)
+        changes = isinstance(self.config.optimizer, type) or self.ranks.n_ranks > 1
+        return self.nets.is_plain and not changes
 
     def _record(self) -> torch.cuda.CUDAGraph:
         """Record one iteration as a graph. The first two iterations ran without it, so that nothing
@@ -514,7 +559,10 @@ class Trainer:
         terms, scored, gradient = loss_gradient(
             self.loss, self.baseline, fit.residual, stack, *weights, alive & ~fit.failed
         )
-        self._judge(terms, alive, scored, fit)
+        if self.ranks.n_ranks > 1:
+            self.ranks.mean([terms.fit, terms.permutation])
+            scored = scored & terms.total.isfinite()
+        self._judge(terms, alive, scored, fit, last=last)
         self.slot += 1
         self.counter += 1
         if last:
@@ -524,6 +572,7 @@ class Trainer:
         if batch.root_weights is not None:
             out.mul_(batch.root_weights)
         self.body.backward(self.nets, batch.features)
+        self._share_step()
         if self.config.clip_norm is not None:
             clip_gradients(self._trained(), self.config.clip_norm)
         if self.config.schedule != "constant":
@@ -539,6 +588,11 @@ class Trainer:
             for parameter, old in zip(self._trained(), before, strict=True):
                 by_net = factor.reshape(-1, *(1,) * (old.dim() - 1))
                 parameter.copy_(torch.lerp(old, parameter, by_net))
+
+    def _share_step(self) -> None:
+        """Average gradients, and statistics of batches, over processes."""
+        gradients = [parameter.grad for parameter in self._trained() if parameter.grad is not None]
+        self.ranks.mean([*gradients, *self.nets.statistics()])
 
     @property
     def _falls(self) -> bool:
@@ -556,9 +610,11 @@ class Trainer:
         self.plateau.index_copy_(0, self.places, factor)
         return factor
 
-    def _judge(self, terms: LossTerms, alive: Tensor, scored: Tensor, fit: outputs.Fit) -> None:
+    def _judge(
+        self, terms: LossTerms, alive: Tensor, scored: Tensor, fit: outputs.Fit, *, last: bool
+    ) -> None:
         """Score, keep the best nets, write the history, and stop nets."""
-        if self.config.keep == "best":
+        if self._is_scored(last=last):
             score, better = self._score(scored, fit)
         else:
             score, better = torch.full_like(terms.total, torch.nan), torch.zeros_like(alive)
@@ -587,9 +643,14 @@ class Trainer:
                 # PAPER: the penalty was trained on the rows of a batch; it grows with their number.
                 factor = factor_gram(system.gram, fit.penalty * (n_rows / self.batches.n_rows))
                 head, scored = system.solve(factor.harmless()), scored & ~factor.failed
+        elif self.ranks.n_ranks > 1:
+            # Each process has the head of its own batch; their mean errs less than any of them.
+            head = head.clone(memory_format=torch.contiguous_format)
+            self.ranks.mean([head])
         with torch.inference_mode():
             rows = self.scorer_rows
             predicted = outputs.predict_validation(self._forward, head, self.data, rows)
+            predicted = self.ranks.gather(predicted, dim=1)
             score = torch.where(scored, self.scoring.score(predicted), torch.nan)
             tie_break = self.scoring.tie_break(predicted)
         state = self.nets, fit.penalty, head, score, tie_break
