@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -152,3 +153,41 @@ class Clock(Deadline):
 @pytest.fixture(scope="session")
 def make_clock():
     return Clock
+
+
+class ArraySource:
+    """A BatchSource of rows in memory. Ranks take turns; orders: of some epochs, given."""
+
+    def __init__(self, features, labels, weights, held_out, shuffles=True):
+        self.features, self.labels, self.held_out = features, labels, held_out
+        self.weights = None if weights is None else np.asarray(weights)
+        self.n_rows = int((~held_out).sum())
+        self.n_features, self.n_labels = features.shape[1], labels.shape[1]
+        self.level_widths = ()
+        self.shuffles, self.orders, self.requests = shuffles, [], []
+
+    def order_of(self, request):
+        part, rank = request["part"], request["rank"]
+        chosen = {"train": ~self.held_out, "validation": self.held_out}[part]
+        rows = np.flatnonzero(chosen)[rank :: request["n_ranks"]]
+        if not (request["shuffle"] and self.shuffles):
+            return rows
+        if self.orders:
+            return rows[self.orders[min(request["epoch"], len(self.orders) - 1)]]
+        key = [request["seed"], request["epoch"], rank]
+        return np.random.default_rng(key).permutation(rows)
+
+    def batches(self, part, *, epoch=0, seed=0, batch_size, shuffle, rank=0, n_ranks=1):
+        request = {"epoch": epoch, "seed": seed, "shuffle": shuffle}
+        request |= {"part": part, "rank": rank, "n_ranks": n_ranks}
+        self.requests.append(request)
+        order = self.order_of(request)
+        for start in range(0, len(order), batch_size):
+            own = order[start : start + batch_size]
+            weights = None if self.weights is None else self.weights[own]
+            yield self.features[own], self.labels[own], weights
+
+
+@pytest.fixture(scope="session")
+def array_source():
+    return ArraySource
