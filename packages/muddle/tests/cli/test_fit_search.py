@@ -88,7 +88,7 @@ LIMITS: list[float | None] = []
 
 def make_training(y, task):
     table = pd.DataFrame({"row": np.arange(len(y), dtype=float)})
-    return SimpleNamespace(X=table, y=y, weights=None, task=task)
+    return SimpleNamespace(X=table, y=y, weights=None, task=task, hold_out={})
 
 
 def test_scores_are_of_rows_that_models_have_not_seen():

@@ -216,7 +216,7 @@ def test_a_file_and_a_graph_hold_no_function(own, tmp_path):
 
 
 def test_a_bag_with_a_function_is_trained_by_workers():
-    model = muddle.BagMLRRegressor(n_nets=2, n_jobs=2, activation=sine, **SMALL)
+    model = muddle.BagMLRRegressor(n_nets=2, n_jobs=2, activation=torch.sin, **SMALL)
     assert np.isfinite(model.fit(TABLE, PRICE).predict_nets(NEW)).all()
 
 

