@@ -457,7 +457,7 @@ def test_a_fit_without_time_for_a_student_is_the_pool(monkeypatch):
     monkeypatch.setattr(student_module, "LEAST_STEPS", 10**9)
     config = replace(student_module.CONFIG, max_iter=10**6)
     monkeypatch.setattr(student_module, "CONFIG", config)
-    model = MuddleRegressor(preset="compact", random_state=0, device="cpu", time_limit=2.0)
+    model = MuddleRegressor(preset="compact", random_state=0, device="cpu", time_limit=5.0)
     with pytest.warns(MuddleWarning, match=r"the model is the whole pool, not a small net: "):
         model.fit(X, y)
     assert "student" not in model.model_.training.values

@@ -346,7 +346,9 @@ def outputs(evaluate):
 
     def compute(representation, head, matrix):
         def write(value):
-            return _write_outputs(representation, head, Features(value, matrix.shape[1], None, False)).sum(0)
+            return _write_outputs(
+                representation, head, Features(value, matrix.shape[1], None, False)
+            ).sum(0)
 
         return evaluate(write, matrix)
 
