@@ -66,7 +66,7 @@ def test_records_are_rows_and_a_column_that_one_lacks_is_a_gap_there():
 def test_a_gap_in_a_dictionary_column_stays_a_gap():
     column = pa.array(["a", "b", None]).dictionary_encode()
     values = read_table(pa.table({"c": column, "n": pa.nulls(3)}), "me").values("c")
-    assert values.array.tolist() == ["a", "b", None]
+    assert values.each.tolist() == ["a", "b", None]
     assert values.category
 
 

@@ -59,8 +59,20 @@ TRUTH = {"False": 0.0, "True": 1.0}  # and the reverse
 class Values:
     """Values of one column, and whether the table declares them to be levels."""
 
-    array: NDArray[Any]
+    array: NDArray[Any]  # (N,); with codes, the distinct values as objects
     category: bool = False
+    codes: Codes | None = None  # (N,) into `array`, -1 for a gap
+
+    @property
+    def each(self) -> NDArray[Any]:
+        """The value of each row. (N,)"""
+        if self.codes is None:
+            return self.array
+        return _make_objects([*self.array, None])[self.codes]
+
+    def keep(self, rows: NDArray[Any]) -> "Values":
+        """The rows of a boolean mask, or at these positions."""
+        return Values(self.each[rows], self.category)
 
 
 Take = Callable[[int], Values]
@@ -92,8 +104,7 @@ class Table:
         """The rows of a boolean mask, or at these positions."""
 
         def take(position: int) -> Values:
-            found = self.take(position)
-            return replace(found, array=found.array[rows])
+            return self.take(position).keep(rows)
 
         numbers = None if self.numbers is None else self.numbers[rows]
         n_rows = int(np.count_nonzero(rows)) if rows.dtype == bool else len(rows)
@@ -257,8 +268,30 @@ def _frame_values(nw: Any, series: Any, name: Any) -> Values:
         if native.dtype == object or len(native) < MANY_ROWS:
             return Values(native.astype(object).to_numpy(), category)
         codes, distinct = native.factorize()  # sooner than an object per row
-        return Values(_make_objects([*distinct, None])[codes], category)
+        return Values(_make_objects(list(distinct)), category, codes)
+    if hasattr(native, "combine_chunks"):  # pyarrow: an object per distinct value, not per row
+        return _encode_arrow(native, category)
     return Values(_make_objects(series.to_list()), category)
+
+
+def _encode_arrow(column: Any, category: bool) -> Values:
+    """A column of pyarrow as codes into its distinct values, in order of appearance."""
+    if category and column.num_chunks > 1:
+        column = column.unify_dictionaries()
+    whole = column.combine_chunks()
+    # Without values, or with more text than one chunk may hold.
+    if hasattr(whole, "num_chunks") or whole.null_count == len(whole):
+        return Values(_make_objects(column.to_pylist()), category)
+    encoded = whole if category else whole.dictionary_encode()
+    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.intp)
+    if not category:
+        return Values(_make_objects(encoded.dictionary.to_pylist()), False, codes)
+    # A dictionary may hold values that no row has, and gaps.
+    codes, used = _factorize(np.where(codes < 0, np.nan, codes))
+    keys = encoded.dictionary.take(np.array(used, dtype=np.int64)).to_pylist()
+    gaps = np.array([key is None for key in [*keys, None]])
+    places = np.where(gaps, -1, np.cumsum(~gaps) - 1)
+    return Values(_make_objects([key for key in keys if key is not None]), True, places[codes])
 
 
 def _read_array(X: Any, owner: str) -> Table:
@@ -367,6 +400,11 @@ def read_column(name: str, values: Values, missing_values: Collection[str]) -> C
     """Find out what a column holds. Texts in `missing_values` and blank ones are gaps."""
     array = values.array
     kind = array.dtype.kind
+    if values.codes is not None:
+        if values.category:
+            found = _text_column(name, values.codes, array.tolist(), missing_values)
+            return replace(found, category=True)
+        return _read_distinct(name, values.codes, array.tolist(), missing_values)
     if kind in "iuf" and not values.category:
         return Column(name, "number", numbers=np.asarray(array, dtype=np.float64))
     if kind == "M":

@@ -209,7 +209,7 @@ def _list_data(table: Table, names: Sequence[str]) -> NDArray[Any]:
     data = np.full((table.n_rows, len(names)), None, dtype=object)
     for place, name in enumerate(names):
         if name in table.names:
-            data[:, place] = table.values(name).array
+            data[:, place] = table.values(name).each
     return data
 
 

@@ -344,10 +344,7 @@ class TablePlan:
         if found is not None:
             return found
         table = self.match(read_table(X, owner, min_rows), owner)
-
-        def read(name: str) -> Column:
-            return columns.read_column(name, table.values(name), self.missing_values)
-
+        read = self._reader(table)
         novelties: list[str] = []
         means: list[FloatArray] = []
         codes: list[Codes] = []
@@ -381,6 +378,24 @@ class TablePlan:
         if unusual:
             warn(f"X holds {'; and '.join(unusual)}.")
         return matrix
+
+    def transform_training(
+        self, table: Table, find_means: Callable[[int, Codes], FloatArray]
+    ) -> FloatArray:
+        """The matrix of training rows, (N, F), which hold nothing new. find_means: those of a
+        column of `means`, by its position and the codes of the rows, (N, targets)"""
+        read = self._reader(table)
+        found = [one.levels.encode(read(one.name)).codes for one in (*self.means, *self.one_hot)]
+        n_means = len(self.means)
+        means = [find_means(place, codes) for place, codes in enumerate(found[:n_means])]
+        numbers = gather_numbers(table, self.numbers, read, means)
+        return self.write(numbers, found[n_means:])
+
+    def _reader(self, table: Table) -> Callable[[str], Column]:
+        def read(name: str) -> Column:
+            return columns.read_column(name, table.values(name), self.missing_values)
+
+        return read
 
     @cached_property
     def limits(self) -> FloatArray:

@@ -7,7 +7,7 @@ Shapes: N rows, P columns of numbers, T columns of the target.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -69,6 +69,7 @@ ROUNDING = 8 * float(np.finfo(np.float64).eps)
 LEAST_RANGE = 1 / LARGEST  # and one that varies by less: quotients could be infinite
 OUTER_WIDTHS = 100.0  # the outer bins go on for this many of their widths
 FOLDS = 5
+QUARTILES = np.array([0.25, 0.5, 0.75])
 MAX_CLASSES = 20  # whole numbers with no more values than this are classes
 FREE_TEXT_WORDS = 8  # per text on average, if most texts are different
 MOSTLY = 0.9
@@ -112,58 +113,83 @@ def fit_plan(
             codes.append(found)
             continue
         labels, suffixes = target_columns(y, options)
-        given = found, len(source.levels), labels, options.random_state
-        per_level, own = fit_target_means(*given, hold_out)
+        coded = found, len(source.levels), labels, options.random_state
+        per_level, own = fit_target_means(*coded, hold_out)
         means.append(replace(source, means=per_level, suffixes=suffixes))
         crossed.append(own)
     gathered = gather_numbers(table, numbers, columns.__getitem__, crossed)
-    behind: list[NumberSource | LevelSource] = [*numbers, *means]
-    number_names = [name for source in behind for name in source.names]
-    # The gaps of a date are marked once, not in each of its parts; means have no gaps.
-    marks = [s.name if i == 0 else None for s in numbers for i in range(len(s.names))]
-    marks += [None] * (len(number_names) - len(marks))
-    block = fit_numbers(gathered, number_names, marks, weights, options)
-    n_flags = len(block.flagged) + sum(len(source.names) for source in one_hot)
-    plan = TablePlan(
-        names=table.names,
-        named=table.named,
-        missing_values=gap_texts,
-        numbers=numbers,
-        means=tuple(means),
-        one_hot=tuple(one_hot),
-        block=block,
-        decisions=decisions,
-        offsets=np.zeros(n_flags),
-    )
-    if plan.n_features == 0:
-        ignored = "; ".join(f"{d.name!r} is {d.ignored}" for d in decisions[:5])
-        raise ValueError(
-            f"X must have a column that varies, got {len(table.names)} column(s) of which none "
-            f"can be used: {ignored}."
-        )
+    block = fit_numbers(gathered, *name_numbers(numbers, means), weights, options)
+    given = table.names, table.named, gap_texts
+    plan = assemble_plan(*given, numbers, means, one_hot, block, decisions)
+    n_flags = len(plan.offsets)
     matrix = plan.write(gathered, codes)
     if options.flags == "centred" and n_flags:
         written = matrix[:, matrix.shape[1] - n_flags :]
         plan = replace(plan, offsets=np.average(written, axis=0, weights=weights))
         written -= plan.offsets
-    _warn_about(decisions)
+    warn_about(decisions)
     return plan, matrix
+
+
+def name_numbers(
+    numbers: Sequence[NumberSource], means: Sequence[LevelSource]
+) -> tuple[list[str], list[str | None]]:
+    """The name of each column of numbers, and the column of the table whose gaps it marks."""
+    sources: list[NumberSource | LevelSource] = [*numbers, *means]
+    names = [name for source in sources for name in source.names]
+    # The gaps of a date are marked once, not in each of its parts; means have no gaps.
+    marks = [s.name if i == 0 else None for s in numbers for i in range(len(s.names))]
+    return names, marks + [None] * (len(names) - len(marks))
+
+
+def assemble_plan(
+    names: tuple[str, ...],
+    named: bool,
+    gap_texts: frozenset[str],
+    numbers: Sequence[NumberSource],
+    means: Sequence[LevelSource],
+    one_hot: Sequence[LevelSource],
+    block: NumberBlock,
+    decisions: Sequence[Decision],
+) -> TablePlan:
+    """A plan whose 0/1 features are not centred yet; without features it is an error."""
+    n_flags = len(block.flagged) + sum(len(source.names) for source in one_hot)
+    plan = TablePlan(
+        names=names,
+        named=named,
+        missing_values=gap_texts,
+        numbers=tuple(numbers),
+        means=tuple(means),
+        one_hot=tuple(one_hot),
+        block=block,
+        decisions=tuple(decisions),
+        offsets=np.zeros(n_flags),
+    )
+    if plan.n_features == 0:
+        ignored = "; ".join(f"{d.name!r} is {d.ignored}" for d in decisions[:5])
+        raise ValueError(
+            f"X must have a column that varies, got {len(names)} column(s) of which none "
+            f"can be used: {ignored}."
+        )
+    return plan
 
 
 # Decisions
 
 
-def decide(column: Column, options: "TablePreprocessor") -> Decision:
+def decide(column: Column, options: "TablePreprocessor", times: Codes | None = None) -> Decision:
+    """What a column becomes. times (N,): rows that each value stands for, None: one"""
     missing = is_missing(column)
     form = "levels" if column.name in options.categorical else guess_form(column)
     kind: str = "category" if column.category else column.kind
     if column.kind == "text" and form != "levels":
         kind = f"{form} as text"
-    undecided = Decision(column.name, kind, int(np.count_nonzero(missing)))
+    n_missing = np.count_nonzero(missing) if times is None else times[missing].sum()
+    undecided = Decision(column.name, kind, int(n_missing))
     if missing.all():
         return replace(undecided, ignored="empty")
     if form == "levels":
-        return _decide_levels(column, undecided, options)
+        return _decide_levels(column, undecided, options, times)
     number: Kind = "date" if form == "date" else "number"
     if column.kind == "duration":
         number = "duration"
@@ -175,17 +201,19 @@ def decide(column: Column, options: "TablePreprocessor") -> Decision:
     if number == "number" and options.few_values != "number":
         values = as_numbers(column)
         if 2 <= len(pd.unique(values[~np.isnan(values)])) <= options.max_levels:
-            levels = find_levels(column, options)
+            levels = find_levels(column, options, times)
             both = options.few_values == "both" and len(levels) > 2
             if len(levels) > 1:
                 return replace(undecided, number=number if both else None, levels=levels)
     return replace(undecided, number=number)
 
 
-def _decide_levels(column: Column, undecided: Decision, options: "TablePreprocessor") -> Decision:
+def _decide_levels(
+    column: Column, undecided: Decision, options: "TablePreprocessor", times: Codes | None
+) -> Decision:
     codes, keys = as_levels(column)
-    rows = np.bincount(codes[codes >= 0], minlength=len(keys))
-    levels = find_levels(column, options)
+    rows = _count(codes, len(keys), times)
+    levels = find_levels(column, options, times)
     n_rare = rows[rows < options.min_level_rows].sum()
     few = len(levels.known) <= options.max_levels and n_rare <= (1 - MOSTLY) * rows.sum()
     hint = ""
@@ -206,7 +234,7 @@ def _decide_levels(column: Column, undecided: Decision, options: "TablePreproces
         hint = hint or _hint_at_numbers(keys, rows)
         if len(keys) == rows.sum() and not hint:
             return replace(undecided, ignored=IDENTIFIER)
-    levels = find_levels(column, replace(options, min_level_rows=1))
+    levels = find_levels(column, replace(options, min_level_rows=1), times)
     return replace(undecided, levels=levels, use="means", hint=hint)
 
 
@@ -292,7 +320,7 @@ def _hint_at_commas(column: Column, rows: NDArray[np.intp]) -> str:
     )
 
 
-def _warn_about(decisions: Sequence[Decision]) -> None:
+def warn_about(decisions: Sequence[Decision]) -> None:
     """One warning for all columns that are ignored, and one per column of numbers in text."""
     by_reason: dict[str, list[str]] = {}
     for decision in decisions:
@@ -314,10 +342,10 @@ def _warn_about(decisions: Sequence[Decision]) -> None:
 # Levels
 
 
-def find_levels(column: Column, options: "TablePreprocessor") -> Levels:
+def find_levels(column: Column, options: "TablePreprocessor", times: Codes | None = None) -> Levels:
     """The levels of a column: those in at least `min_level_rows` rows, missing, and other."""
     codes, keys = as_levels(column)
-    counts = np.bincount(codes[codes >= 0], minlength=len(keys))
+    counts = _count(codes, len(keys), times)
     is_known = counts >= options.min_level_rows
     known = sort_keys([keys[place] for place in np.flatnonzero(is_known)])
     rare = frozenset(keys[place] for place in np.flatnonzero((counts > 0) & ~is_known))
@@ -328,6 +356,14 @@ def find_levels(column: Column, options: "TablePreprocessor") -> Levels:
             most_frequent = keys[int(counts.argmax())]
             missing = known.index(most_frequent) if most_frequent in known else missing
     return Levels(tuple(known), rare, missing, column.kind == "boolean")
+
+
+def _count(codes: Codes, n_keys: int, times: Codes | None) -> Codes:
+    """Rows of each level. times: as in `decide`"""
+    present = codes >= 0
+    if times is None:
+        return np.bincount(codes[present], minlength=n_keys)
+    return np.bincount(codes[present], times[present], minlength=n_keys).astype(np.intp)
 
 
 def sort_keys(keys: Sequence[str]) -> list[str]:
@@ -430,26 +466,50 @@ def fit_numbers(
     marks: the column of the table whose gaps a flag shows, or None for no flag. (P,)
     """
     gaps = np.isnan(numbers)
+    fill = column_means(numbers, gaps, weights)
+
+    def fit_step(kept: NDArray[np.intp]) -> Step:
+        filled = take_columns(np.where(gaps, fill, numbers) if gaps.any() else numbers, kept)
+        if options.scaling == "standard":
+            return fit_scale(filled, weights)[0]
+        quartiles = weighted_quantiles(filled, QUARTILES, weights)
+        return fit_clip(quartiles, np.ptp(filled, axis=0))
+
+    ends = np.stack([np.fmin.reduce(numbers, axis=0), np.fmax.reduce(numbers, axis=0)])
+    return make_block(names, marks, ends, np.any(gaps, axis=0), fill, options, fit_step)
+
+
+def make_block(
+    names: Sequence[str],
+    marks: Sequence[str | None],
+    ends: FloatArray,
+    has_gaps: NDArray[np.bool_],
+    fill: FloatArray,
+    options: "TablePreprocessor",
+    fit_step: Callable[[NDArray[np.intp]], Step],
+) -> NumberBlock:
+    """From what is known of all columns of numbers; marks: as in `fit_numbers`.
+
+    ends (2, P): least and most, NaN for a column of gaps; fill (P,); fit_step: the scale of the
+    columns at these positions, filled
+    """
     may_flag = np.array([mark is not None for mark in marks], dtype=bool)
-    flagged = np.flatnonzero(gaps.any(axis=0) & ~gaps.all(axis=0) & may_flag)
+    flagged = np.flatnonzero(has_gaps & ~np.isnan(ends[0]) & may_flag)
     if not options.missing_indicator:
         flagged = flagged[:0]
-    kept = np.flatnonzero(~find_constant(numbers))
-    fill = column_means(numbers, gaps, weights)
-    filled = take_columns(np.where(gaps, fill, numbers) if gaps.any() else numbers, kept)
-    steps: tuple[Step, ...] = ()
-    if len(kept) and options.scaling == "standard":
-        steps = (fit_scale(filled, weights)[0],)
-    elif len(kept) and options.scaling == "robust+clip":
-        low, median, high = weighted_quantiles(filled, np.array([0.25, 0.5, 0.75]), weights)
-        spread = np.where(high - low > LEAST_RANGE, high - low, np.ptp(filled, axis=0) / 2)
-        steps = (SmoothClip(median, spread),)
+    kept = np.flatnonzero(~find_constant(ends))
+    steps = (fit_step(kept),) if len(kept) and options.scaling != "none" else ()
     features = [(i, names[i]) for i in kept.tolist()]
     features += [(i, f"{marks[i]}=missing") for i in flagged.tolist()]
     # Parts of a date but the first come round again, and means are those of the levels.
-    low, high = np.fmin.reduce(numbers, axis=0), np.fmax.reduce(numbers, axis=0)
-    ranges = np.where(may_flag, np.stack([low, high]), [[-np.inf], [np.inf]])
+    ranges = np.where(may_flag, ends, [[-np.inf], [np.inf]])
     return NumberBlock(fill, kept, flagged, steps, tuple(features), ranges)
+
+
+def fit_clip(quartiles: FloatArray, widths: FloatArray) -> SmoothClip:
+    """quartiles (3, P), widths (P,): from least to most"""
+    low, median, high = quartiles
+    return SmoothClip(median, np.where(high - low > LEAST_RANGE, high - low, widths / 2))
 
 
 def is_constant(differences: FloatArray, sizes: FloatArray) -> NDArray[np.bool_]:
