@@ -30,7 +30,7 @@ from muddle_runtime.findings import list_names
 from muddle_runtime.whole_file import FULL
 
 if TYPE_CHECKING:
-    from muddle.cli.predicting import Asked
+    from muddle.cli.predicting import Asked, Outputs
     from muddle.tables.read import TextOptions
 
 OPTIONS: dict[str, Any] = {"pretty_exceptions_enable": False, "rich_markup_mode": "markdown"}
@@ -156,12 +156,24 @@ def read_global_options(
 
 FILE_PANEL = "Format of the table"
 SEARCH_PANEL = "Search over settings"
+FOLDER_PANEL = "A folder of Parquet files"
 TABLE_HELP = (
     "The table: CSV, TSV, Parquet or Feather; text may be gzipped. '-' is the standard input."
 )
+FOLDER_HELP = TABLE_HELP + " Or a folder of Parquet files."
 Data = Annotated[str, typer.Argument(metavar="DATA", help=TABLE_HELP)]
+Rows = Annotated[str, typer.Argument(metavar="DATA", help=FOLDER_HELP)]
 Model = Annotated[
     Path, typer.Argument(metavar="MODEL", help="The model file that `muddle fit` wrote.")
+]
+OnBad = Annotated[
+    Literal["raise", "skip"],
+    option(
+        "--on-bad-file",
+        "A file of a folder that cannot be read, or has other columns: an error, or left out.",
+        FOLDER_PANEL,
+        metavar=None,
+    ),
 ]
 Separator = Annotated[
     str | None,
@@ -235,7 +247,7 @@ def refuse_overwriting(output: str | Path, *inputs: str | Path) -> None:
 
 
 def fit(
-    data: Data,
+    data: Rows,
     target: Annotated[
         list[str], option("--target COLUMN", "Column to predict. Repeatable, for numbers.")
     ],
@@ -400,7 +412,7 @@ def fit(
 
 def predict(
     model: Model,
-    data: Data,
+    data: Rows,
     output: Annotated[
         str,
         option(
@@ -445,6 +457,17 @@ def predict(
     chunk_rows: Annotated[
         int, option("--chunk-rows N", "Rows to hold in memory at a time.", min=1)
     ] = 10_000,
+    jobs: Annotated[
+        int | None,
+        option("--jobs N", "Processes for a folder. Default: one per core.", FOLDER_PANEL, min=1),
+    ] = None,
+    remake: Annotated[
+        bool,
+        option(
+            "--remake", "Write parts anew that another model or other options made.", FOLDER_PANEL
+        ),
+    ] = False,
+    on_bad_file: OnBad = "raise",
     device: DeviceName = "cpu",
     separator: Separator = None,
     encoding: Encoding = "utf-8",
@@ -453,13 +476,41 @@ def predict(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Predict the rows of a table, which may be larger than memory."""
+    """Predict the rows of a table, which may be larger than memory, or of a folder of Parquet."""
     options = read_text_options(separator, encoding, decimal, no_header)
     from muddle.cli import predicting
     from muddle.tables.write import check_output
 
     if keep and keep_all:
         raise ValueError("--keep and --keep-all exclude each other: pass one of them.")
+    if Path(data).expanduser().is_dir():
+        outputs = predicting.Outputs(
+            proba=proba, interval=interval, quantiles=tuple(quantile or ()), sets=set_
+        )
+        if device != "cpu" or escape_formulas:
+            name = "--escape-formulas" if escape_formulas else "--device"
+            raise ValueError(f"{name} does not go with a folder, whose parts are Parquet.")
+        if output == "-":
+            raise ValueError("--output must name a folder if DATA is one: pass -o FOLDER.")
+        _predict_folder(
+            model,
+            Path(data),
+            Path(output),
+            outputs,
+            None if keep_all else keep or [],
+            {
+                "chunk_rows": chunk_rows,
+                "n_jobs": jobs,
+                "on_bad_file": on_bad_file,
+                "remake": remake,
+            },
+            quiet,
+            as_json,
+        )
+        return
+    for name, given in (("--jobs", jobs is not None), ("--remake", remake)):
+        if given:
+            raise ValueError(f"{name} goes with a folder of Parquet files, got the file {data}.")
     check_output(output)
     refuse_overwriting(output, data, model)
     notes = Notes(quiet)
@@ -487,6 +538,37 @@ def predict(
         print_json({"output": output, "rows": n_rows, "notes": notes.texts})
     elif not quiet:
         echo(f"Wrote {output}: {n_rows:,} rows")
+
+
+def _predict_folder(
+    model: Path,
+    source: Path,
+    output: Path,
+    outputs: "Outputs",
+    keep: list[str] | None,
+    settings: dict[str, Any],
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """`muddle predict MODEL FOLDER`."""
+    from muddle.cli import bulk, predicting
+
+    notes = Notes(quiet)
+    with notes.take_warnings():
+        predicting.check_outputs(outputs, load_model(model))
+        result = bulk.predict_folder(
+            model,
+            source.expanduser(),
+            output.expanduser(),
+            notes,
+            outputs=outputs,
+            keep=keep,
+            **settings,
+        )
+    if as_json:
+        print_json(finite(result))
+    elif not quiet:
+        bulk.print_predicted(result)
 
 
 def evaluate(

@@ -156,9 +156,14 @@ class Stream:
 
     def _open(self, source: Any) -> Iterator[Piece]:
         if isinstance(source, (str, PathLike)):
-            yield from self._open_files(_list_files(source))
+            yield from self._open_files(list_files(source))
         elif isinstance(source, (list, tuple)) and source and _are_paths(source):
-            yield from self._open_files([_File(str(path), path, None, {}) for path in source])
+            yield from self._open_files(
+                [
+                    one if isinstance(one, PartFile) else PartFile(str(one), one, None, {})
+                    for one in source
+                ]
+            )
         elif hasattr(source, "get_fragments"):
             yield from self._open_files(_list_fragments(source))
         elif hasattr(source, "npartitions") and hasattr(source, "partitions"):
@@ -168,7 +173,7 @@ class Stream:
         else:
             yield from self._open_sequence(source)
 
-    def _open_files(self, files: Sequence["_File"]) -> Iterator[Piece]:
+    def _open_files(self, files: Sequence["PartFile"]) -> Iterator[Piece]:
         import pyarrow.parquet as pq
 
         for place, file in enumerate(files):
@@ -193,7 +198,7 @@ class Stream:
             if not met.is_bad:
                 yield from pieces
 
-    def _read_group(self, file: "_File", group: int) -> Callable[[Sequence[str]], Iterator[Any]]:
+    def _read_group(self, file: "PartFile", group: int) -> Callable[[Sequence[str]], Iterator[Any]]:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -354,7 +359,9 @@ class _Met:
 
 
 @dataclass(frozen=True, eq=False)
-class _File:
+class PartFile:
+    """A Parquet file, and the columns in the names of its folders."""
+
     title: str
     path: Any
     filesystem: Any
@@ -478,10 +485,10 @@ def _read_lazy(frame: Any) -> Iterator[Any]:
 
 
 def _are_paths(source: Sequence[Any]) -> bool:
-    return all(isinstance(one, (str, PathLike)) for one in source)
+    return all(isinstance(one, (str, PathLike, PartFile)) for one in source)
 
 
-def _list_files(source: str | PathLike[str]) -> list[_File]:
+def list_files(source: str | PathLike[str]) -> list[PartFile]:
     """The Parquet files of a folder, in the order of their names, or the file itself."""
     text = str(source)
     if "://" in text:
@@ -493,7 +500,7 @@ def _list_files(source: str | PathLike[str]) -> list[_File]:
         beside = [other.name for other in place.parent.iterdir()] if place.parent.is_dir() else []
         raise MissingDataError(f"there is no file or folder {place}.{suggest(place.name, beside)}")
     if place.is_file():
-        return [_File(str(place), place, None, {})]
+        return [PartFile(str(place), place, None, {})]
     paths = [path for path in place.rglob("*") if path.is_file() and _is_part(path, place)]
     if not paths:
         raise MissingDataError(
@@ -506,7 +513,7 @@ def _list_files(source: str | PathLike[str]) -> list[_File]:
         if all(text is None or _is_whole(text) for text in texts):
             for own in values:
                 own[name] = None if own.get(name) is None else int(str(own[name]))
-    return [_File(str(p), p, None, own) for p, own in zip(paths, values, strict=True)]
+    return [PartFile(str(p), p, None, own) for p, own in zip(paths, values, strict=True)]
 
 
 def _is_part(path: Path, folder: Path) -> bool:
@@ -531,7 +538,7 @@ def _partition_field(name: str, value: Any) -> Any:
     return pa.field(name, kind)
 
 
-def _list_fragments(dataset: Any) -> list[_File]:
+def _list_fragments(dataset: Any) -> list[PartFile]:
     import pyarrow.dataset as ds
 
     if type(getattr(dataset, "format", None)).__name__ not in ("ParquetFileFormat", "NoneType"):
@@ -541,7 +548,7 @@ def _list_fragments(dataset: Any) -> list[_File]:
             "batches instead, or write it as Parquet."
         )
     return [
-        _File(
+        PartFile(
             fragment.path,
             fragment.path,
             fragment.filesystem,
