@@ -21,7 +21,8 @@ from safetensors.numpy import save
 
 from muddle_runtime import file, forward, load_model, whole_file
 from muddle_runtime.errors import ModelFileError
-from muddle_runtime.file import FORMAT, KEY, store_model, write_model
+from muddle_runtime.file import FORMAT, KEY, restore_model, store_model, write_model
+from muddle_runtime.fitted import HeldOut
 from muddle_runtime.intervals import SetScores, rows_needed
 
 
@@ -781,3 +782,61 @@ def test_every_number_of_a_file_at_its_worst(stored, changed):
                 check(changed, save(forged, metadata={KEY: json.dumps(header)}), asked)
                 n_changed += 1
     assert n_changed > 400
+
+
+@pytest.fixture
+def learning(mixed_regressor):
+    """A stored mixture with held-out rows, and as a header and arrays."""
+    model, rng = mixed_regressor.model, np.random.default_rng(0)
+    n_labels = len(model.target.scale.mean)
+    shape = (7, n_labels)
+    held = HeldOut(
+        rng.normal(size=(len(model.members), *shape)),
+        rng.normal(size=shape),
+        np.zeros(shape),
+        rng.uniform(size=7),
+        rng.uniform(0.1, 1.0, shape),
+        2.0,
+        None,
+        ({"rows": 3, "removed": False, "forgetting": 1.0, "error": 0.1, "drift": []},),
+    )
+    model = replace(model, held_out=held)
+    header, arrays = store_model(model)
+    return model, json.loads(json.dumps(header)), {name: a.copy() for name, a in arrays.items()}
+
+
+def test_held_out_rows_are_stored_with_their_model(learning):
+    model, header, arrays = learning
+    again, held = restore_model(header, arrays).held_out, model.held_out
+    for name in ("predicted", "labels", "mean", "weights", "sizes"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(held, name))
+    assert (again.unit, again.class_weights, again.updates) == (2.0, None, held.updates)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda header, arrays: header.update(format=3), "held_out"),
+        (lambda header, arrays: header["held_out"].update(unit=0), "held_out.unit"),
+        (lambda header, arrays: header["held_out"].update(updates=[{}]), "held_out.updates"),
+        (lambda header, arrays: arrays.pop("held_out.mean"), "held_out.mean"),
+        (lambda header, arrays: arrays["held_out.weights"].fill(0), "above 0 somewhere"),
+        (lambda header, arrays: arrays["held_out.weights"].fill(-1), "held_out.weights"),
+        (lambda header, arrays: arrays["held_out.sizes"].fill(0), "held_out.sizes"),
+        (
+            lambda header, arrays: arrays.update({"held_out.labels": np.zeros((6, 1))}),
+            r"held_out.labels.* of shape \(7,",
+        ),
+        (
+            lambda header, arrays: arrays.update(
+                {"held_out.predicted": arrays["held_out.predicted"][1:]}
+            ),
+            "held_out.predicted.* of shape",
+        ),
+    ],
+)
+def test_forged_held_out_rows_are_refused_by_name(learning, change, message):
+    _, header, arrays = learning
+    change(header, arrays)
+    with pytest.raises(ModelFileError, match=message):
+        restore_model(header, arrays)

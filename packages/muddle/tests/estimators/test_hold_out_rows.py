@@ -306,6 +306,13 @@ def test_classes_that_only_validation_rows_have_are_an_error(poisoned):
         MuddleClassifier(**FAST).fit(X, label, X_val=X[:9], y_val=["middle"] * 9)
 
 
+def test_validation_targets_keep_to_the_range_that_is_told(poisoned):
+    X, y, _ = poisoned
+    model = MuddleRegressor(**FAST, target="positive")
+    with pytest.raises(ValueError, match="y_val must not be negative for target='positive', got -"):
+        model.fit(X[:150], np.abs(y[:150]), X_val=X[150:], y_val=-np.abs(y[150:]))
+
+
 @pytest.mark.parametrize("kind", [MLRRegressor, BagMLRRegressor, BagMLRClassifier, EnsMLRRegressor])
 def test_nets_choose_their_iteration_by_other_groups_later_rows_or_given_ones(kind, poisoned):
     X, y, groups = poisoned

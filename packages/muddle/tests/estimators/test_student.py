@@ -519,3 +519,14 @@ def test_fit_student_needs_no_pool(teacher):
     )
     assert found.out_of_fold is None
     assert found.n_weights <= 10_000
+
+
+def test_a_student_of_a_model_that_learns_further_rows_does_not():
+    """Its own answers are no members'; the model is updated and distilled again."""
+    table, y = make_table()
+    options = {"preset": "fast", "random_state": 0, "device": "cpu", "keep_statistics": True}
+    model = MuddleRegressor(**options).fit(table, y).update(table[:20], y[:20])
+    small = model.distil(table)
+    assert small.model_.held_out is None
+    with pytest.raises(ValueError, match="update needs the predictions out of fold"):
+        small.update(table, y)

@@ -32,6 +32,7 @@ from muddle_runtime.errors import ModelFileError
 from muddle_runtime.fitted import (
     Fallback,
     FittedModel,
+    HeldOut,
     Member,
     Selection,
     SpreadModel,
@@ -268,6 +269,7 @@ def store_model(model: FittedModel) -> tuple[Header, Arrays]:
         "spread": None if model.spread is None else _store_spread(model, model.spread, arrays),
         **_store_fallback(model.fallback, arrays),
         **_store_statistics(model.statistics, arrays),
+        **_store_held_out(model.held_out, arrays),
         **_store_monotone(model.monotone, arrays),
         "training": _store_training(training, arrays),
     }
@@ -276,7 +278,7 @@ def store_model(model: FittedModel) -> tuple[Header, Arrays]:
 
 def restore_model(header: Header, arrays: Arrays) -> FittedModel:
     """The model of a header and its arrays, or a ModelFileError that names the field."""
-    first = {FALLBACK: 3, STATISTICS: 4, MONOTONE: 4}
+    first = {FALLBACK: 3, STATISTICS: 4, HELD_OUT: 4, MONOTONE: 4}
     optional = {k: schema.plain for k, n in first.items() if k in header and header["format"] >= n}
     record(MODEL | optional)(header, "the header")
     estimator: str = header["estimator"]
@@ -300,8 +302,9 @@ def restore_model(header: Header, arrays: Arrays) -> FittedModel:
     model = replace(model, monotone=_restore_monotone(header, model, n_labels, shelf))
     fallback = _restore_fallback(header, model, n_labels, shelf)
     statistics = _restore_statistics(header, model, n_labels, shelf)
+    held_out = _restore_held_out(header, model, n_labels, shelf)
     shelf.check_empty()
-    return replace(model, fallback=fallback, statistics=statistics)
+    return replace(model, fallback=fallback, statistics=statistics, held_out=held_out)
 
 
 # --- the table -----------------------------------------------------------------------------------
@@ -1170,6 +1173,51 @@ def _restore_statistics(
     grams, rights, penalties = zip(*sums, strict=True)
     about = stored["rows"], stored["unit"], class_weights, stored["faded"]
     return Statistics(grams, rights, penalties, *about, tuple(stored["updates"]))
+
+
+# --- predictions out of fold ---------------------------------------------------------------------
+
+HELD_OUT = "held_out"
+HELD_OUT_ENTRY = record(
+    {"unit": schema.number(1e-100, LARGEST_HEAD), "updates": list_of(record(UPDATE))}
+)
+
+
+def _store_held_out(held_out: HeldOut | None, arrays: Arrays) -> Header:
+    """An entry of the header, if there are any."""
+    if held_out is None:
+        return {}
+    for name in ("predicted", "labels", "mean", "weights", "sizes", "class_weights"):
+        if (array := getattr(held_out, name)) is not None:
+            arrays[f"{HELD_OUT}.{name}"] = array
+    return {HELD_OUT: {"unit": held_out.unit, "updates": list(held_out.updates)}}
+
+
+def _restore_held_out(
+    header: Header, model: FittedModel, n_labels: int, shelf: Shelf
+) -> HeldOut | None:
+    if HELD_OUT not in header:
+        return None
+    stored = header[HELD_OUT]
+    HELD_OUT_ENTRY(stored, HELD_OUT)
+    if model.offset is None or model.monotone is not None:
+        fail(HELD_OUT, "absent but for a flagship without monotone columns", "there")
+    counts = Range(least=0.0, most=LARGEST_HEAD)
+    predicted = shelf.take(f"{HELD_OUT}.predicted", (len(model.members), None, n_labels), LABELS)
+    shape = (predicted.shape[1], n_labels)
+    labels, mean = (shelf.take(f"{HELD_OUT}.{name}", shape, LABELS) for name in ("labels", "mean"))
+    weights = shelf.take(f"{HELD_OUT}.weights", shape[:1], counts)
+    if not weights.any():
+        fail(f"{HELD_OUT}.weights", "above 0 somewhere", "zeros")
+    sizes = class_weights = None
+    if model.spread is not None:
+        sizes = shelf.take(f"{HELD_OUT}.sizes", shape, Range(above=0.0, most=LARGEST_HEAD))
+    elif shelf.has(f"{HELD_OUT}.class_weights"):
+        assert isinstance(model.target, ClassTarget)
+        own = (len(model.target.classes),)
+        class_weights = shelf.take(f"{HELD_OUT}.class_weights", own, counts)
+    about = stored["unit"], class_weights, tuple(stored["updates"])
+    return HeldOut(predicted, labels, mean, weights, sizes, *about)
 
 
 # --- columns along which answers are monotone ----------------------------------------------------

@@ -14,7 +14,8 @@ fields:
     target        labels → the units of y, or classes (labels.py)
     monotone      columns along which labels never fall, or never rise (monotone.py)
     fallback      another model for rows whose level of an important column was never seen
-    statistics    sums over the training rows, for updates; only if they were asked for
+    statistics    sums over the training rows, for updates of nets; only if they were asked for
+    held_out      predictions out of fold, for updates of the flagship; likewise
     training      what people ask about the fit; nothing in it is needed to predict
 
 Shapes: K nets, N rows, F features, H hidden units, C label columns.
@@ -211,6 +212,24 @@ class Statistics:
         return replace(self, grams=grams, rights=rights, penalties=penalties)
 
 
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Rows that members predicted before they had seen them, M of them: weights of the members,
+    calibration, intervals and sets follow from these alone.
+
+    Rows count by their weights, in units in which those of the fit had the mean 1.
+    """
+
+    predicted: FloatArray  # (M, N, C) labels
+    labels: FloatArray  # (N, C)
+    mean: FloatArray  # (N, C) of labels, as it was known without the row
+    weights: FloatArray  # (N,)
+    sizes: FloatArray | None = None  # (N, C) of errors, as they were expected, of numbers
+    unit: float = 1.0  # the sample weight that counts as 1
+    class_weights: FloatArray | None = None  # (classes,), in units of sample weights
+    updates: tuple[dict[str, Any], ...] = ()  # one record per update, for people
+
+
 @dataclass(frozen=True)
 class ColumnNeeds:
     """A column of the table that the model was fitted on."""
@@ -269,6 +288,7 @@ class FittedModel:
     sets: SetScores | None = None
     fallback: Fallback | None = None
     statistics: Statistics | None = None
+    held_out: HeldOut | None = None
     monotone: Monotone | None = None  # its signs hold for labels, and so for every answer
     training: Training = field(default_factory=Training)
     library: Library = field(default=NUMPY)
@@ -625,6 +645,18 @@ class FittedModel:
         for bank, weights, normal in transformed:
             found += np.tensordot(weights, normal.undo(bank.outputs(matrix)), 1)
         return self.target.clip(found) if isinstance(self.target, NumberTarget) else found
+
+    def member_labels(self, matrix: FloatArray) -> FloatArray:
+        """Labels by each member alone. (N, F) -> (M, N, C)"""
+        found = []
+        for member in self.members:
+            if member.normal is None:
+                refs = _refs(member, 1 / len(member.head))
+                found.append(Bank(refs, self.library).total(matrix))
+            else:
+                bank = Bank(_refs(member, 1.0), self.library, exact=True)
+                found.append(member.normal.undo(bank.outputs(matrix)).mean(axis=0))
+        return np.stack(found)
 
     def probabilities(
         self, matrix: FloatArray, select: Select | None = None, top_k: int | None = None

@@ -38,10 +38,10 @@ from muddle.estimators.problems import (
     read_numbers,
 )
 from muddle.estimators.update import (
-    RECORDED,
     Weighing,
     check_options,
     collect_statistics,
+    list_updates,
     read_rows,
     update_nets,
     weigh_rows,
@@ -316,8 +316,7 @@ class MLR(Estimator, NetParameters):
         """One row per update: rows, whether they were removed, forgetting, the error before they
         were seen (mean square in units of the target's variance in `fit`, or log-loss), and how
         they differ from the rows of `fit`."""
-        statistics = self._fitted().statistics
-        return pd.DataFrame([] if statistics is None else statistics.updates, columns=RECORDED)
+        return list_updates(self._fitted().statistics)
 
     def _record_training(
         self, results: Sequence[TrainResult], records: pd.DataFrame

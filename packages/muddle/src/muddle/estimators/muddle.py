@@ -63,6 +63,7 @@ from muddle.estimators.problems import (
     Problem,
     TargetRange,
     add_validation,
+    check_range,
     fit_features,
     read_classes,
     read_numbers,
@@ -84,13 +85,22 @@ from muddle.estimators.student import (
 )
 from muddle.estimators.time_limit import MOST_RESERVED, choose_rows
 from muddle.estimators.unseen_levels import find_column, fit_without
+from muddle.estimators.update import (
+    Weighing,
+    check_forgetting,
+    keep_held_out,
+    list_updates,
+    read_rows,
+    update_mixture,
+    weigh_rows,
+)
 from muddle.page import plots
 from muddle.page.dependence import Dependence, find_dependences
 from muddle.tables.preprocessor import TablePreprocessor
 from muddle.tables.target import Rows
 from muddle.training.stopping import Deadline
 from muddle_runtime.columns import FloatArray
-from muddle_runtime.fitted import Fallback, FittedModel, Task
+from muddle_runtime.fitted import Fallback, FittedModel, HeldOut, Task
 from muddle_runtime.labels import ClassTarget, NormalScores, NumberTarget
 from muddle_runtime.parameters import check_choice, check_int, check_number
 from muddle_runtime.tables import TablePlan, warn
@@ -122,6 +132,7 @@ class Flagship(Estimator):
     random_state: int | np.random.RandomState | None = None
     verbose: bool = False
     monotone: Mapping[str, int] | None = None
+    keep_statistics: bool = False
 
     out_of_fold_: FloatArray = field(init=False)
     out_of_fold_details_: OutOfFold = field(init=False)
@@ -152,10 +163,25 @@ class Flagship(Estimator):
         check_monotone(self.monotone)
         if not isinstance(self.keep_rows, (bool, np.bool_)):
             raise TypeError(f"keep_rows must be True or False, got {self.keep_rows!r}.")
+        if not isinstance(self.keep_statistics, (bool, np.bool_)):
+            raise TypeError(f"keep_statistics must be True or False, got {self.keep_statistics!r}.")
+        if self.keep_statistics:
+            for name, why, excluded in (
+                ("monotone", "a step stands between members and answers", bool(self.monotone)),
+                ("preset", "a small model has no members", self.preset == "compact"),
+                ("keep_rows", "targets of training rows are kept", not self.keep_rows),
+            ):
+                if excluded:
+                    raise ValueError(
+                        f"keep_statistics=True excludes {name}={getattr(self, name)!r}, as {why}. "
+                        "Leave one of them out, and fit again when there are new rows."
+                    )
         self._configs()
         return Deadline(self.time_limit)
 
-    def _fit(self, problem: Problem, normal: NormalScores | None, whole: Deadline) -> Self:
+    def _fit(
+        self, problem: Problem, normal: NormalScores | None, whole: Deadline, weighing: Weighing
+    ) -> Self:
         """From a checked problem to a fitted model."""
         deadline = keep_time(whole) if self.preset == "compact" else whole
         device = resolve_device(self.device)
@@ -206,6 +232,8 @@ class Flagship(Estimator):
             training=replace(record, importances=importances, importances_std=deviations),
             **parts,
         )
+        if self.keep_statistics:
+            model = replace(model, held_out=self._hold_out(model, pool, details, weighing))
         learnt = matrix[:n_own], problem.labels, problem.weights
         self.model_ = keep_background(model, *learnt) if self.keep_rows else model
         n_shown = n_own if problem.validation is None else len(matrix) - n_own
@@ -220,6 +248,60 @@ class Flagship(Estimator):
                 warn(f"the model is the whole pool, not a small net: {error}")
         self._pool = pool if self.keep_rows else None
         return self
+
+    def _hold_out(
+        self, model: FittedModel, pool: Pool, details: OutOfFold, weighing: Weighing
+    ) -> HeldOut:
+        """What an update needs, of the rows that intervals and sets come from."""
+        rows, sizes = np.searchsorted(pool.judged.rows, details.rows), None
+        if isinstance(model.target, NumberTarget):
+            assert details.spread is not None
+            sizes = details.spread / model.target.scale.deviation
+        else:
+            rows = rows[sample_rows(len(rows))]
+        return keep_held_out(pool, rows, sizes, weighing)
+
+    def update(
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, *, forgetting: float = 1
+    ) -> Self:
+        """Learn from further rows without training: weights of the members, intervals,
+        probabilities and sets.
+
+        The members predict these rows, which they have not seen. All that follows from predictions
+        out of fold in `fit` is then found anew from both; the members themselves stay as they are.
+        Needs `keep_statistics=True`. If anything is wrong with the rows, the model is as it was.
+
+        Parameters
+        ----------
+        X, y : table and targets
+            The rows, with the columns of the fit; of classifiers, no new classes.
+        sample_weight : array or None, default=None
+            Weights of the rows, as in `fit`.
+        forgetting : float, default=1
+            Factor by which all earlier rows count less from now on, such as 0.9. 1 forgets nothing.
+        """
+        model = self._fitted()
+        if model.held_out is None:
+            raise ValueError(
+                "update needs the predictions out of fold, which this model does not have. Fit it "
+                "with keep_statistics=True."
+            )
+        check_forgetting(forgetting)
+        rows = read_rows(model, model.held_out, X, y, sample_weight)
+        self._check_new(y)
+        self.model_ = update_mixture(model, rows, float(forgetting))
+        self._pool = None  # it has the weights of the fit
+        return self
+
+    def _check_new(self, y: ArrayLike) -> None:
+        """An error for targets of an update that `fit` would refuse."""
+
+    @property
+    def updates_(self) -> pd.DataFrame:
+        """One row per update: rows, forgetting, the error before they were seen (mean square in
+        units of the target's variance in `fit`, or log-loss), and how they differ from the rows of
+        `fit`."""
+        return list_updates(self._fitted().held_out).drop(columns="removed")
 
     def _step(
         self,
@@ -593,6 +675,8 @@ class MuddleRegressor(RegressorMixin, Flagship):
     monotone : dict or None, default=None
         Columns of numbers along which predictions never fall (1) or never rise (-1), whatever the
         other columns hold: ``{"price": -1}``, up to four. Intervals and quantiles follow.
+    keep_statistics : bool, default=False
+        Whether the model, and its file, keep the predictions out of fold, which `update` needs.
     target : {"auto", "any", "positive", "count", "share"}, default="auto"
         Values that y can take, which predictions, intervals and quantiles stay within: "positive"
         and "count" end at 0, "share" at 0 and 1. "auto": as far as the training targets show.
@@ -662,8 +746,17 @@ class MuddleRegressor(RegressorMixin, Flagship):
         request = HoldOutRequest(groups, time, X_val, y_val, N_FOLDS)
         owner = type(self).__name__
         problem = read_numbers(X, y, sample_weight, owner, self.target, exposure, request)
+        if exposure is not None and self.keep_statistics:
+            raise ValueError(
+                "keep_statistics=True excludes exposure, as updates are about y itself. Leave one "
+                "of them out, and fit again when there are new rows."
+            )
         normal = fit_normal_scores(problem.labels)
-        return self._fit(problem, normal, deadline)
+        return self._fit(problem, normal, deadline, weigh_rows(sample_weight))
+
+    def _check_new(self, y: ArrayLike) -> None:
+        columns = np.asarray(y, dtype=np.float64).reshape(len(np.asarray(y)), -1)
+        check_range(self.target, columns, columns, np.arange(len(columns)))
 
     def _complete(
         self, problem: NumberProblem, pool: Pool, table: TablePlan, seed: int, deadline: Deadline
@@ -794,7 +887,8 @@ class MuddleClassifier(ClassifierMixin, Flagship):
 
     Parameters
     ----------
-    preset, time_limit, keep_rows, preprocessor, device, random_state, verbose, monotone
+    preset, time_limit, keep_rows, preprocessor, device, random_state, verbose, monotone, \
+keep_statistics
         As in :class:`MuddleRegressor`.
     class_weight : dict, "balanced" or None, default=None
         Weight of each class, multiplied with sample_weight. "balanced": inverse class frequency.
@@ -843,7 +937,9 @@ class MuddleClassifier(ClassifierMixin, Flagship):
         deadline = self._start()
         request = HoldOutRequest(groups, time, X_val, y_val, N_FOLDS)
         given = X, y, sample_weight, type(self).__name__, self.class_weight
-        return self._fit(read_classes(*given, "logistic", request), None, deadline)
+        problem = read_classes(*given, "logistic", request)
+        weighing = weigh_rows(sample_weight, y, problem.classes, self.class_weight)
+        return self._fit(problem, None, deadline, weighing)
 
     def _complete(
         self, problem: ClassProblem, pool: Pool, table: TablePlan, seed: int, deadline: Deadline

@@ -539,10 +539,10 @@ class Pool:
         """The members of all trials, weighted by their out-of-fold predictions."""
         members = [member for trial in trials for member in trial.members]
         pool = cls(training, members, np.zeros(0), list(trials))
-        return replace(pool, weights=weigh_members(*pool._known)) if members else pool
+        return replace(pool, weights=weigh_members(*pool.known)) if members else pool
 
     @cached_property
-    def _known(self) -> tuple[FloatArray, FloatArray, FloatArray | None, FloatArray | None]:
+    def known(self) -> tuple[FloatArray, FloatArray, FloatArray | None, FloatArray | None]:
         """Predictions out of fold (M, n, C), labels, weights, and the mean that each fold knew."""
         judged, mean = self.judged, None
         if judged.hold_out is not None:
@@ -562,7 +562,7 @@ class Pool:
 
     def prune(self) -> "Pool":
         """Without members that do not lower the error: each costs time in every prediction."""
-        weights, changes = prune_members(self.weights, *self._known)
+        weights, changes = prune_members(self.weights, *self.known)
         return replace(self, weights=weights, changes=changes)
 
     def list_best_nets(self) -> list[Candidate]:
@@ -608,7 +608,7 @@ class Pool:
     @property
     def out_of_fold(self) -> FloatArray:
         """Labels that the pool predicts for rows that it has not seen. (n, C)"""
-        predicted, _, _, mean = self._known
+        predicted, _, _, mean = self.known
         rest = self.offset if mean is None else (1 - self.weights.sum()) * mean
         mixed: FloatArray = np.tensordot(self.weights, predicted, axes=1) + rest
         return mixed

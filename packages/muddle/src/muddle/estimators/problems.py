@@ -344,6 +344,9 @@ def read_numbers(
             raise ValueError(
                 f"y_val must hold {columns.shape[1]} target(s), as y does, got {own.shape[1]}."
             )
+        if target_range != "auto":
+            with about_validation():
+                check_range(target_range, own, own, np.arange(len(own)))
         validation = Validation(given[0], own.reshape(-1, *target.shape[1:]), scale.apply(own))
     known = (table, target, scale.apply(rates), weights)
     return NumberProblem(

@@ -478,6 +478,7 @@ def make_model(teacher: FittedModel, student: Student, exam: Exam | None) -> Fit
     model = replace(
         teacher, members=(student.member,), offset=np.zeros(n_labels), spread=None, fallback=None
     )
+    model = replace(model, held_out=None)
     if isinstance(teacher.target, ClassTarget):
         if exam is None:
             return model

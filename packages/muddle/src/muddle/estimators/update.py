@@ -1,10 +1,13 @@
-"""New rows for fitted heads without training again, and rows taken out of them.
+"""New rows for fitted models without training again.
 
-A head is a ridge on hidden units, so it depends on its rows through two sums alone: hidden' hidden
-and hidden' labels. Rows are added to the sums, or subtracted, and the head is solved again: it is
-the one that all the rows together would have given. Layers, features and scales stay as they are.
+Nets: a head is a ridge on hidden units, so it depends on its rows through two sums alone: hidden'
+hidden and hidden' labels. Rows are added to the sums, or subtracted, and the head is solved again:
+it is the one that all the rows together would have given. Layers, features and scales stay.
 
-Shapes: K nets, N rows, F features, H hidden units, C label columns.
+The flagship: members stay. Their weights, calibration, intervals and sets follow from predictions
+of rows that members had not seen, out of fold or before an update, and are found anew from all.
+
+Shapes: K nets, M members, N rows, F features, H hidden units, C label columns.
 """
 
 from collections.abc import Sequence
@@ -12,18 +15,26 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.class_weight import compute_sample_weight
 
 from muddle.core.ridge import System, solve_system
+from muddle.estimators.calibrate import (
+    MOST_ROWS,
+    fit_calibration,
+    fit_conformal,
+    fit_sets,
+)
+from muddle.estimators.pool import Pool, weigh_members
 from muddle.estimators.problems import make_labels, read_target
 from muddle.tables.target import check_target, check_weights, warn_about_order
 from muddle_runtime.columns import FloatArray, read_table
 from muddle_runtime.findings import list_names
-from muddle_runtime.fitted import FittedModel, Member, Statistics
+from muddle_runtime.fitted import FittedModel, HeldOut, Member, Statistics
 from muddle_runtime.forward import compute_units
-from muddle_runtime.labels import ClassTarget
+from muddle_runtime.labels import ClassTarget, NumberTarget
 from muddle_runtime.parameters import check_number
 from muddle_runtime.tables import warn
 
@@ -119,7 +130,7 @@ class NewRows:
 
 
 def read_rows(
-    model: FittedModel, statistics: Statistics, X: Any, y: ArrayLike, sample_weight: Any
+    model: FittedModel, kept: Statistics | HeldOut, X: Any, y: ArrayLike, sample_weight: Any
 ) -> NewRows:
     """The rows, or an error for what the model cannot learn from; it is not changed."""
     table = read_table(X, model.estimator)
@@ -127,7 +138,7 @@ def read_rows(
     if unknown:
         raise ValueError(
             f"X must have the columns of fit and no others, got also {list_names(unknown, 5)}, "
-            "which output layers cannot learn. Drop them, or fit again."
+            "which an update cannot learn. Drop them, or fit again."
         )
     matrix = model.transform(X)
     target, codes = read_target(model, y, len(matrix)), None
@@ -140,17 +151,22 @@ def read_rows(
     if isinstance(model.target, ClassTarget):
         codes = target
         labels = make_labels(codes, len(model.target.classes), model.target.zero_one)
-        if statistics.class_weights is not None:
-            raw = raw * statistics.class_weights[codes]
+        if kept.class_weights is not None:
+            raw = raw * kept.class_weights[codes]
     if not raw.any():
         raise ValueError("some row must have a weight above 0, got none. Pass other rows.")
-    weights = raw / statistics.unit
+    weights = raw / kept.unit
     found = [] if model.training.table is None else model.drift(X)
     if strong := [one["text"] for one in found if one["severity"] == "warning"]:
         more = f" and {len(strong) - 1} more differences" if len(strong) > 1 else ""
+        learnt = (
+            "Output layers adapt, features and hidden layers do not"
+            if isinstance(kept, Statistics)
+            else "Weights, intervals and probabilities adapt, members do not"
+        )
         warn(
-            f"the new rows are unlike those of the fit: {strong[0]}{more}. Output layers adapt, "
-            "features and hidden layers do not: fit again when there are many such rows."
+            f"the new rows are unlike those of the fit: {strong[0]}{more}. {learnt}: fit again "
+            "when there are many such rows."
         )
     error = measure_error(model, matrix, labels, codes, weights)
     return NewRows(matrix, labels, codes, weights, error, tuple(one["text"] for one in found))
@@ -172,13 +188,17 @@ def measure_error(
     return float(np.average(errors, weights=weights))
 
 
-def check_options(statistics: Statistics, forgetting: Any, remove: Any) -> None:
+def check_forgetting(forgetting: Any) -> None:
     check_number("forgetting", forgetting, above=0.0)
     if forgetting > 1:
         raise ValueError(
             f"forgetting must be at most 1, at which nothing is forgotten, got {forgetting}: it is "
             "the factor by which earlier rows count less."
         )
+
+
+def check_options(statistics: Statistics, forgetting: Any, remove: Any) -> None:
+    check_forgetting(forgetting)
     if not isinstance(remove, (bool, np.bool_)):
         raise TypeError(f"remove must be True or False, got {remove!r}.")
     if remove and forgetting != 1:
@@ -217,22 +237,25 @@ def update_nets(
         if remove:
             check_removed(gram, grams[-1], n_rows * penalty)
         members.append(solve(member, grams[-1], rights[-1], n_rows * penalty))
-    record = {
-        "rows": len(rows.matrix),
-        "removed": bool(remove),
-        "forgetting": float(forgetting),
-        "error": rows.error,
-        "drift": list(rows.drift),
-    }
     after = replace(
         statistics,
         grams=tuple(grams),
         rights=tuple(rights),
         n_rows=n_rows,
         faded=statistics.faded or forgetting < 1,
-        updates=(*statistics.updates, record),
+        updates=(*statistics.updates, describe(rows, forgetting, remove)),
     )
     return tuple(members), after
+
+
+def describe(rows: NewRows, forgetting: float, remove: bool = False) -> dict[str, Any]:
+    """The record of an update."""
+    given = len(rows.matrix), bool(remove), float(forgetting), rows.error, list(rows.drift)
+    return dict(zip(RECORDED, given, strict=True))
+
+
+def list_updates(kept: Statistics | HeldOut | None) -> pd.DataFrame:
+    return pd.DataFrame([] if kept is None else kept.updates, columns=RECORDED)
 
 
 def check_removed(before: FloatArray, after: FloatArray, penalty: FloatArray) -> None:
@@ -252,3 +275,77 @@ def check_removed(before: FloatArray, after: FloatArray, penalty: FloatArray) ->
             "determined, and subtraction would leave too few digits. Fit again without them. The "
             "model is as it was."
         )
+
+
+# --- the flagship --------------------------------------------------------------------------------
+
+
+def keep_held_out(
+    pool: Pool, rows: NDArray[np.int64], sizes: FloatArray | None, weighing: Weighing
+) -> HeldOut:
+    """Of the members that have a weight. rows: of those that the pool is judged on; sizes: of
+    errors to expect there, as labels"""
+    predicted, labels, weights, mean = pool.known
+    if mean is None:
+        mean = np.tile(pool.training.average_labels(), (len(labels), 1))
+    counts = np.ones(len(labels)) if weights is None else weights
+    chosen = predicted[pool.weights > 0][:, rows]
+    return HeldOut(chosen, labels[rows], mean[rows], counts[rows], sizes, *weighing)
+
+
+def update_mixture(model: FittedModel, rows: NewRows, forgetting: float) -> FittedModel:
+    """The model with weights, calibration, intervals and sets of its held-out rows and these."""
+    held, matrix = model.held_out, rows.matrix
+    assert held is not None
+    own = rows.weights > 0
+    if model.fallback is not None:  # another model answers such rows
+        own &= ~model.fallback.find(matrix)
+    matrix = matrix[own]
+    before = np.average(held.labels, axis=0, weights=held.weights)
+    last = slice(-MOST_ROWS, None)
+
+    def join(old: FloatArray, new: FloatArray) -> FloatArray:
+        return np.concatenate([old, new])[last]
+
+    predicted = held.predicted
+    if len(matrix):
+        predicted = np.concatenate([predicted, model.member_labels(matrix)], axis=1)[:, last]
+    labels = join(held.labels, rows.labels[own])
+    mean = join(held.mean, np.tile(before, (len(matrix), 1)))
+    counts = join(forgetting * held.weights, rows.weights[own])
+    weights = None if np.ptp(counts) == 0 else counts
+    found = weigh_members(predicted, labels, weights, mean)
+    members = zip(model.members, found.tolist(), strict=True)
+    mixed = np.tensordot(found, predicted, axes=1) + (1 - found.sum()) * mean
+    after = replace(
+        model,
+        members=tuple(replace(member, weight=weight) for member, weight in members),
+        offset=(1 - found.sum()) * np.average(labels, axis=0, weights=counts),
+    )
+    sizes = held.sizes
+    if sizes is not None:
+        assert model.spread is not None
+        assert isinstance(model.target, NumberTarget)
+        if len(matrix):
+            expected = model.spreads(matrix)
+            expected[model.table.find_far(matrix).any(axis=1)] = model.spread.widest
+            sizes = join(sizes, expected)
+        columns = zip(labels.T, model.target.clip(mixed).T, sizes.T, strict=True)
+        conformal = tuple(fit_conformal(*column, weights) for column in columns)
+        after = replace(after, spread=replace(model.spread, conformal=conformal))
+    else:
+        two = labels.shape[1] == 1
+        codes = (labels[:, 0] > 0).astype(np.int64) if two else labels.argmax(axis=1)
+        calibration = fit_calibration(mixed, codes, weights)
+        sets = fit_sets(calibration.apply(mixed), codes, weights)
+        after = replace(after, calibration=calibration, sets=sets)
+    kept = replace(
+        held,
+        predicted=predicted,
+        labels=labels,
+        mean=mean,
+        weights=counts,
+        sizes=sizes,
+        updates=(*held.updates, describe(rows, forgetting)),
+    )
+    return replace(after, held_out=kept)
