@@ -367,3 +367,28 @@ def test_explanations_are_measured_against_values_of_many_orders(tmp_path):
     assert len(ours) == 3
     assert (ours.error < 0.05).all()
     assert (table.ratio_to_predict > 1).all()
+
+
+def test_a_big_table_has_the_r2_it_states_and_the_rows_of_its_seed(tmp_path, capsys):
+    big_table, arrow = load("big_table"), pytest.importorskip("pyarrow.parquet")
+    about = big_table.write(tmp_path / "one", 2500, seed=3, group_rows=100)
+    files = sorted((tmp_path / "one" / "train").iterdir())
+    assert [arrow.ParquetFile(file).num_row_groups for file in files] == [10, 10, 5]
+    table = arrow.read_table(tmp_path / "one" / "train")
+    assert (table.num_rows, about["columns"]) == (2500, 30)
+    assert arrow.read_table(tmp_path / "one" / "test").num_rows == 25
+    for name in ("x4", "x5", "online", "delivered"):
+        assert table[name].null_count > 0
+    # The signal is a function of what stands in the files, so nothing reaches more than the rest.
+    columns = big_table.from_arrow(table)
+    left = np.square(columns["y"] - big_table.signal(columns)).sum()
+    r2 = 1 - left / np.square(columns["y"] - columns["y"].mean()).sum()
+    assert r2 == pytest.approx(about["train"]["best_r2"], abs=1e-9)
+    assert r2 == pytest.approx(big_table.BEST_R2, abs=0.03)
+    # The same seed gives the same rows, in more rows too.
+    big_table.write(tmp_path / "again", 2500, seed=3, group_rows=100)
+    assert arrow.read_table(tmp_path / "again" / "train").equals(table)
+    big_table.write(tmp_path / "other", 2500, seed=4, group_rows=100)
+    assert not arrow.read_table(tmp_path / "other" / "train").equals(table)
+    with pytest.raises(FileExistsError, match="must be an empty or a new folder"):
+        big_table.main([str(tmp_path / "one")])
