@@ -8,7 +8,7 @@ help: ## list the targets
 
 install: $(READY) ## make .venv with the three packages and the development tools
 
-PACKAGES := --editable packages/runtime --editable 'packages/muddle[cli,plot,report,onnx,dask,progress]' --editable packages/bench
+PACKAGES := --editable packages/runtime --editable 'packages/muddle[cli,plot,report,onnx,dask,ray,progress]' --editable packages/bench
 
 $(READY): packages/runtime/pyproject.toml packages/muddle/pyproject.toml packages/bench/pyproject.toml requirements-dev.txt constraints.txt
 	$(PYTHON) -m venv .venv
@@ -59,7 +59,7 @@ package: $(READY) ## sdists and wheels of the three packages, in dist/
 	for package in runtime muddle bench; do $(BIN)/python -m build --no-isolation --outdir dist packages/$$package || exit 1; done
 
 install-peers: $(READY) ## into .venv, the packages the benchmark compares with (CatBoost, XGBoost, ...)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt $(PACKAGES) --editable 'packages/bench[peers]' --requirement requirements-dev.txt 'ray>=2.9'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt $(PACKAGES) --editable 'packages/bench[peers]' --requirement requirements-dev.txt
 
 clean: ## remove .venv and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis demo.png report.html report_tables site dist

@@ -3,6 +3,7 @@
 import json
 import re
 import threading
+from concurrent.futures import BrokenExecutor
 from dataclasses import replace
 
 import pytest
@@ -220,7 +221,7 @@ def test_a_joblib_worker_that_dies_is_replaced(run, store, choose_cells, monkeyp
         times.append(1)
         for number, answer in enumerate(original(jobs)):
             if number == 1 and len(times) < 3:
-                raise workers.BrokenExecutor("gone")
+                raise BrokenExecutor("gone")
             yield answer
 
     monkeypatch.setattr(workers, "_run_here", lossy)
@@ -231,7 +232,7 @@ def test_a_joblib_worker_that_dies_is_replaced(run, store, choose_cells, monkeyp
 
 def test_workers_that_keep_dying_end_the_run(run, choose_cells, monkeypatch):
     def lost(jobs):
-        raise workers.BrokenExecutor("gone")
+        raise BrokenExecutor("gone")
         yield
 
     monkeypatch.setattr(workers, "_run_here", lost)

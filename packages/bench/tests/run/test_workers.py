@@ -20,7 +20,7 @@ from muddle_bench.methods.registry import known_methods, name_plugins
 from muddle_bench.run import workers
 from muddle_bench.run.cells import Settings, group_cells
 from muddle_bench.run.records import Record, Store, is_running
-from muddle_bench.run.sweep import run_benchmark
+from muddle_bench.run.sweep import Reporter, run_benchmark
 
 
 @pytest.fixture
@@ -268,6 +268,54 @@ def test_a_running_dask_cluster_is_used_by_its_address(run):
 def test_ray_gives_the_same_records(run):
     pytest.importorskip("ray")
     assert run("ray", backend="ray", jobs=2) == run("loky", backend="loky", jobs=2)
+
+
+@pytest.fixture(autouse=True)
+def without_reports(monkeypatch):
+    """Ray would report its use over the network."""
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+
+
+class KillAtDispatch(Reporter):
+    """Kills a process when the run hands out its third job: two workers have one then."""
+
+    def __init__(self, find_pids):
+        self.find_pids, self.n_jobs, self.killed = find_pids, 0, None
+
+    def dispatched(self, job):
+        self.n_jobs += 1
+        if self.n_jobs == 3:
+            self.killed = self.find_pids()[0]
+            os.kill(self.killed, signal.SIGKILL)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of the packages of Dask and Ray
+@pytest.mark.parametrize("backend", ["dask", "ray"])
+def test_a_killed_worker_of_a_cluster_loses_no_cell(
+    backend, tables, plugin, choose_cells, tmp_path, lasting_children, wait_until_gone
+):
+    pytest.importorskip({"dask": "distributed"}.get(backend, backend))
+    psutil = pytest.importorskip("psutil")
+    cells = choose_cells(["linear", "noisy"], splits=(0, 1))
+
+    name = {"dask": "spawn_main", "ray": "ray::PoolActor"}[backend]
+
+    def find_pids():
+        children = psutil.Process().children(recursive=True)
+        return [child.pid for child in children if any(name in word for word in child.cmdline())]
+
+    reporter = KillAtDispatch(find_pids)
+    options = {"jobs": 2, "threads": 1, "plugins": [plugin], "data_home": tables}
+    store = Store(tmp_path / "killed")
+    found = run_benchmark(cells, store, backend=backend, reporter=reporter, **options)
+    assert found.counts == {"ok": len(cells)} == {"ok": 8}
+    assert wait_until_gone(reporter.killed)
+    here = Store(tmp_path / "here")
+    run_benchmark(cells, here, **options | {"jobs": 1})
+    whole, killed = here.scan().records, store.scan().records
+    scores = {cell: (one.r2, one.accuracy, one.rows_hash) for cell, one in whole.items()}
+    assert {cell: (one.r2, one.accuracy, one.rows_hash) for cell, one in killed.items()} == scores
 
 
 def test_threads_that_ask_at_once_get_the_whole_plugin(plugin, monkeypatch):

@@ -1,17 +1,21 @@
-"""Ensembles trained by several processes: loky, a Dask cluster, killed workers, interrupts."""
+"""Fits by several processes: loky, clusters of Dask and Ray, killed workers, interrupts."""
 
+import os
 import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
+from dataclasses import replace
 
 import joblib
 import numpy as np
 import pytest
 import torch
 
-from muddle import BagMLRRegressor, EnsMLRClassifier, EnsMLRRegressor
+from muddle import BagMLRRegressor, EnsMLRClassifier, EnsMLRRegressor, MuddleRegressor
 from muddle.errors import WorkerError
+from muddle.estimators import crossfit, pool
 from muddle.training import jobs
 
 QUICK = {"width": 16, "max_iter": 10, "learning_rate": 1e-2, "random_state": 0}
@@ -63,13 +67,13 @@ def test_verbose_shows_finished_workers_and_threads_stay_as_they_were(numbers, c
     assert torch.get_num_threads() == before
 
 
-def kill_a_busy_worker(psutil, killed, give_up_at):
-    """Kill the first loky process that has worked for 0.3 seconds from now on."""
+def kill_a_busy_worker(psutil, killed, give_up_at, name="LokyProcess", pids=()):
+    """Kill the first process that has worked for 0.3 seconds from now on, of loky or of others."""
     start: dict[int, float] = {}
     while not killed and time.monotonic() < give_up_at:
         for child in psutil.Process().children(recursive=True):
             try:
-                if not any("LokyProcess" in word for word in child.cmdline()):
+                if child.pid not in pids and not any(name in word for word in child.cmdline()):
                     continue
                 used = child.cpu_times().user
                 if used - start.setdefault(child.pid, used) > 0.3:
@@ -81,22 +85,30 @@ def kill_a_busy_worker(psutil, killed, give_up_at):
         time.sleep(0.05)
 
 
+@contextmanager
+def killing_a_busy_worker(psutil, **chosen):
+    """A worker is killed meanwhile."""
+    killed: list[int] = []
+    arguments = (psutil, killed, time.monotonic() + 120)
+    killer = threading.Thread(target=kill_a_busy_worker, args=arguments, kwargs=chosen)
+    killer.start()
+    try:
+        yield
+    finally:
+        killer.join()
+    assert len(killed) == 1
+
+
 def test_a_killed_worker_is_an_error_and_the_next_fit_works(numbers):
     psutil = pytest.importorskip("psutil")
     X, y = numbers
     BagMLRRegressor(**QUICK, n_nets=2, n_jobs=2).fit(X, y)  # starts the workers
-    killed: list[int] = []
-    killer = threading.Thread(
-        target=kill_a_busy_worker, args=(psutil, killed, time.monotonic() + 120)
-    )
     endless = BagMLRRegressor(**QUICK | {"max_iter": 10**6}, n_nets=2, n_jobs=2, time_limit=120)
-    killer.start()
-    try:
-        with pytest.raises(WorkerError, match=r"one of 2 workers ended .* Lower n_jobs"):
-            endless.fit(X, y)
-    finally:
-        killer.join()
-    assert len(killed) == 1
+    with (
+        killing_a_busy_worker(psutil),
+        pytest.raises(WorkerError, match=r"one of 2 workers ended .* Lower n_jobs"),
+    ):
+        endless.fit(X, y)
     assert not endless.__sklearn_is_fitted__()
     assert BagMLRRegressor(**QUICK, n_nets=2, n_jobs=2).fit(X, y).predict(X).shape == (80,)
 
@@ -147,4 +159,86 @@ def test_a_dask_cluster_gives_the_nets_of_one_process(processes, numbers, tmp_pa
     with cluster, distributed.Client(cluster), joblib.parallel_config(backend="dask"):
         assert joblib.effective_n_jobs() == 2
         parallel = EnsMLRRegressor(**QUICK, n_nets=3).fit(X, y)
+    assert_same_nets(parallel, serial, X)
+
+
+LONG = QUICK | {"max_iter": 400}
+
+
+@pytest.fixture
+def small_pool(monkeypatch):
+    monkeypatch.setattr(pool, "BASE", replace(pool.BASE, width=32, max_iter=30))
+
+
+def refuse_to_cross_fit_here(monkeypatch):
+    """Parts of a flagship fitted by this process are an error; those of other processes are not."""
+
+    def fail(*_, **__):
+        raise AssertionError("this part was fitted here")
+
+    monkeypatch.setattr(crossfit, "_Threads", fail)
+
+
+@pytest.mark.filterwarnings("ignore")  # of Dask's own packages
+def test_a_dask_cluster_cross_fits_the_same_flagship(
+    numbers, tmp_path, monkeypatch, small_pool, capfd
+):
+    distributed = pytest.importorskip("distributed")
+    X, y = numbers
+    here = MuddleRegressor(preset="fast", random_state=0).fit(X, y)
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": False}
+    cluster = distributed.LocalCluster(
+        **options, dashboard_address=None, local_directory=str(tmp_path)
+    )
+    refuse_to_cross_fit_here(monkeypatch)
+    with cluster, distributed.Client(cluster), joblib.parallel_config(backend="dask"):
+        there = MuddleRegressor(preset="fast", random_state=0, verbose=True).fit(X, y)
+    np.testing.assert_allclose(there.predict(X), here.predict(X), rtol=1e-6)
+    assert "parts are fitted by 2 workers of a cluster" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of Dask's own packages
+def test_a_killed_dask_worker_does_not_lose_a_fit(numbers, tmp_path, small_pool):
+    distributed = pytest.importorskip("distributed")
+    psutil = pytest.importorskip("psutil")
+    X, y = numbers
+    nets = EnsMLRRegressor(**LONG, n_nets=3).fit(X, y)
+    flagship = MuddleRegressor(preset="fast", random_state=0).fit(X, y)
+    cluster = distributed.LocalCluster(
+        n_workers=2,
+        threads_per_worker=1,
+        dashboard_address=None,
+        local_directory=str(tmp_path),
+    )
+    with cluster, distributed.Client(cluster) as client, joblib.parallel_config(backend="dask"):
+        with killing_a_busy_worker(psutil, pids=list(client.run(os.getpid).values())):
+            assert_same_nets(EnsMLRRegressor(**LONG, n_nets=3).fit(X, y), nets, X)
+        client.wait_for_workers(2, timeout=60)
+        with killing_a_busy_worker(psutil, pids=list(client.run(os.getpid).values())):
+            again = MuddleRegressor(preset="fast", random_state=0).fit(X, y)
+        np.testing.assert_allclose(again.predict(X), flagship.predict(X), rtol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # Ray's own
+def test_a_killed_ray_worker_does_not_lose_a_fit(numbers, monkeypatch):
+    ray = pytest.importorskip("ray")
+    register = pytest.importorskip("ray.util.joblib").register_ray
+    psutil = pytest.importorskip("psutil")
+    X, y = numbers
+    serial = EnsMLRRegressor(**LONG, n_nets=3).fit(X, y)
+    register()
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")  # no report over the network
+    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
+    ray.init(num_cpus=2, object_store_memory=100 * 2**20, **quiet)
+    try:
+        # Also without results one by one, which a progress bar would like.
+        with (
+            joblib.parallel_config(backend="ray", n_jobs=2),
+            killing_a_busy_worker(psutil, name="ray::PoolActor.run_batch"),
+        ):
+            parallel = EnsMLRRegressor(**LONG, n_nets=3, verbose=True).fit(X, y)
+    finally:
+        ray.shutdown()
     assert_same_nets(parallel, serial, X)

@@ -13,6 +13,7 @@ from typing import Literal, get_args
 import joblib
 
 from muddle.errors import DeviceError, WorkerError
+from muddle.training.cluster import is_lost_worker
 from muddle_bench.methods.registry import known_methods, name_plugins
 from muddle_bench.run.cells import Job, Settings, group_cells
 from muddle_bench.run.execution import run_job
@@ -24,7 +25,6 @@ from muddle_bench.run.workers import (
     JobResult,
     Runner,
     borrow_child,
-    is_lost_worker,
     leave_out_finished,
     open_backend,
     select_cells,

@@ -17,7 +17,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import BrokenExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import cache
@@ -32,6 +31,7 @@ from urllib.parse import urlsplit
 import joblib
 
 from muddle.errors import MissingPackageError
+from muddle.training.cluster import open_parallel
 from muddle_bench.errors import ClusterError
 from muddle_bench.methods.method import fingerprint
 from muddle_bench.methods.registry import find_method, known_methods, missing_package
@@ -52,8 +52,6 @@ TAIL_IN_REASON = 300
 LOKY = "LokyProcess"  # how names of joblib's own processes begin
 
 Backend = Literal["loky", "threading", "dask", "ray"]
-# Errors of backends when a worker is gone, by name: Dask and Ray may not be installed.
-LOST_WORKER = {"KilledWorker", "ActorDiedError", "RayActorError", "WorkerCrashedError"}
 
 
 class AskFingerprint(NamedTuple):
@@ -434,11 +432,6 @@ def check_address(backend: str, address: str) -> None:
         ) from error
 
 
-def is_lost_worker(error: BaseException) -> bool:
-    """Whether an error means that a joblib worker is gone, and not that a job failed."""
-    return isinstance(error, BrokenExecutor) or type(error).__name__ in LOST_WORKER
-
-
 def run_numbered(position: int, job: Job) -> JobResult:
     return JobResult(position, run_job_apart(job))
 
@@ -450,10 +443,8 @@ def _run_here(jobs: Iterable[tuple[int, Job]]) -> Iterator[JobResult]:
 
 def _run_parallel(jobs: Iterable[tuple[int, Job]]) -> Iterator[JobResult]:
     # No job waits at a busy worker: another run may finish it in the meantime.
-    options: dict[str, Any] = {"batch_size": 1, "pre_dispatch": "n_jobs"}
-    parallel = joblib.Parallel(**options)
+    parallel = open_parallel(pre_dispatch="n_jobs", return_as="generator_unordered")
     if parallel._backend.supports_return_generator:
-        parallel = joblib.Parallel(return_as="generator_unordered", **options)
         yield from parallel(joblib.delayed(run_numbered)(*job) for job in jobs)
         return
     # Ray returns all results of a call at once: one call per wave of jobs.

@@ -15,6 +15,7 @@ from functools import partial
 from itertools import accumulate, islice
 from typing import Any, Literal, NamedTuple, Self
 
+import joblib
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -27,9 +28,10 @@ from muddle.estimators.base import to_numpy_nets
 from muddle.tables.hold_out import HoldOut
 from muddle.tables.target import Rows
 from muddle.training.clock import count_operations
+from muddle.training.cluster import find_place, on_cluster, run_tasks
 from muddle.training.config import TrainConfig
 from muddle.training.data import TrainingData, TrainJob
-from muddle.training.jobs import Reporter, SharedReporter, train_jobs
+from muddle.training.jobs import Reporter, SharedReporter, share_memory, train_jobs
 from muddle.training.stopping import Deadline
 from muddle.training.trainer import TrainResult, merge_results
 from muddle_runtime import fitted
@@ -405,6 +407,9 @@ def train_side_by_side(
     for job, own in zip(jobs, sizes, strict=True):
         ends = list(accumulate(own))
         pieces += [job.part(end - size, end) for end, size in zip(ends, own, strict=True)]
+    if on_cluster() and deadline.limit is None:  # a limit is kept by what this machine measures
+        done = iter(_run_on_cluster(pieces, others, reporter))
+        return _join_pieces(done, sizes), list(done)
     n_workers = min(len(pieces) + len(others), torch.get_num_threads())
     shared = None if reporter is None else SharedReporter(reporter)
     # What is slower than planned must not take the time of pieces that wait for a thread.
@@ -421,11 +426,40 @@ def train_side_by_side(
         pairs = zip(pieces, shares, strict=True)
         tasks = [partial(train, piece, share) for piece, share in pairs] + list(others)
         done = iter([wait() for wait in [threads.start(task) for task in tasks]])
+    return _join_pieces(done, sizes), list(done)
+
+
+def _join_pieces(done: Iterator[Any], sizes: Sequence[Sequence[int]]) -> list[Trained | None]:
+    """The first results, those of the pieces, by job. sizes: of the pieces of each job"""
     joined: list[Trained | None] = []
     for own in sizes:
         parts = list(islice(done, len(own)))
         joined.append(None if None in parts else Trained.join(parts, own))
-    return joined, list(done)
+    return joined
+
+
+def _run_on_cluster(
+    pieces: Sequence[TrainJob], others: Sequence[Callable[[], Any]], reporter: Reporter | None
+) -> Iterator[Any]:
+    """The results of pieces and of other work, one task each, in this order."""
+    n_tasks = len(pieces) + len(others)
+    n_workers = min(n_tasks, joblib.effective_n_jobs())
+    if reporter is not None:
+        reporter.say(f"{n_tasks} parts are fitted by {n_workers} workers of a cluster.")
+    works = [partial(_train_piece, piece, n_workers) for piece in pieces] + list(others)
+    return run_tasks([joblib.delayed(_work_alone)(work) for work in works], n_workers)
+
+
+def _train_piece(piece: TrainJob, n_workers: int) -> TrainResult:
+    cpu = torch.device("cpu")
+    share = share_memory(find_place(n_workers), cpu)
+    return train_jobs([piece], device=cpu, deadline=Deadline(None), memory_share=share)[0]
+
+
+def _work_alone(work: Callable[[], Any]) -> Any:
+    """The result of a task, with the settings that threads of this machine have."""
+    with torch_threads(1), product_precision("highest"):
+        return attempt(work)
 
 
 def _count_together(n_nets: int, most: int) -> list[int]:

@@ -912,7 +912,9 @@ class _Rounds:
     ) -> list[Trial]:
         """Train nets and bodies side by side."""
         built = [build_jobs(self.training, c, self.folds, seeds) for c, seeds in nets]
-        tasks = [partial(self._fit_body, body, task) for body, task in bodies]
+        # Without a schedule, which counts this machine's time, others may fit them.
+        fit = fit_body if self.schedule is None else self._fit_body
+        tasks = [partial(fit, body, task) for body, task in bodies]
         # What computes on a GPU waits for the nets, which take all of it.
         later = [self.device.type == "cuda" and body.kind == "kernel" for body, _ in bodies]
         works = [self.count_work(candidate) for candidate, _ in nets]

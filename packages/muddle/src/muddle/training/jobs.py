@@ -7,7 +7,7 @@ divide them first, and before that `train_in_parallel` divides them among joblib
 import math
 import threading
 from collections.abc import Sequence
-from concurrent.futures import BrokenExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import nullcontext
 from dataclasses import astuple, dataclass, replace
 from itertools import chain, pairwise
@@ -24,8 +24,9 @@ from muddle.core.device import (
     threads_where_they_pay,
     torch_threads,
 )
-from muddle.errors import DivergenceError, NotEnoughMemoryError, WorkerError
+from muddle.errors import DivergenceError, NotEnoughMemoryError
 from muddle.training.clock import Clock, make_clock
+from muddle.training.cluster import Place, find_place, run_tasks
 from muddle.training.config import N_CYCLES
 from muddle.training.data import TrainJob
 from muddle.training.outputs import MAX_NUMBERS, block_rows
@@ -51,9 +52,6 @@ LAYERS_OF_AUTOGRAD = 16
 SHARED_SPEED = 0.9
 # Messages of torch's errors that mean lack of memory but have no class of their own.
 OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED")
-# Dask's error for a lost worker, by name, so that Dask need not be imported.
-DASK_LOST_WORKER = "KilledWorker"
-
 
 Jobs = Sequence[TrainJob]
 
@@ -344,25 +342,15 @@ def train_in_parallel(
         reporter.say(f"{n_nets} nets are trained by {n_workers} workers in parallel.")
     # Not every backend can return results one by one; only a reporter needs that.
     return_as = "list" if reporter is None else "generator_unordered"
-    parallel = joblib.Parallel(n_jobs=n_workers, batch_size=1, return_as=return_as)
     tasks = [
         joblib.delayed(run_worker)(worker, part, str(device), deadline, n_workers)
         for worker, part in enumerate(parts)
     ]
     found: dict[int, list[TrainResult]] = {}
-    try:
-        for worker, results in parallel(tasks):
-            found[worker] = results
-            if reporter is not None:
-                reporter.advance(*_summarise(parts[worker], results))
-    except Exception as error:
-        if isinstance(error, BrokenExecutor) or type(error).__name__ == DASK_LOST_WORKER:
-            raise WorkerError(
-                f"one of {n_workers} workers ended before its nets were trained: it was killed, "
-                "most often for lack of memory, or it crashed. Lower n_jobs (every worker holds "
-                "the table and its share of the nets), or lower width, batch_size or n_nets."
-            ) from error
-        raise
+    for worker, results in run_tasks(tasks, n_workers, return_as=return_as):
+        found[worker] = results
+        if reporter is not None:
+            reporter.advance(*_summarise(parts[worker], results))
     trained: _Trained = []
     for worker, own in enumerate(shares):
         trained += zip(own, found[worker], strict=True)
@@ -397,11 +385,24 @@ def run_worker(
     worker: int, jobs: Jobs, device: str, deadline: Deadline, n_workers: int
 ) -> tuple[int, list[TrainResult]]:
     """Train these jobs inside a worker. Results may have no nets: other workers may have some."""
-    # Workers share the cores of a machine; a limit that the worker was started with holds too.
-    n_threads = min(max(1, joblib.cpu_count() // n_workers), torch.get_num_threads())
-    with torch_threads(n_threads):
-        share, where = 1 / n_workers, resolve_device(device)
+    place, where = find_place(n_workers), resolve_device(device)
+    with torch_threads(count_threads(place)):
+        share = share_memory(place, where)
         return worker, _train(jobs, where, deadline, Silent(), share, with_heads=True)
+
+
+def count_threads(place: Place) -> int:
+    """Workers share the cores of their machine; a limit that one was started with holds too."""
+    n_cores = int(joblib.cpu_count())
+    return min(max(1, n_cores // place.n_workers), torch.get_num_threads())
+
+
+def share_memory(place: Place, device: torch.device) -> float:
+    """The part of the free memory that a worker may use."""
+    share, free = 1 / place.n_workers, available_memory(device)
+    if device.type != "cpu" or place.memory is None or not free:
+        return share
+    return min(share, place.memory / free)
 
 
 def plan_waves(jobs: Jobs, device: torch.device, memory_share: float = 1.0) -> list[Wave]:
