@@ -1,6 +1,8 @@
 """The lessons run from top to bottom, and print what they promise."""
 
+import re
 import runpy
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,3 +60,17 @@ def test_a_lesson_is_text_and_code_in_turns(name):
     assert text.startswith("# %% [markdown]\n# # Lesson ")
     assert text.count("# %% [markdown]") >= 5
     assert text.count("# %%\n") >= 5
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # Spark's own
+def test_spark_predicts_and_solves_as_one_machine(run_lesson):
+    pytest.importorskip("pyspark")
+    if shutil.which("java") is None:
+        pytest.skip("needs Java")
+    printed = run_lesson("spark.py")
+    rows, here = re.search(r"(\d+) rows predicted, largest difference (\S+)", printed).groups()
+    assert (int(rows), float(here) < 1e-9) == (15_000, True)
+    before, after = (float(r2) for r2 in re.findall(r"layer +(0\.\d+)", printed))
+    assert 0.5 < before < after
+    assert float(re.search(r"difference of a weight (\S+)", printed)[1]) < 1e-9
