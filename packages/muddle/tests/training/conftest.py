@@ -10,7 +10,9 @@ from muddle.core.device import torch_threads
 from muddle.training import jobs as jobs_module
 from muddle.training.config import TrainConfig
 from muddle.training.data import TrainingData, TrainJob
+from muddle.training.ranks import ALONE
 from muddle.training.stopping import Deadline
+from muddle.training.streamed import Stream, StreamedTrainer, read_start
 from muddle.training.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -191,3 +193,36 @@ class ArraySource:
 @pytest.fixture(scope="session")
 def array_source():
     return ArraySource
+
+
+def make_rows(n_rows=60, n_nets=2, n_features=4, n_labels=1, weighted=False, classes=False, **more):
+    """A source of random rows, the last fifth for validation, and the same rows in memory."""
+    generator = torch.Generator().manual_seed(5)
+    features = torch.randn(n_rows, n_features, generator=generator)
+    labels = features[:, :n_labels] + 0.3 * torch.randn(n_rows, n_labels, generator=generator)
+    labels = torch.where(labels > 0, 1.0, -1.0) if classes else labels
+    weights = torch.linspace(0.2, 3.0, n_rows) if weighted else None
+    rows, n_train = torch.arange(n_rows).expand(n_nets, -1), n_rows - n_rows // 5
+    own = rows[:, :n_train], rows[:, n_train:]
+    held_out = np.arange(n_rows) >= n_train
+    source = ArraySource(features.numpy(), labels.numpy(), weights, held_out, **more)
+    return source, TrainingData(features, labels, weights, *own)
+
+
+@pytest.fixture(scope="session")
+def make_source():
+    return make_rows
+
+
+def take_step(source, config, ranks=ALONE, seeds=(11, 12, 13)):
+    """Gradients of the first step, and the trainer that took it."""
+    stream = Stream(source, seeds[0], CPU, ranks, lambda n_rows, purpose: None)
+    start = read_start(stream, config, 1000)
+    trainer = StreamedTrainer(stream, start, config, seeds, "r2", CPU)
+    trainer.advance()
+    return [parameter.grad.clone() for parameter in trainer._trained()], trainer
+
+
+@pytest.fixture(scope="session")
+def take_first_step():
+    return take_step

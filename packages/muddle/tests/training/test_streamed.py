@@ -8,7 +8,7 @@ import torch
 
 from muddle.errors import DivergenceError, NotEnoughMemoryError, TimeLimitError
 from muddle.training import streamed
-from muddle.training.data import Batches, TrainingData
+from muddle.training.data import Batches
 from muddle.training.jobs import Silent
 from muddle.training.ranks import ALONE
 from muddle.training.stopping import Deadline
@@ -16,25 +16,6 @@ from muddle.training.streamed import Stream, _draw_sample, train_streamed
 
 CPU = torch.device("cpu")
 CLASSES = {"task": "classification", "dither": 0.0}
-
-
-@pytest.fixture(scope="session")
-def make_source(array_source):
-    """A source of random rows, the last fifth for validation, and the same rows in memory."""
-
-    def make(n_rows=60, n_nets=2, n_features=4, n_labels=1, weighted=False, classes=False, **more):
-        generator = torch.Generator().manual_seed(5)
-        features = torch.randn(n_rows, n_features, generator=generator)
-        labels = features[:, :n_labels] + 0.3 * torch.randn(n_rows, n_labels, generator=generator)
-        labels = torch.where(labels > 0, 1.0, -1.0) if classes else labels
-        weights = torch.linspace(0.2, 3.0, n_rows) if weighted else None
-        rows, n_train = torch.arange(n_rows).expand(n_nets, -1), n_rows - n_rows // 5
-        own = rows[:, :n_train], rows[:, n_train:]
-        held_out = np.arange(n_rows) >= n_train
-        source = array_source(features.numpy(), labels.numpy(), weights, held_out, **more)
-        return source, TrainingData(features, labels, weights, *own)
-
-    return make
 
 
 def train(source, config, seeds=(11, 12), **options):

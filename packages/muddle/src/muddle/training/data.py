@@ -214,12 +214,12 @@ class Noise:
         generators: Generators,
         n_ahead: int,
     ) -> None:
-        self._scales, self._generators = scales, list(generators)
-        size, device = (len(generators), n_ahead, *shape), self._generators[0].device
+        self._scales, self.generators = scales, list(generators)
+        size, device = (len(generators), n_ahead, *shape), self.generators[0].device
         self._drawn = [torch.zeros(size, device=device) if s > 0 else None for s in scales]
 
     def prepare(self) -> None:
-        for place, generator in enumerate(self._generators):
+        for place, generator in enumerate(self.generators):
             for drawn in self._drawn:
                 if drawn is not None:
                     drawn[place].normal_(generator=generator)
@@ -233,5 +233,5 @@ class Noise:
 
     def keep(self, nets: Tensor) -> None:
         """Go on with only the nets at these indices."""
-        self._generators = [self._generators[net] for net in nets.tolist()]
+        self.generators = [self.generators[net] for net in nets.tolist()]
         self._drawn = [None if drawn is None else drawn[nets] for drawn in self._drawn]

@@ -5,6 +5,7 @@ averaged, failures and limits agreed on, so that nets, penalties and decisions s
 all of them. Sums of rows are added up.
 """
 
+import atexit
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]  # it is, by another name
+from torch.distributed.rendezvous import rendezvous
 
 from muddle.errors import DeviceError
 
@@ -116,8 +119,13 @@ class Group(Ranks):
 
 
 def find_ranks(device: torch.device) -> Ranks:
-    """The processes that torch.distributed was started with; this one alone if it was not."""
-    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+    """The processes of torch.distributed, which under torchrun are started here; this one alone if
+    there are no others."""
+    if not dist.is_available():
+        return ALONE
+    if dist.is_torchelastic_launched() and not dist.is_initialized():
+        _start_group(device)
+    if not dist.is_initialized() or dist.get_world_size() == 1:
         return ALONE
     backend = dist.get_backend()
     if device.type == "cuda" and backend == "gloo":
@@ -131,6 +139,19 @@ def find_ranks(device: torch.device) -> Ranks:
             "torch.distributed.init_process_group('gloo'), or train with device='cuda'."
         )
     return Group(device)
+
+
+def _start_group(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    store, rank, n_ranks = next(rendezvous("env://"))
+    if os.environ.get("GROUP_WORLD_SIZE") == "1":
+        # On one machine torchrun keeps its store when it starts processes again, and with it the
+        # addresses of those that are gone.
+        store = PrefixStore(f"attempt {os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=n_ranks)
+    atexit.register(dist.destroy_process_group)
 
 
 def n_local_ranks() -> int:

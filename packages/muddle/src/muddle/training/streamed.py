@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, Protocol, overload
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol, get_args, overload
 
 import numpy as np
 import torch
@@ -29,6 +30,7 @@ from muddle.core.device import available_memory, product_precision, threads_wher
 from muddle.core.network import Generators, StackedMLP
 from muddle.errors import NotEnoughMemoryError, TimeLimitError
 from muddle.training import outputs
+from muddle.training.checkpoint import Checkpoint
 from muddle.training.clock import TOLERANCE
 from muddle.training.config import N_CYCLES, TrainConfig
 from muddle.training.data import Batch, Feed, TrainingData, TrainJob
@@ -44,12 +46,14 @@ from muddle.training.jobs import (
     explain_need,
     shared_bytes,
 )
-from muddle.training.ranks import ALONE, Ranks, n_local_ranks
+from muddle.training.ranks import ALONE, Ranks, find_ranks, n_local_ranks
 from muddle.training.stopping import Deadline, Scoring, choose_score, make_scoring
 from muddle.training.trainer import Taken, Trainer, TrainResult, iterations_ahead, merge_results
+from muddle_runtime.parameters import check_choice, check_number
 
 Floats = NDArray[np.float32]
 Part = Literal["train", "validation", "all"]
+Strategy = Literal["auto", "rows", "nets"]
 
 # Validation rows that are kept in memory, at most, and numbers of their features.
 SAMPLE_ROWS, SAMPLE_NUMBERS = 2**16, 2**26
@@ -115,15 +119,98 @@ def train_streamed(
     read: Read = read_silently,
     score_name: str | None = None,
     sample_rows: int = SAMPLE_ROWS,
-    ranks: Ranks = ALONE,
+    strategy: Strategy = "auto",
+    checkpoint: str | Path | None = None,
+    checkpoint_minutes: float = 10.0,
 ) -> StreamedResult:
     """Fit one net per seed to the rows of a source; it is an error if none had a finite iteration.
 
     The first seed also decides the order of the rows. The deadline is for everything, output layers
-    included. sample_rows: validation rows that score iterations, at most
+    included. sample_rows: validation rows that score iterations, at most.
+
+    Under torchrun, all processes call this and get the same result. strategy "rows": each process
+    has a part of the rows, and gradients are averaged; "nets": each has a part of the nets, and
+    reads all rows; "auto": "nets" if there are as many nets as processes, which then need not wait
+    for each other. checkpoint: a file that the training is written to every so many minutes, that
+    it goes on from if there is one, and that is removed at the end
     """
-    deadline, seeds = deadline or Deadline(config.time_limit), tuple(seeds)
-    reporter, stream = reporter or Silent(), Stream(source, seeds[0], device, ranks, read)
+    check_choice("strategy", strategy, get_args(Strategy))
+    check_number("checkpoint_minutes", checkpoint_minutes, minimum=0.0)
+    if checkpoint is not None and isinstance(config.optimizer, type):
+        raise ValueError(
+            "a checkpoint needs optimizer='adam', 'adamw' or 'sgd', got "
+            f"{config.optimizer.__name__}: what others keep is not known."
+        )
+    known: dict[str, Any] = {"deadline": deadline or Deadline(config.time_limit), "read": read}
+    known |= {"reporter": reporter or Silent(), "score_name": score_name}
+    known |= {"sample_rows": sample_rows, "order": seeds[0]}
+    saving = None if checkpoint is None else Checkpoint(Path(checkpoint), 60 * checkpoint_minutes)
+    ranks, seeds = find_ranks(device), tuple(seeds)
+    if ranks.n_ranks == 1 or choose_strategy(strategy, len(seeds), ranks) == "rows":
+        result = _train(source, config, seeds, device, ranks, saving, **known)
+    else:
+        result = _train_shares(source, config, seeds, device, ranks, saving, **known)
+    ranks.wait()  # all have their result: nobody needs the file any more
+    if saving is not None and ranks.rank == 0:
+        saving.remove()
+    if result.trained.n_nets == 0:
+        raise explain_divergence(len(seeds))
+    return result
+
+
+def choose_strategy(strategy: Strategy, n_nets: int, ranks: Ranks) -> Strategy:
+    if strategy == "nets" and n_nets < ranks.n_ranks:
+        raise ValueError(
+            f"strategy='nets' needs a net for each of the {ranks.n_ranks} processes, got {n_nets} "
+            "net(s). Use strategy='rows', more nets or fewer processes."
+        )
+    if strategy != "auto":
+        return strategy
+    return "nets" if n_nets >= ranks.n_ranks else "rows"
+
+
+def _train_shares(
+    source: BatchSource,
+    config: TrainConfig,
+    seeds: tuple[int, ...],
+    device: torch.device,
+    ranks: Ranks,
+    saving: Checkpoint | None,
+    **known: Any,
+) -> StreamedResult:
+    """Train the nets of this rank alone, and tell the others."""
+    edges = [rank * len(seeds) // ranks.n_ranks for rank in range(ranks.n_ranks + 1)]
+    shares = [seeds[first:last] for first, last in pairwise(edges)]
+    if saving is not None:
+        saving = saving.part(f"rank{ranks.rank}", ranks.n_ranks)
+    own = _train(source, config, shares[ranks.rank], device, ALONE, saving, **known)
+    # A function that was passed as activation may not go on a journey.
+    named = replace(own.trained.nets, activation="relu")
+    parts = ranks.gather_objects(replace(own.trained, nets=named))
+    if saving is not None:
+        saving.remove()
+    trained = merge_results(parts, [len(share) for share in shares])
+    nets = replace(trained.nets, activation=own.trained.nets.activation)
+    return replace(own, trained=replace(trained, nets=nets))
+
+
+def _train(
+    source: BatchSource,
+    config: TrainConfig,
+    seeds: tuple[int, ...],
+    device: torch.device,
+    ranks: Ranks,
+    saving: Checkpoint | None,
+    *,
+    deadline: Deadline,
+    reporter: Reporter,
+    read: Read,
+    score_name: str | None,
+    sample_rows: int,
+    order: int,
+) -> StreamedResult:
+    """The result may have no nets."""
+    stream = Stream(source, order, device, ranks, read)
     on_cpu = device.type == "cpu"
     threads = threads_where_they_pay(torch.get_num_threads()) if on_cpu else nullcontext()
     with threads, product_precision("highest"):
@@ -136,15 +223,15 @@ def train_streamed(
                 f"are trained in {len(groups)} groups, and each reads the rows anew."
             )
         parts: list[TrainResult] = []
-        for n_left, group in zip(range(len(groups), 0, -1), groups, strict=True):
+        for place, group in enumerate(groups):
             trainer = StreamedTrainer(stream, start, config, group, score_name, device)
+            n_left = len(groups) - place
             own = deadline.part(1 / n_left) if n_left > 1 else deadline
             # Only for the first group is it an error if time is over before an iteration.
             clock = StreamClock(own, trainer, must=not parts)
-            parts.append(run(trainer, clock, reporter))
+            file = saving and saving.part(f"group{place}", len(groups))
+            parts.append(trainer.run(clock, reporter, file))
     trained = merge_results(parts, [len(group) for group in groups])
-    if trained.n_nets == 0:
-        raise explain_divergence(len(seeds))
     labels, weights = start.sample.labels, start.sample.weights
     return StreamedResult(trained, labels, weights, start.n_train, start.n_validation)
 
@@ -464,7 +551,7 @@ class StreamedTrainer(Trainer):
         score_name: str,
         device: torch.device,
     ) -> None:
-        self._rows, self._start = stream, start
+        self.rows, self.start, self.seeds = stream, start, seeds
         # Every net has the same validation rows.
         own = start.own
         own = replace(
@@ -476,19 +563,47 @@ class StreamedTrainer(Trainer):
         n_scored = -(-len(start.sample.labels) // stream.ranks.n_ranks)
         self._score_every = -(-n_scored // (SCORED_PER_ROW * start.n_batch))
 
+    def run(self, clock: "StreamClock", reporter: Reporter, file: Checkpoint | None) -> TrainResult:
+        """Train to the end. file: to go on from, and to write now and then"""
+        is_over = False
+        if file is not None:
+            with self._on_stream():
+                is_over = file.load(self)
+        is_first = self.iteration == 0
+        while not is_over and not self.is_done:
+            self.advance()
+            reporter.advance(*self.look())
+            if is_first:
+                clock.note_first()
+            is_first = False
+            is_over = not clock.goes_on(self.round_seconds)
+            is_last = is_over or self.is_done
+            # The clock of the first rank decides for all.
+            if file and (is_last or clock.agree(self.ranks.rank == 0 and file.is_due())):
+                with self._on_stream():
+                    file.save(self, finished=is_last)
+        return self.result()
+
+    def go_on(self, iteration: int, places: Tensor) -> None:
+        """Be as after these iterations, but for what tensors hold. places: of the nets left"""
+        self.iteration = iteration
+        if len(places) < len(self.places):
+            self._keep(places.to(self.device))
+
     def _start_batches(self, data: TrainingData, own: Generators) -> tuple[Tensor, Feed]:
-        config, start, device = self.config, self._start, self.device
+        config, start, device = self.config, self.start, self.device
         permuted = draw_permuted(start.n_batch, config.n_permuted, own).to(device)
         n_ahead = iterations_ahead(device, permuted[0].numel() * len(start.mean))
         weighted = data.weights is not None
-        batches = StreamedBatches(self._rows, start.n_batch, n_ahead, permuted, weighted)
+        batches = StreamedBatches(self.rows, start.n_batch, n_ahead, permuted, weighted)
         # It depends on mean and variance of the labels alone, which these two rows have.
         labels = torch.stack([start.mean - start.deviation, start.mean + start.deviation])
         labels = labels.float().to(device).expand(len(own), -1, -1)
+        self.feed = batches
         return self.loss.baseline(labels, torch.ones_like(labels[..., 0])), batches
 
     def _start_scoring(self, name: str) -> Scoring:
-        sample = self._start.sample.to(self.device)
+        sample = self.start.sample.to(self.device)
         scoring = make_scoring(name, self.config, sample)
         n_nets = self.nets.n_nets
         return replace(
@@ -520,7 +635,7 @@ class StreamedTrainer(Trainer):
             held_out_head = torch.cat([best.head[kept] for best, kept, _ in taken]).double()
             head = held_out_head
         else:
-            start, per_row = self._start, penalty / self.batches.n_rows
+            start, per_row = self.start, penalty / self.batches.n_rows
             self._sum_rows(groups, "train")
             held_out_head, n_raises = groups.solve(per_row * start.n_train)
             head = held_out_head
@@ -535,11 +650,11 @@ class StreamedTrainer(Trainer):
 
     def estimate_heads(self) -> float:
         """Seconds for the output layers, of one process."""
-        start, config = self._start, self.config
+        start, config = self.start, self.config
         if config.head in ("batch", "linear"):
             return 0.0
         groups = HeadGroups(self.nets.map(Tensor.double), self.device)
-        labels = torch.zeros(groups.n_rows, self._rows.source.n_labels, device=self.device)
+        labels = torch.zeros(groups.n_rows, self.rows.source.n_labels, device=self.device)
         block = Rows(labels[:, :1].expand(-1, self.data.n_features), labels, None)
         with torch.no_grad():
             groups.add(block)  # once without looking, as memory and libraries are set up
@@ -555,7 +670,7 @@ class StreamedTrainer(Trainer):
         """Add the rows of a part to the sums of all ranks."""
         if self.ranks.rank > 0:
             groups.clear()  # the first rank keeps what was added before
-        for rows in self._rows.once(part, groups.n_rows, "output layers"):
+        for rows in self.rows.once(part, groups.n_rows, "output layers"):
             groups.add(rows)
         self.ranks.add(groups.tensors())
 
@@ -655,16 +770,3 @@ class StreamClock:
 
     def agree(self, flag: bool) -> bool:
         return bool(self._ranks.any(torch.tensor([flag], device=self._device)))
-
-
-def run(trainer: StreamedTrainer, clock: StreamClock, reporter: Reporter) -> TrainResult:
-    is_first = True
-    while not trainer.is_done:
-        trainer.advance()
-        reporter.advance(*trainer.look())
-        if is_first:
-            clock.note_first()
-        is_first = False
-        if not clock.goes_on(trainer.round_seconds):
-            break
-    return trainer.result()

@@ -183,6 +183,10 @@ class Optimizer:
         self._squares = [torch.zeros_like(parameter) for parameter in parameters]
         self._steps = [torch.zeros((), device=device) for _ in parameters]
 
+    def state(self) -> list[Tensor]:
+        """What it knows, changed in place."""
+        return [*self._means, *self._squares, *self._steps]
+
     def step(self) -> None:
         gradients = [p.grad for p in self.parameters if p.grad is not None]  # all have one
         torch._foreach_add_(self._steps, 1)
@@ -551,6 +555,7 @@ class Trainer:
         if self.reduced is not None:
             self.reduced.refresh(self.nets)
         hidden = self.body.forward(self.nets, batch.features)
+        self.ranks.mean(self.nets.statistics())
         if batch.root_weights is not None:
             hidden = torch.mul(hidden, batch.root_weights, out=self.weighted)
         fit = self.output.fit(hidden, batch, stack, structured, first=first)
@@ -572,7 +577,7 @@ class Trainer:
         if batch.root_weights is not None:
             out.mul_(batch.root_weights)
         self.body.backward(self.nets, batch.features)
-        self._share_step()
+        self.ranks.mean([p.grad for p in self._trained() if p.grad is not None])
         if self.config.clip_norm is not None:
             clip_gradients(self._trained(), self.config.clip_norm)
         if self.config.schedule != "constant":
@@ -588,11 +593,6 @@ class Trainer:
             for parameter, old in zip(self._trained(), before, strict=True):
                 by_net = factor.reshape(-1, *(1,) * (old.dim() - 1))
                 parameter.copy_(torch.lerp(old, parameter, by_net))
-
-    def _share_step(self) -> None:
-        """Average gradients, and statistics of batches, over processes."""
-        gradients = [parameter.grad for parameter in self._trained() if parameter.grad is not None]
-        self.ranks.mean([*gradients, *self.nets.statistics()])
 
     @property
     def _falls(self) -> bool:

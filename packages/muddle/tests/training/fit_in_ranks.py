@@ -1,0 +1,58 @@
+"""Run by torchrun: fits nets to shards of made-up rows, and writes what came of it.
+
+fit_in_ranks.py FOLDER WHAT, where FOLDER/options.json holds the options
+"""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import torch
+from conftest import make_rows, take_step
+
+from muddle.training.config import TrainConfig
+from muddle.training.jobs import Silent
+from muddle.training.ranks import find_ranks
+from muddle.training.streamed import train_streamed
+
+CPU = torch.device("cpu")
+SEEDS = (11, 12, 13)
+
+
+class Killer(Silent):
+    """Kills the last process at its fifth look, as long as torchrun has started it only once."""
+
+    n_looks = 0
+
+    def advance(self, n_net_iterations, loss, score):
+        self.n_looks += 1
+        is_last = int(os.environ["RANK"]) == int(os.environ["WORLD_SIZE"]) - 1
+        if is_last and self.n_looks == 5 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(folder, what):
+    options = json.loads((folder / "options.json").read_text())
+    source, _ = make_rows(**options["rows"])
+    config = TrainConfig(**options["config"])
+    if what == "gradients":
+        found, trainer = take_step(source, config, find_ranks(CPU))
+        torch.save(found, folder / f"{what}-{trainer.ranks.rank}.pt")
+        return
+    more = options.get("fit", {})
+    if what == "killed":
+        more |= {"reporter": Killer(), "checkpoint": folder / "state", "checkpoint_minutes": 0}
+    fitted = train_streamed(source, config, SEEDS, device=CPU, **more)
+    trained = fitted.trained
+    found = {name: getattr(trained, name) for name in ("head", "held_out_head", "penalty", "score")}
+    found |= {"nets": trained.nets.tensors(), "output": trained.validation_output}
+    found |= {"labels": fitted.labels, "loss": trained.history.loss, "kept": trained.kept}
+    torch.save(found, folder / f"{what}-{os.environ['RANK']}.pt")
+    attempt = folder / f"attempt-{os.environ['RANK']}"
+    attempt.write_text(os.environ["TORCHELASTIC_RESTART_COUNT"])
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])
