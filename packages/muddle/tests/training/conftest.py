@@ -10,7 +10,7 @@ from muddle.core.device import torch_threads
 from muddle.training import jobs as jobs_module
 from muddle.training.config import TrainConfig
 from muddle.training.data import TrainingData, TrainJob
-from muddle.training.ranks import ALONE
+from muddle.training.processes import ALONE
 from muddle.training.stopping import Deadline
 from muddle.training.streamed import Stream, StreamedTrainer, read_start
 from muddle.training.trainer import Trainer

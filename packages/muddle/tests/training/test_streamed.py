@@ -10,7 +10,7 @@ from muddle.errors import DivergenceError, NotEnoughMemoryError, TimeLimitError
 from muddle.training import streamed
 from muddle.training.data import Batches
 from muddle.training.jobs import Silent
-from muddle.training.ranks import ALONE
+from muddle.training.processes import ALONE
 from muddle.training.stopping import Deadline
 from muddle.training.streamed import Stream, _draw_sample, train_streamed
 

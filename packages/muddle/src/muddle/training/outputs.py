@@ -22,7 +22,7 @@ from muddle.core.ridge import Factor, System, factor_gram, project, uses_dual
 from muddle.errors import DivergenceError
 from muddle.training.config import TrainConfig
 from muddle.training.data import Batch, TrainingData
-from muddle.training.ranks import ALONE, Ranks
+from muddle.training.processes import ALONE, Ranks
 from muddle.training.stopping import BestNets, NetStatus
 
 BLOCK_ROWS = 4096

@@ -46,7 +46,7 @@ from muddle.training.jobs import (
     explain_need,
     shared_bytes,
 )
-from muddle.training.ranks import ALONE, Ranks, find_ranks, n_local_ranks
+from muddle.training.processes import ALONE, Ranks, find_ranks, n_local_ranks
 from muddle.training.stopping import Deadline, Scoring, choose_score, make_scoring
 from muddle.training.trainer import Taken, Trainer, TrainResult, iterations_ahead, merge_results
 from muddle_runtime.parameters import check_choice, check_number

@@ -38,7 +38,7 @@ from muddle.training.config import (
     rate_factors,
 )
 from muddle.training.data import Batches, Feed, Noise, TrainingData
-from muddle.training.ranks import ALONE, Ranks
+from muddle.training.processes import ALONE, Ranks
 from muddle.training.stopping import BestNets, NetStatus, Scoring, make_scoring
 
 # Noise has a random stream of its own: it is drawn on the device, everything else on the CPU.

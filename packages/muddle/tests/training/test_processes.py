@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from muddle.training.ranks import ALONE, n_local_ranks
+from muddle.training.processes import ALONE, n_local_ranks
 from muddle.training.streamed import choose_strategy, train_streamed
 
 CPU = torch.device("cpu")
 SEEDS = (11, 12, 13)
-SCRIPT = Path(__file__).with_name("fit_in_ranks.py")
+SCRIPT = Path(__file__).with_name("fit_in_processes.py")
 ROWS = {"n_rows": 75}  # 60 for training: 30 for each of two processes
 # Nothing random but start and permutations.
 PLAIN = {"depth": 2, "width": 24, "max_iter": 8, "n_permutations": 3}

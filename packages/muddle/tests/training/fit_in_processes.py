@@ -1,6 +1,6 @@
 """Run by torchrun: fits nets to shards of made-up rows, and writes what came of it.
 
-fit_in_ranks.py FOLDER WHAT, where FOLDER/options.json holds the options
+fit_in_processes.py FOLDER WHAT, where FOLDER/options.json holds the options
 """
 
 import json
@@ -14,7 +14,7 @@ from conftest import make_rows, take_step
 
 from muddle.training.config import TrainConfig
 from muddle.training.jobs import Silent
-from muddle.training.ranks import find_ranks
+from muddle.training.processes import find_ranks
 from muddle.training.streamed import train_streamed
 
 CPU = torch.device("cpu")
