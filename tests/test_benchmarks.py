@@ -392,3 +392,80 @@ def test_a_big_table_has_the_r2_it_states_and_the_rows_of_its_seed(tmp_path, cap
     assert not arrow.read_table(tmp_path / "other" / "train").equals(table)
     with pytest.raises(FileExistsError, match="must be an empty or a new folder"):
         big_table.main([str(tmp_path / "one")])
+
+
+def test_the_cost_model_finds_known_constants_and_extends_them(tmp_path, monkeypatch, capsys):
+    cost_model = load("cost_model")
+    gflop = np.array([0.1, 1.0, 10.0])
+    known = cost_model.fit_constants(gflop, 0.002 + gflop / (0.5 * 100), 100e9)
+    assert (known.latency, known.efficiency) == pytest.approx((0.002, 0.5))
+    assert known.seconds(5.0) == pytest.approx(0.102)
+    # Each of four processes sends three quarters of the numbers twice.
+    assert cost_model.ring_bytes(1000, 4) == 6000
+    monkeypatch.setattr(cost_model, "measure_ring", lambda ranks, n: (0.1, 2.0 * n))
+    options = ["--quick", "--seconds", "0.01", "--rows", "2000", "--commit", "none"]
+    cost_model.main([*options, "--out", str(tmp_path)])
+    measured = pd.read_csv(tmp_path / "cost_measured.csv")
+    assert (measured.measured > 0).all()
+    further = pd.read_csv(tmp_path / "cost_extrapolated.csv").set_index(["machine", "rows"])
+    many, one = further.loc["1,000 H200", 10**9], further.loc["1 H200", 10**9]
+    assert many.compute_s == pytest.approx(one.compute_s / 1000, rel=0.01)
+    assert many.count_all_rows_on_each_s == one.count_all_rows_on_each_s
+    assert (one.average_s, many.average_s > 0) == (0, True)
+    capsys.readouterr()
+    cost_model.main(["--reuse", "--out", str(tmp_path)])  # the same from the file
+    assert "1,000 H200" in capsys.readouterr().out
+    again = pd.read_csv(tmp_path / "cost_extrapolated.csv").set_index(["machine", "rows"])
+    pd.testing.assert_frame_equal(again, further, rtol=0.01)
+
+
+@pytest.mark.slow
+def test_a_ring_of_processes_sends_what_the_cost_model_counts():
+    cost_model = load("cost_model")
+    seconds, sent = cost_model.measure_ring(2, 100_000)
+    assert seconds > 0
+    if sent > 0:  # elsewhere than on Linux, loopback is not counted
+        assert sent == pytest.approx(cost_model.ring_bytes(100_000, 2), rel=0.5)
+
+
+def test_rows_beyond_memory_are_encoded_for_xgboost(tmp_path, monkeypatch, capsys):
+    big_table, out_of_core = load("big_table"), load("out_of_core")
+    big_table.write(tmp_path / "big", 600, seed=0, group_rows=200)
+    train = tmp_path / "big" / "train"
+    groups = list(out_of_core.read_groups(train))
+    assert [len(group) for group in groups] == [200, 200, 200]
+    levels = out_of_core.find_levels(train)
+    assert set(levels) == {"town", "product", "shop", "grade", "note"}
+    assert sorted(levels["grade"].to_pylist()) == list("ABCDE")
+    levels["grade"] = levels["grade"].slice(1)  # a level that training rows did not have
+    matrix = out_of_core.encode(groups[0], levels)
+    assert (matrix.shape, matrix.dtype) == ((200, 30), np.float32)
+    names = [name for name in groups[0].column_names if name != "y"]
+    grades = groups[0]["grade"].to_pylist()
+    codes = matrix[:, names.index("grade")]
+    known = levels["grade"].to_pylist()
+    assert [known[int(code)] for code in codes if code == code] == [g for g in grades if g in known]
+    assert np.isnan(codes).sum() == sum(grade not in known for grade in grades) > 0
+    for name in ("x5", "online", "delivered"):
+        assert np.isnan(matrix[:, names.index(name)]).sum() == groups[0][name].null_count > 0
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    monkeypatch.setattr(out_of_core.importlib.util, "find_spec", lambda _: None)
+    out_of_core.main([str(tmp_path / "big"), "--models", "xgboost", "--out", str(tmp_path / "x")])
+    assert "xgboost skipped: needs xgboost" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_models_beyond_memory_are_measured_in_processes_of_their_own(tmp_path, monkeypatch):
+    pytest.importorskip("xgboost")
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    big_table, out_of_core = load("big_table"), load("out_of_core")
+    big_table.write(tmp_path / "big", 20_000, seed=0)
+    out = tmp_path / "out.csv"
+    out_of_core.main(
+        [str(tmp_path / "big"), "--models", "xgboost", "--rounds", "20", "--out", str(out)]
+    )
+    (row,) = pd.read_csv(out).to_dict("records")
+    assert (row["rows"], row["columns"]) == (20_000, 30)
+    assert 0.1 < row["r2"] < row["best_r2"]
+    assert row["base_mb"] < row["fit_peak_mb"] <= row["peak_mb"]
+    assert [path.name for path in (tmp_path / "big").iterdir() if "tmp" in path.name] == []
