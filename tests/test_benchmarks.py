@@ -469,3 +469,22 @@ def test_models_beyond_memory_are_measured_in_processes_of_their_own(tmp_path, m
     assert 0.1 < row["r2"] < row["best_r2"]
     assert row["base_mb"] < row["fit_peak_mb"] <= row["peak_mb"]
     assert [path.name for path in (tmp_path / "big").iterdir() if "tmp" in path.name] == []
+
+
+def test_a_service_under_load_answers_right_and_refuses_bad_rows(tmp_path):
+    pytest.importorskip("fastapi")
+    pytest.importorskip("uvicorn")
+    load("serve").main(["--quick", "--commit", "none", "--out", str(tmp_path / "serve.csv")])
+    table = pd.read_csv(tmp_path / "serve.csv")
+    assert table.status.tolist() == [200, 200, 200, 422]
+    assert (table.requests == 20).all()
+
+
+def test_an_answer_that_is_not_the_models_ends_the_load(monkeypatch):
+    serve = load("serve")
+    wrong = [serve.Answer(0, 200, {"predictions": [1.0]}, 0.01)]
+    monkeypatch.setattr(serve, "load", lambda *_: wrong)
+    table, service = serve.make_table(2)[0], serve.psutil.Process()
+    model = type("Model", (), {"predict": lambda self, rows: np.zeros(len(rows))})()
+    with pytest.raises(AssertionError, match="status 200 for question 0"):
+        serve.measure_case(serve.Case(1, 1), 0, service, table, model, serve.QUICK)
