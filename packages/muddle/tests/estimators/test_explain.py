@@ -177,6 +177,36 @@ def test_a_frame_of_classes_has_a_line_per_class():
     np.testing.assert_allclose(found.values.sum(axis=2), 0.0, atol=1e-12)
 
 
+def test_shap_draws_and_slices_it_and_agrees_with_its_own_explainer(model, found):
+    """With the package itself; its own explainer needs many times the predictions."""
+    shap = pytest.importorskip("shap", reason="needs shap, which brings a compiler")
+    import matplotlib.pyplot as plt
+
+    ours = found.to_shap()
+    assert ours.shape == (6, 6)
+    assert ours.feature_names == list(found.feature_names)
+    np.testing.assert_array_equal(ours[:, "first"].values, found.values[:, 0])
+    for draw, part in (
+        (shap.plots.beeswarm, ours),
+        (shap.plots.bar, ours),
+        (shap.plots.waterfall, ours[0]),
+        (shap.plots.scatter, ours[:, "first"]),
+    ):
+        draw(part, show=False)
+        assert plt.gcf().axes
+        plt.close("all")
+    # Of a model of numbers, which shap can shuffle: exact values of both.
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 3))
+    numbers = MLRRegressor(**QUICK).fit(X, X[:, 0] * X[:, 1] + X[:, 2])
+    theirs = shap.Explainer(numbers.predict, X, algorithm="exact")(X[:4])
+    own = numbers.explain(X[:4], background=X, n_background=len(X), n_permutations=20)
+    shap_values = own.to_shap()
+    np.testing.assert_allclose(shap_values.base_values, theirs.base_values, atol=1e-6)
+    spread = np.abs(theirs.values).max()
+    np.testing.assert_allclose(shap_values.values, theirs.values, rtol=0, atol=0.02 * spread)
+
+
 def test_shap_gets_the_same_arrays(found, monkeypatch):
     shap = ModuleType("shap")
     shap.Explanation = lambda *arrays, **named: (arrays, named)
