@@ -5,7 +5,7 @@
 
 The folders `models/muddle` and `systems/muddle` beside this file are those of a pull request; here they are put on the
 path of the installed package. Model and system are run in the official validation protocol, and the leaderboard is
-printed. Needs ``pip install tabarena muddle``. Finished parts are kept in the output folder, so a run goes on where it
+printed. Needs ``pip install 'tabarena[plot]' muddle``. Finished parts are kept in the output folder, so a run goes on where it
 was interrupted.
 """
 
@@ -100,9 +100,7 @@ def main(arguments: list[str] | None = None) -> pd.DataFrame:
         options |= {"subset": "lite", "new_result_prefix": "[New] "}
     experiments = build_experiments(toy=asked.toy, configs=asked.configs, time_limit=asked.time_limit)
     context.build_and_run_jobs(experiments, **options)
-    leaderboard = context.compare(output_dir=asked.out / "leaderboard")
-    print(leaderboard.to_string())
-    return leaderboard
+    return context.compare(output_dir=asked.out / "leaderboard")  # prints it
 
 
 if __name__ == "__main__":
