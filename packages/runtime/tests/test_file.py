@@ -784,6 +784,26 @@ def test_every_number_of_a_file_at_its_worst(stored, changed):
     assert n_changed > 400
 
 
+def test_what_groups_amount_to_is_stored_with_intervals(mixed_regressor):
+    model, rows = mixed_regressor.model, mixed_regressor.rows
+    own = tuple(replace(one, n_units=2.5) for one in model.spread.conformal)
+    grouped = replace(model, spread=replace(model.spread, conformal=own))
+    header, arrays = store_model(grouped)
+    again = restore_model(header, dict(arrays))
+    assert [one.n_units for one in again.spread.conformal] == [2.5] * len(own)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about odd rows of the fixture
+        np.testing.assert_array_equal(
+            again.predict_interval(rows, 0.5), grouped.predict_interval(rows, 0.5)
+        )
+        widths = [np.ptp(one.predict_interval(rows, 0.5), axis=-1) for one in (model, grouped)]
+    assert (widths[1] >= widths[0]).all()
+    assert widths[1].sum() > widths[0].sum()
+    arrays["conformal.0.units"] = np.zeros(1)
+    with pytest.raises(ModelFileError, match=r"conformal\.0\.units"):
+        restore_model(header, arrays)
+
+
 @pytest.fixture
 def learning(mixed_regressor):
     """A stored mixture with held-out rows, and as a header and arrays."""

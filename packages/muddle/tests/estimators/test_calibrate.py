@@ -6,6 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.stats import rankdata
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import cross_val_predict
 from sklearn.preprocessing import PowerTransformer
 
 from muddle.estimators.calibrate import (
@@ -15,6 +17,7 @@ from muddle.estimators.calibrate import (
     HIGHEST,
     LOWEST,
     N_TREES,
+    count_units,
     fit_calibration,
     fit_conformal,
     fit_normal_scores,
@@ -312,6 +315,76 @@ def test_certain_models_answer_with_one_class_or_leave_the_least_certain_rows_ou
     empty = ~found.any(axis=1)
     assert found[np.arange(2000), codes].mean() == pytest.approx(0.8, abs=0.03)
     assert new[empty, 0].max() < new[~empty, 0].min()
+
+
+def test_rows_of_groups_amount_to_fewer():
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(40), 5)
+    assert count_units(rng.normal(size=40)[groups], groups) == pytest.approx(40)
+    assert count_units(rng.normal(size=200), groups) > 150
+    # A correlation of a half: 200 / (1 + 4 / 2).
+    values = rng.normal(size=(300, 40))[:, groups] + rng.normal(size=(300, 200))
+    found = np.mean([count_units(one, groups) for one in values])
+    assert found == pytest.approx(200 / 3, rel=0.05)
+    # One group of many rows and others of one, which cannot differ.
+    assert count_units(np.arange(14.0), np.r_[np.zeros(10), 1, 2, 3, 4]) < 14
+    assert count_units(np.ones(6), np.arange(6)) == 6
+
+
+def test_a_new_group_counts_in_the_rank_but_the_largest_score_is_enough():
+    scores, ones = np.arange(1.0, 101), np.ones(100)
+    plain = fit_conformal(scores, np.zeros(100), ones, None)
+    assert plain.half_width(0.9) == 91  # the 91st of 100 is the first with 0.9 · 101 at or below it
+    grouped = replace(plain, n_units=12.0)  # 0.9 · (1 + 0.6 / 12) = 0.945
+    assert grouped.half_width(0.9) == 95
+    assert grouped.half_width(0.99) == 100
+    assert grouped.quantile(0.9) == 95
+    assert replace(plain, n_units=1e9).half_width(0.9) == 91  # never less than rows alone say
+    assert grouped.half_width(0.995) == np.inf  # too few rows, in groups or not
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.5, 0.9])
+def test_intervals_of_few_groups_cover_new_groups(strength):
+    """Errors of ten groups, over 300 draws; as if all rows told as much as others, too few."""
+    rng = np.random.default_rng(1)
+
+    def draw(n_groups, each):
+        shared, own = rng.normal(size=(n_groups, 1)), rng.normal(size=(n_groups, each))
+        return (np.sqrt(strength) * shared + np.sqrt(1 - strength) * own).ravel()
+
+    covered = []
+    for _ in range(300):
+        errors, new = draw(10, 12), draw(200, 2)
+        given = errors, np.zeros(120), np.ones(120), None
+        for groups in (None, np.repeat(np.arange(10), 12)):
+            low, high = fit_conformal(*given, groups).interval(0 * new, np.ones(400), 0.9).T
+            covered.append(np.mean((low <= new) & (new <= high)))
+    without, known = np.mean(covered[::2]), np.mean(covered[1::2])
+    assert 0.88 < known < 0.92
+    if strength == 0.9:
+        assert without < 0.86
+
+
+@pytest.mark.slow
+def test_sets_of_cross_fitted_models_cover_over_two_hundred_fits():
+    """As a fit does it, with a linear model in place of the pool: 60 rows out of fold decide, and a
+    model of all of them answers 100 new ones."""
+    covered, sizes = [], []
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(160, 2))
+        codes = np.digitize(X[:, 0] + rng.normal(size=160), [-0.7, 0.7])
+        labels = 2.0 * np.eye(3)[codes] - 1
+        ridge = Ridge(alpha=1.0)
+        scores = cross_val_predict(ridge, X[:60], labels[:60])
+        calibration = fit_calibration(scores, codes[:60], None)
+        sets = fit_sets(calibration.apply(scores), codes[:60], None)
+        new = calibration.apply(ridge.fit(X[:60], labels[:60]).predict(X[60:]))
+        found = sets.choose(new, 0.9, False, False)
+        covered.append(found[np.arange(100), codes[60:]].mean())
+        sizes.append(found.sum(axis=1).mean())
+    assert np.mean(covered) == pytest.approx(0.9, abs=0.02)
+    assert 1.2 < np.mean(sizes) < 2.8
 
 
 def test_spread_by_hand():

@@ -998,6 +998,8 @@ def _store_spread(model: FittedModel, spread: SpreadModel, arrays: Arrays) -> He
         arrays[f"conformal.{output}.scores"] = conformal.scores
         if conformal.weights is not None:
             arrays[f"conformal.{output}.weights"] = conformal.weights
+        if conformal.n_units is not None:
+            arrays[f"conformal.{output}.units"] = np.array([conformal.n_units])
     spreads = [asdict(one) for one in spread.spreads]
     return {
         "part": part,
@@ -1046,7 +1048,11 @@ def _restore_spread(
         if shelf.has(f"{where}.weights"):
             above = Range(above=0.0, most=LARGEST_HEAD)
             weights = shelf.take(f"{where}.weights", scores.shape, above)
-        conformal.append(Conformal(scores, weights, stored.get("two_tailed", False)))
+        own = Conformal(scores, weights, stored.get("two_tailed", False))
+        if header["format"] >= 4 and shelf.has(f"{where}.units"):
+            units = shelf.take(f"{where}.units", (1,), Range(above=0.0, most=LARGEST_HEAD))
+            own = replace(own, n_units=float(units[0]))
+        conformal.append(own)
     return SpreadModel(
         body,
         _take_head("spread.head", body, n_labels, shelf),

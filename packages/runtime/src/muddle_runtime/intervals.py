@@ -20,6 +20,10 @@ from muddle_runtime.parameters import check_fraction
 
 # Ranks such as 0.55 * 100 must not be rounded up because of the last bit.
 ROUNDING = 1e-10
+# The new group counts as this share of a group. With 1 intervals would hold at least their coverage
+# in the mean; with 0.6, 90 % intervals of 10 to 25 groups held 89.5 to 91.4 % in simulations,
+# whatever share of the variance the groups had, and without it 83.7 to 91 %.
+NEW_GROUP = 0.6
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +50,7 @@ class Conformal:
     scores: FloatArray  # (N,), ascending: (target - predicted) / spread
     weights: FloatArray | None  # (N,), of the same rows
     two_tailed: bool = False  # intervals leave out as many rows below as above
+    n_units: float | None = None  # independent rows that those of groups amount to
 
     @cached_property
     def _sizes(self) -> tuple[FloatArray, FloatArray | None]:
@@ -57,7 +62,7 @@ class Conformal:
         """Spreads to go to either side for this coverage: the ceil((n + 1) coverage)-th smallest
         |score|, or infinity with fewer than `rows_needed` rows."""
         check_fraction("coverage", coverage)
-        return _find_rank(*self._sizes, coverage)
+        return _find_rank(*self._sizes, coverage, self.n_units)
 
     def margins(self, coverage: float) -> tuple[float, float]:
         """Spreads to go down and up from the prediction for this coverage, not below 0.
@@ -75,11 +80,12 @@ class Conformal:
     def quantile(self, level: float) -> float:
         """The score of this level, rounded away from the median; infinite with too few rows."""
         check_fraction("level", level)
-        upper = _find_rank(self.scores, self.weights, level) if level >= 0.5 else math.nan
+        given = self.scores, self.weights, level, self.n_units
+        upper = _find_rank(*given) if level >= 0.5 else math.nan
         if level > 0.5:
             return upper
         backwards = None if self.weights is None else self.weights[::-1]
-        lower = -_find_rank(-self.scores[::-1], backwards, 1 - level)
+        lower = -_find_rank(-self.scores[::-1], backwards, 1 - level, self.n_units)
         return lower if level < 0.5 else (lower + upper) / 2
 
     def interval(self, predicted: FloatArray, spread: FloatArray, coverage: float) -> FloatArray:
@@ -155,15 +161,22 @@ def score_classes(probabilities: FloatArray) -> FloatArray:
     return found
 
 
-def _find_rank(values: FloatArray, weights: FloatArray | None, level: float) -> float:
+def _find_rank(
+    values: FloatArray, weights: FloatArray | None, level: float, n_units: float | None = None
+) -> float:
     """The first of the ascending values to reach this share of the weight.
 
-    The new row counts too, as one of mean weight: it may lie anywhere, hence at infinity.
+    The new row counts too, as one of mean weight: it may lie anywhere, hence at infinity. Of a new
+    group it counts for more, but the largest value is enough then.
     """
     n_rows = len(values)
     reached = np.arange(1.0, n_rows + 1) if weights is None else np.cumsum(weights)
     total = reached[-1] * (n_rows + 1) / n_rows
     position = int(np.searchsorted(reached, level * total * (1 - ROUNDING)))
+    if n_units is not None and position < n_rows:
+        total = reached[-1] * (1 + NEW_GROUP / n_units)
+        later = int(np.searchsorted(reached, level * total * (1 - ROUNDING)))
+        position = max(position, min(later, n_rows - 1))
     return float(values[position]) if position < n_rows else math.inf
 
 

@@ -169,13 +169,43 @@ def _correlate(columns: FloatArray, labels: FloatArray, counts: FloatArray) -> f
 
 
 def fit_conformal(
-    target: FloatArray, predicted: FloatArray, spread: FloatArray, weights: FloatArray | None
+    target: FloatArray,
+    predicted: FloatArray,
+    spread: FloatArray,
+    weights: FloatArray | None,
+    groups: Codes | None = None,
 ) -> Conformal:
     """Scores of rows that were predicted by members that never saw them; all arrays (N,)."""
     scores = (target - predicted) / spread
     order = np.argsort(scores, kind="stable")
     # On 31 tables the interval score was 0.96 of that of bounds symmetric around the prediction.
-    return Conformal(scores[order], None if weights is None else weights[order], two_tailed=True)
+    return Conformal(
+        scores[order],
+        None if weights is None else weights[order],
+        two_tailed=True,
+        n_units=None if groups is None else count_units(np.abs(scores), groups),
+    )
+
+
+def count_units(values: FloatArray, groups: Codes) -> float:
+    """Independent rows that tell as much as these, of which those of a group are alike. (N,), (N,)
+
+    The number of rows over their design effect, 1 + (rows of a group - 1) · correlation within
+    groups, which is estimated by an analysis of variance.
+    """
+    codes = np.unique(groups, return_inverse=True)[1]
+    sizes = np.bincount(codes)
+    n_rows, n_groups = len(values), len(sizes)
+    each = float((sizes**2).sum() / n_rows)  # rows of the group of a row, in the mean
+    if n_groups in (1, n_rows):
+        return float(n_groups)
+    means = np.bincount(codes, values) / sizes
+    between = float(sizes @ (means - values.mean()) ** 2) / (n_groups - 1)
+    within = float(((values - means[codes]) ** 2).sum()) / (n_rows - n_groups)
+    size = (n_rows - each) / (n_groups - 1)
+    total = between + (size - 1) * within
+    correlation = float(np.clip((between - within) / total, 0.0, 1.0)) if total > 0 else 0.0
+    return n_rows / (1 + (each - 1) * correlation)
 
 
 def shrink_spread(raw: FloatArray, residuals: FloatArray, weights: FloatArray | None) -> Spread:
@@ -264,11 +294,12 @@ def fit_spread(
         representation, head = forest_from_extra_trees(trees)
         head = (head * unit).astype(np.float32)
         raw = unseen * unit + mean
-    columns = range(sizes.shape[1])
+    columns, groups = range(sizes.shape[1]), list_groups(hold_out)
     spreads = tuple(shrink_spread(raw[:, c], residuals[:, c], weights) for c in columns)
     out_of_bag = np.column_stack([spreads[c].apply(raw[:, c]) for c in columns])
     conformal = tuple(
-        fit_conformal(labels[:, c], predicted[:, c], out_of_bag[:, c], weights) for c in columns
+        fit_conformal(labels[:, c], predicted[:, c], out_of_bag[:, c], weights, groups)
+        for c in columns
     )
     assert isinstance(representation, Forest)
     model = SpreadModel(representation, head, mean, spreads, conformal, sees_prediction)

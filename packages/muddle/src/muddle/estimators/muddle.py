@@ -402,7 +402,7 @@ class Flagship(Estimator):
         if isinstance(teacher.target, NumberTarget):
             assert details.spread is not None
             sizes = details.spread / teacher.target.scale.deviation
-        exam = Exam(predicted[rows], target, details.weights, sizes)
+        exam = Exam(predicted[rows], target, details.weights, sizes, details.groups)
         score = self._score(predicted, judged)
         self._graduate(teacher, student, exam, score, training.matrix, budget, deadline)
         self.out_of_fold_[judged.rows] = answer(self.model_, predicted)

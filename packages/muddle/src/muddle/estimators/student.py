@@ -462,6 +462,7 @@ class Exam:
     target: NDArray[Any]  # (n, C) labels, or (n,) codes of classes
     weights: FloatArray | None  # (n,)
     sizes: FloatArray | None  # (n, C) of errors, as they would be expected in new rows; of numbers
+    groups: NDArray[np.int64] | None = None  # (n,) that were passed to the fit
 
 
 def make_spread(nets: Nets, head: FloatArray, sizes: FloatArray) -> SpreadModel:
@@ -496,7 +497,9 @@ def make_model(teacher: FittedModel, student: Student, exam: Exam | None) -> Fit
         assert exam.sizes is not None
         predicted = teacher.target.clip(exam.predicted)
         scores = [
-            fit_conformal(exam.target[:, c], predicted[:, c], exam.sizes[:, c], exam.weights)
+            fit_conformal(
+                exam.target[:, c], predicted[:, c], exam.sizes[:, c], exam.weights, exam.groups
+            )
             for c in columns
         ]
     return replace(model, spread=replace(student.spread, conformal=tuple(scores)))

@@ -331,7 +331,10 @@ def update_mixture(model: FittedModel, rows: NewRows, forgetting: float) -> Fitt
             expected[model.table.find_far(matrix).any(axis=1)] = model.spread.widest
             sizes = join(sizes, expected)
         columns = zip(labels.T, model.target.clip(mixed).T, sizes.T, strict=True)
-        conformal = tuple(fit_conformal(*column, weights) for column in columns)
+        conformal = tuple(
+            replace(fit_conformal(*column, weights), n_units=old.n_units)
+            for column, old in zip(columns, model.spread.conformal, strict=True)
+        )
         after = replace(after, spread=replace(model.spread, conformal=conformal))
     else:
         two = labels.shape[1] == 1

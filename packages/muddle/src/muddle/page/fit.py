@@ -203,9 +203,8 @@ class Numbers:
         covered = np.empty(n_rows)
         for own in split_rows(n_rows, self.groups):
             weights = None if self.weights is None else self.weights[~own]
-            others = fit_conformal(
-                self.target[~own], self.predicted[~own], self.spread[~own], weights
-            )
+            known = self.target[~own], self.predicted[~own], self.spread[~own], weights
+            others = fit_conformal(*known, None if self.groups is None else self.groups[~own])
             lower, upper = others.interval(self.predicted[own], self.spread[own], coverage).T
             covered[own] = (lower <= self.target[own]) & (self.target[own] <= upper)
         return self._mean(covered)
