@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from muddle.estimators.muddle import MuddleClassifier, MuddleRegressor
     from muddle.search import search_space
     from muddle.tables.preprocessor import TablePreprocessor
+    from muddle.training.streamed import stream_config
 
 __version__ = "0.1.0"
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "__version__",
     "load_model",
     "search_space",
+    "stream_config",
 ]
 
 # Imported when first used: data sets and the command line must not wait for torch.
@@ -46,6 +48,7 @@ _HOMES = {
     "TablePreprocessor": "muddle.tables.preprocessor",
     "load_model": "muddle.estimators.base",
     "search_space": "muddle.search",
+    "stream_config": "muddle.training.streamed",
 }
 
 

@@ -15,7 +15,7 @@ from conftest import make_rows, take_step
 from muddle.training.config import TrainConfig
 from muddle.training.jobs import Silent
 from muddle.training.processes import find_ranks
-from muddle.training.streamed import train_streamed
+from muddle.training.streamed import stream_config, train_streamed
 
 CPU = torch.device("cpu")
 SEEDS = (11, 12, 13)
@@ -41,17 +41,25 @@ def main(folder, what):
         found, trainer = take_step(source, config, find_ranks(CPU))
         torch.save(found, folder / f"{what}-{trainer.ranks.rank}.pt")
         return
-    more = options.get("fit", {})
-    if what == "killed":
-        more |= {"reporter": Killer(), "checkpoint": folder / "state", "checkpoint_minutes": 0}
-    fitted = train_streamed(source, config, SEEDS, device=CPU, **more)
+    seeds = SEEDS if what != "strangers" else (11, 12, 13 + int(os.environ["RANK"]))
+    with stream_config(**options["fit"]):
+        write(train_streamed(source, config, seeds, device=CPU), folder / f"{what}-")
+    if what != "whole":
+        return
+    saving = {"checkpoint": folder / "state", "checkpoint_minutes": 0}
+    with stream_config(**options["fit"], **saving):
+        fitted = train_streamed(source, config, seeds, device=CPU, reporter=Killer())
+    write(fitted, folder / "killed-")
+    attempt = folder / f"attempt-{os.environ['RANK']}"
+    attempt.write_text(os.environ["TORCHELASTIC_RESTART_COUNT"])
+
+
+def write(fitted, stem):
     trained = fitted.trained
     found = {name: getattr(trained, name) for name in ("head", "held_out_head", "penalty", "score")}
     found |= {"nets": trained.nets.tensors(), "output": trained.validation_output}
     found |= {"labels": fitted.labels, "loss": trained.history.loss, "kept": trained.kept}
-    torch.save(found, folder / f"{what}-{os.environ['RANK']}.pt")
-    attempt = folder / f"attempt-{os.environ['RANK']}"
-    attempt.write_text(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    torch.save(found, f"{stem}{os.environ['RANK']}.pt")
 
 
 if __name__ == "__main__":

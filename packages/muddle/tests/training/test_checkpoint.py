@@ -8,7 +8,7 @@ import torch
 
 from muddle.training.jobs import Silent
 from muddle.training.stopping import Deadline
-from muddle.training.streamed import train_streamed
+from muddle.training.streamed import stream_config, train_streamed
 
 CPU = torch.device("cpu")
 CHANGES = {
@@ -37,10 +37,9 @@ class Killer(Silent):
             raise Killed
 
 
-def train(source, config, path, **options):
-    return train_streamed(
-        source, config, (11, 12, 13), device=CPU, checkpoint=path, checkpoint_minutes=0, **options
-    )
+def train(source, config, path, minutes=0, **options):
+    with stream_config(checkpoint=path, checkpoint_minutes=minutes):
+        return train_streamed(source, config, (11, 12, 13), device=CPU, **options)
 
 
 def kill(source, config, path, n_looks=5, **options):
@@ -125,10 +124,9 @@ def test_a_file_is_written_every_so_many_minutes_and_at_the_end(
     written = []
     write = checkpoint.write_whole
     monkeypatch.setattr(checkpoint, "write_whole", lambda path: written.append(1) or write(path))
-    options = {"device": CPU, "checkpoint": tmp_path / "state"}
-    train_streamed(source, small, (11,), checkpoint_minutes=60, **options)
+    train(source, small, tmp_path / "state", minutes=60)
     assert len(written) == 1
-    train_streamed(source, small, (11,), checkpoint_minutes=0, **options)
+    train(source, small, tmp_path / "state", minutes=0)
     assert len(written) == 1 + small.steps + 1
 
 
@@ -139,6 +137,35 @@ def test_the_time_limit_may_change_between_kill_and_resumption(make_source, smal
     kill(source, config, path)
     found = train(source, replace(config, time_limit=1e4), path, deadline=Deadline(1e4))
     assert_same_bits(found, whole)
+
+
+def test_trainings_that_were_finished_before_the_kill_train_no_more(make_source, small, tmp_path):
+    """A fit may be several trainings, such as one per depth."""
+    source, _ = make_source()
+    first, second = (replace(small, batch_size=10, depth=depth) for depth in (1, 2))
+    whole = [train_streamed(source, c, (11,), device=CPU) for c in (first, second)]
+
+    def fit(killers):
+        with stream_config(checkpoint=tmp_path / "state", checkpoint_minutes=0):
+            pairs = zip((first, second), killers, strict=True)
+            return [
+                train_streamed(source, config, (11,), device=CPU, reporter=killer)
+                for config, killer in pairs
+            ]
+
+    with pytest.raises(Killed):
+        fit([None, Killer(4)])
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["state", "state.fit2"]
+    for ours, theirs in zip(fit([Killer(1), None]), whole, strict=True):
+        assert_same_bits(ours, theirs)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_options_of_streams_are_checked():
+    with pytest.raises(ValueError, match="strategy must be"):
+        stream_config(strategy="columns").__enter__()
+    with pytest.raises(ValueError, match="checkpoint_minutes must be"):
+        stream_config(checkpoint_minutes=-1).__enter__()
 
 
 OTHERS = {

@@ -128,8 +128,8 @@ def test_nets_spread_over_ranks_are_those_of_one_process(make_source, small, tmp
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["rows", "nets"])
 def test_a_killed_process_does_not_change_the_model(strategy, tmp_path):
-    whole, _ = launch(tmp_path, "whole", NOISY, strategy=strategy)
-    ours, theirs = launch(tmp_path, "killed", NOISY, n_restarts=1, strategy=strategy)
+    whole, _ = launch(tmp_path, "whole", NOISY, n_restarts=1, strategy=strategy)
+    ours, theirs = (torch.load(tmp_path / f"killed-{rank}.pt") for rank in range(2))
     assert [(tmp_path / f"attempt-{rank}").read_text() for rank in range(2)] == ["1", "1"]
     for found in (ours, theirs):
         for name in ("head", "held_out_head", "penalty", "score", "output"):
@@ -142,6 +142,14 @@ def test_a_killed_process_does_not_change_the_model(strategy, tmp_path):
 def test_too_few_rows_for_the_processes_are_an_error_in_all(tmp_path):
     with pytest.raises(RuntimeError, match=r"got 4 and 0 in process 1 of 2"):
         launch(tmp_path, "rows", PLAIN, rows={"n_rows": 9}, strategy="rows")
+
+
+@pytest.mark.slow
+def test_processes_with_other_seeds_are_an_error_in_all(tmp_path):
+    with pytest.raises(RuntimeError, match=r"got other seeds in process .* random_state") as info:
+        launch(tmp_path, "strangers", PLAIN)
+    assert "in process 0" in str(info.value)
+    assert "in process 1" in str(info.value)
 
 
 class Two(type(ALONE)):

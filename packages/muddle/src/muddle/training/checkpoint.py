@@ -37,13 +37,10 @@ class Checkpoint:
         self._saved_at = time.perf_counter()
         self._parts: list[Checkpoint] = []
 
-    def part(self, name: str, n_parts: int) -> "Checkpoint":
-        """The file of one of several trainings, or of the only one."""
-        if n_parts == 1:
-            return self
-        self._parts.append(
-            Checkpoint(self.path.with_name(f"{self.path.name}.{name}"), self._seconds)
-        )
+    def part(self, name: str) -> "Checkpoint":
+        """The file of one of several trainings."""
+        path = self.path.with_name(f"{self.path.name}.{name}")
+        self._parts.append(Checkpoint(path, self._seconds))
         return self._parts[-1]
 
     def is_due(self) -> bool:
@@ -167,13 +164,8 @@ def _describe_fit(trainer: "StreamedTrainer") -> dict[str, Any]:
     """What must be the same for a training to go on."""
     start, config, ranks = trainer.start, trainer.config, trainer.ranks
     source = trainer.rows.source
-    settings = {
-        field.name: _name(getattr(config, field.name))
-        for field in fields(TrainConfig)
-        if field.name != "time_limit"
-    }
     return {
-        "settings": settings,
+        "settings": describe_settings(config),
         "seeds": list(trainer.seeds),
         "rows": [start.n_train, start.n_validation],
         "columns": [source.n_features, source.n_labels],
@@ -185,8 +177,13 @@ def _describe_fit(trainer: "StreamedTrainer") -> dict[str, Any]:
     }
 
 
-def _name(value: Any) -> Any:
-    return getattr(value, "__name__", repr(value)) if callable(value) else value
+def describe_settings(config: TrainConfig) -> dict[str, Any]:
+    """What must be the same in all processes and after a kill; functions by their names."""
+    values = {field.name: getattr(config, field.name) for field in fields(config)}
+    del values["time_limit"]
+    named = {name: type(v).__name__ for name, v in values.items() if callable(v)}
+    named |= {name: v.__name__ for name, v in values.items() if hasattr(v, "__name__")}
+    return values | named
 
 
 def _check_fit(path: Path, theirs: dict[str, Any], ours: dict[str, Any]) -> None:

@@ -51,9 +51,6 @@ class Ranks:
         """The values of all processes."""
         return [value]
 
-    def wait(self) -> None:
-        """Go on when all processes have come here."""
-
 
 ALONE = Ranks()
 
@@ -114,9 +111,6 @@ class Group(Ranks):
         dist.all_gather_object(found, value)
         return found
 
-    def wait(self) -> None:
-        dist.barrier()
-
 
 def find_ranks(device: torch.device) -> Ranks:
     """The processes of torch.distributed, which under torchrun are started here; this one alone if
@@ -152,6 +146,12 @@ def _start_group(device: torch.device) -> None:
     backend = "nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=n_ranks)
     atexit.register(dist.destroy_process_group)
+
+
+def wait_for_all() -> None:
+    """Go on when all processes have come here."""
+    if dist.is_available() and dist.is_initialized():
+        dist.barrier()
 
 
 def n_local_ranks() -> int:

@@ -13,9 +13,11 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, get_args, overload
 
@@ -30,7 +32,7 @@ from muddle.core.device import available_memory, product_precision, threads_wher
 from muddle.core.network import Generators, StackedMLP
 from muddle.errors import NotEnoughMemoryError, TimeLimitError
 from muddle.training import outputs
-from muddle.training.checkpoint import Checkpoint
+from muddle.training.checkpoint import Checkpoint, describe_settings
 from muddle.training.clock import TOLERANCE
 from muddle.training.config import N_CYCLES, TrainConfig
 from muddle.training.data import Batch, Feed, TrainingData, TrainJob
@@ -46,7 +48,7 @@ from muddle.training.jobs import (
     explain_need,
     shared_bytes,
 )
-from muddle.training.processes import ALONE, Ranks, find_ranks, n_local_ranks
+from muddle.training.processes import ALONE, Ranks, find_ranks, n_local_ranks, wait_for_all
 from muddle.training.stopping import Deadline, Scoring, choose_score, make_scoring
 from muddle.training.trainer import Taken, Trainer, TrainResult, iterations_ahead, merge_results
 from muddle_runtime.parameters import check_choice, check_number
@@ -119,24 +121,17 @@ def train_streamed(
     read: Read = read_silently,
     score_name: str | None = None,
     sample_rows: int = SAMPLE_ROWS,
-    strategy: Strategy = "auto",
-    checkpoint: str | Path | None = None,
-    checkpoint_minutes: float = 10.0,
 ) -> StreamedResult:
     """Fit one net per seed to the rows of a source; it is an error if none had a finite iteration.
 
     The first seed also decides the order of the rows. The deadline is for everything, output layers
     included. sample_rows: validation rows that score iterations, at most.
 
-    Under torchrun, all processes call this and get the same result. strategy "rows": each process
-    has a part of the rows, and gradients are averaged; "nets": each has a part of the nets, and
-    reads all rows; "auto": "nets" if there are as many nets as processes, which then need not wait
-    for each other. checkpoint: a file that the training is written to every so many minutes, that
-    it goes on from if there is one, and that is removed at the end
+    Under torchrun, all processes call this and get the same result. `stream_config` says how they
+    share the work, and where it is kept.
     """
-    check_choice("strategy", strategy, get_args(Strategy))
-    check_number("checkpoint_minutes", checkpoint_minutes, minimum=0.0)
-    if checkpoint is not None and isinstance(config.optimizer, type):
+    seeds, options = tuple(seeds), _OPTIONS.get()
+    if options.file is not None and isinstance(config.optimizer, type):
         raise ValueError(
             "a checkpoint needs optimizer='adam', 'adamw' or 'sgd', got "
             f"{config.optimizer.__name__}: what others keep is not known."
@@ -144,18 +139,91 @@ def train_streamed(
     known: dict[str, Any] = {"deadline": deadline or Deadline(config.time_limit), "read": read}
     known |= {"reporter": reporter or Silent(), "score_name": score_name}
     known |= {"sample_rows": sample_rows, "order": seeds[0]}
-    saving = None if checkpoint is None else Checkpoint(Path(checkpoint), 60 * checkpoint_minutes)
-    ranks, seeds = find_ranks(device), tuple(seeds)
-    if ranks.n_ranks == 1 or choose_strategy(strategy, len(seeds), ranks) == "rows":
-        result = _train(source, config, seeds, device, ranks, saving, **known)
+    ranks = find_ranks(device)
+    _check_same(source, config, seeds, ranks)
+    known |= {"device": device, "file": options.take_file()}
+    if ranks.n_ranks == 1 or choose_strategy(options.strategy, len(seeds), ranks) == "rows":
+        result = _train(source, config, seeds, ranks=ranks, **known)
     else:
-        result = _train_shares(source, config, seeds, device, ranks, saving, **known)
-    ranks.wait()  # all have their result: nobody needs the file any more
-    if saving is not None and ranks.rank == 0:
-        saving.remove()
+        result = _train_shares(source, config, seeds, ranks=ranks, **known)
     if result.trained.n_nets == 0:
         raise explain_divergence(len(seeds))
     return result
+
+
+@dataclass
+class _Options:
+    strategy: Strategy = "auto"
+    file: Checkpoint | None = None
+    n_fits: int = 0
+
+    def take_file(self) -> Checkpoint | None:
+        """That of the next training, as a fit may be several."""
+        self.n_fits += 1
+        if self.file is None or self.n_fits == 1:
+            return self.file
+        return self.file.part(f"fit{self.n_fits}")
+
+
+_OPTIONS: ContextVar[_Options] = ContextVar("options", default=_Options())  # noqa: B039
+
+
+@contextmanager
+def stream_config(
+    *,
+    strategy: Strategy = "auto",
+    checkpoint: str | PathLike[str] | None = None,
+    checkpoint_minutes: float = 10.0,
+) -> Iterator[None]:
+    """Within, fits to streams of rows share their work and keep their state like this.
+
+    Parameters
+    ----------
+    strategy : {"auto", "rows", "nets"}, default="auto"
+        How processes that torchrun has started share a training. "rows": each has a part of the
+        rows, and they average their gradients at every step; "nets": each has a part of the nets
+        and reads all rows; "auto": "nets" if there are as many nets as processes, as these need not
+        wait for each other.
+    checkpoint : path or None, default=None
+        File that the state of the training is written to. If it is there already, the training
+        goes on from it, with the same rows and the same noise. It is removed at the end of the
+        block, so save the model inside. Processes on several machines must share its folder.
+    checkpoint_minutes : float, default=10.0
+        Minutes between two writings of the file.
+
+    Examples
+    --------
+    >>> from muddle import MuddleRegressor, stream_config
+    >>> with stream_config(checkpoint="prices.checkpoint"):  # doctest: +SKIP
+    ...     model = MuddleRegressor(random_state=0).fit("prices/", y="price")
+    ...     model.save("prices.muddle")
+    """
+    check_choice("strategy", strategy, get_args(Strategy))
+    check_number("checkpoint_minutes", checkpoint_minutes, minimum=0.0)
+    file = None if checkpoint is None else Checkpoint(Path(checkpoint), 60 * checkpoint_minutes)
+    token = _OPTIONS.set(_Options(strategy, file))
+    try:
+        yield
+    finally:
+        _OPTIONS.reset(token)
+    if file is not None:  # and there was no error: the next try would need it
+        wait_for_all()
+        file.remove()
+
+
+def _check_same(
+    source: BatchSource, config: TrainConfig, seeds: tuple[int, ...], ranks: Ranks
+) -> None:
+    sizes = source.n_rows, source.n_features, source.n_labels
+    known = {"seeds": seeds, "settings": describe_settings(config), "rows": sizes}
+    for rank, other in enumerate(ranks.gather_objects(known)):
+        different = [name for name in known if known[name] != other[name]]
+        if different:
+            raise ValueError(
+                f"all processes must train the same nets on the same rows, got other "
+                f"{different[0]} in process {rank}: {other[different[0]]} and "
+                f"{known[different[0]]}. Pass a number as random_state, and the same in all."
+            )
 
 
 def choose_strategy(strategy: Strategy, n_nets: int, ranks: Ranks) -> Strategy:
@@ -173,22 +241,19 @@ def _train_shares(
     source: BatchSource,
     config: TrainConfig,
     seeds: tuple[int, ...],
-    device: torch.device,
+    *,
     ranks: Ranks,
-    saving: Checkpoint | None,
+    file: Checkpoint | None,
     **known: Any,
 ) -> StreamedResult:
     """Train the nets of this rank alone, and tell the others."""
     edges = [rank * len(seeds) // ranks.n_ranks for rank in range(ranks.n_ranks + 1)]
     shares = [seeds[first:last] for first, last in pairwise(edges)]
-    if saving is not None:
-        saving = saving.part(f"rank{ranks.rank}", ranks.n_ranks)
-    own = _train(source, config, shares[ranks.rank], device, ALONE, saving, **known)
+    file = file and file.part(f"process{ranks.rank}")
+    own = _train(source, config, shares[ranks.rank], ranks=ALONE, file=file, **known)
     # A function that was passed as activation may not go on a journey.
     named = replace(own.trained.nets, activation="relu")
     parts = ranks.gather_objects(replace(own.trained, nets=named))
-    if saving is not None:
-        saving.remove()
     trained = merge_results(parts, [len(share) for share in shares])
     nets = replace(trained.nets, activation=own.trained.nets.activation)
     return replace(own, trained=replace(trained, nets=nets))
@@ -198,10 +263,10 @@ def _train(
     source: BatchSource,
     config: TrainConfig,
     seeds: tuple[int, ...],
+    *,
     device: torch.device,
     ranks: Ranks,
-    saving: Checkpoint | None,
-    *,
+    file: Checkpoint | None,
     deadline: Deadline,
     reporter: Reporter,
     read: Read,
@@ -229,8 +294,8 @@ def _train(
             own = deadline.part(1 / n_left) if n_left > 1 else deadline
             # Only for the first group is it an error if time is over before an iteration.
             clock = StreamClock(own, trainer, must=not parts)
-            file = saving and saving.part(f"group{place}", len(groups))
-            parts.append(trainer.run(clock, reporter, file))
+            own_file = file.part(f"group{place}") if file and len(groups) > 1 else file
+            parts.append(trainer.run(clock, reporter, own_file))
     trained = merge_results(parts, [len(group) for group in groups])
     labels, weights = start.sample.labels, start.sample.weights
     return StreamedResult(trained, labels, weights, start.n_train, start.n_validation)
@@ -384,8 +449,10 @@ def read_start(stream: Stream, config: TrainConfig, sample_rows: int) -> Start:
             f"{sums.tolist()} (weights, labels, squares). Mend `batches` of the source."
         )
     n_train, n_validation, _ = by_rank.sum(0).tolist()
-    weights = None if own.weights is None else ranks.gather(own.weights)
-    sample = replace(own, features=own.features[:0], labels=ranks.gather(own.labels))
+    # What processes exchange must lie on the device.
+    kept = Rows(own.features[:0], own.labels, own.weights).map(lambda t: t.to(stream.device))
+    kept = kept.map(lambda tensor: ranks.gather(tensor).cpu())
+    sample = replace(own, features=kept.features, labels=kept.labels, weights=kept.weights)
     return Start(
         n_train=n_train,
         n_validation=n_validation,
@@ -394,7 +461,7 @@ def read_start(stream: Stream, config: TrainConfig, sample_rows: int) -> Start:
         # The same number in all ranks, as each one's loss counts alike.
         n_batch=min(int(by_rank[:, 0].min()), config.batch_size),
         own=own,
-        sample=replace(sample, weights=weights, validation_rows=_count_up(len(sample.labels))),
+        sample=replace(sample, validation_rows=_count_up(len(sample.labels))),
         seconds=time.perf_counter() - began,
     )
 
@@ -656,7 +723,7 @@ class StreamedTrainer(Trainer):
         groups = HeadGroups(self.nets.map(Tensor.double), self.device)
         labels = torch.zeros(groups.n_rows, self.rows.source.n_labels, device=self.device)
         block = Rows(labels[:, :1].expand(-1, self.data.n_features), labels, None)
-        with torch.no_grad():
+        with torch.no_grad(), self._on_stream():
             groups.add(block)  # once without looking, as memory and libraries are set up
             began = time.perf_counter()
             groups.add(block)
