@@ -11,7 +11,8 @@ from muddle.errors import NotEnoughMemoryError, TimeLimitError
 from muddle.estimators import pool
 from muddle.estimators.muddle import MuddleClassifier, MuddleRegressor
 
-pytest.importorskip("autogluon.tabular", reason="needs autogluon.tabular, which pins pandas")
+pytest.importorskip("autogluon.tabular", reason="needs autogluon.tabular, and pandas below 3")
+import psutil
 from autogluon.core.utils import exceptions
 from autogluon.tabular import TabularPredictor
 from autogluon.tabular.testing import FitHelper
@@ -176,6 +177,15 @@ def test_validation_rows_of_unknown_classes_are_left_out_and_one_row_judges_noth
     fit_some(X_val=X[:2], y_val=pd.Series([2, 0]))
     assert seen["X_val"] is None
     assert seen["y_val"] is None
+
+
+def test_a_memory_limit_below_the_estimate_ends_the_fit_before_it_begins(monkeypatch, seen):
+    monkeypatch.setenv("AG_MEMORY_LIMIT_IN_GB", "")  # put back afterwards
+    monkeypatch.delenv("AG_MEMORY_LIMIT_IN_GB")
+    used = psutil.Process().memory_info().rss / 2**30
+    with pytest.raises(exceptions.NotEnoughMemoryError):
+        fit_predictor("binary", memory_limit=used + 0.3)
+    assert not seen
 
 
 def test_a_seed_gives_the_same_model_and_another_one_another():

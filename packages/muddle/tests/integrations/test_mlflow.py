@@ -11,7 +11,7 @@ import pytest
 import muddle
 import muddle_runtime
 
-mlflow = pytest.importorskip("mlflow", reason="needs mlflow, which pins older packages")
+mlflow = pytest.importorskip("mlflow", reason="needs mlflow, which brings many packages")
 ours = pytest.importorskip("muddle.integrations.mlflow")
 
 pytestmark = pytest.mark.filterwarnings("default")  # of MLflow

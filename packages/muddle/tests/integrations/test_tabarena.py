@@ -15,7 +15,7 @@ import pytest
 from muddle import MuddleRegressor
 from muddle.estimators import pool
 
-pytest.importorskip("tabarena", reason="needs tabarena, which pins autogluon and pandas")
+pytest.importorskip("tabarena", reason="needs tabarena, and pandas below 3")
 from autogluon.tabular.testing import FitHelper
 from tabarena.benchmark.task.metadata import ValidationMetadata
 from tabarena.models import get_model_registry
