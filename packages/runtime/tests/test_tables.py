@@ -157,6 +157,19 @@ def test_warnings_and_errors_about_columns_and_levels(plan, new_rows):
     assert "X has 2 features, but me is expecting 10" in apply(plan, np.zeros((1, 2)))[0][1]
 
 
+@pytest.mark.parametrize("n_rows", [1, 3], ids=["row", "rows"])
+def test_messages_quote_the_beginning_of_a_long_text(n_rows):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"size": rng.normal(size=40), "kind": rng.choice(["a", "b"], 40)})
+    own = TablePreprocessor().fit(table, table["size"]).plan_
+    with pytest.warns(UserWarning, match=r"'x{79}… \(100,000 long\)") as given:
+        own.transform([{"size": 1.0, "kind": "x" * 100_000}] * n_rows, "Model")
+    assert len(str(given[0].message)) < 300
+    with pytest.raises(ValueError, match=r"the text 'x{79}… \(100,000 long\) in row 0") as found:
+        own.transform([{"size": "x" * 100_000, "kind": "a"}] * n_rows, "Model")
+    assert len(str(found.value)) < 300
+
+
 def test_a_column_that_all_records_lack_is_an_error(plan, new_rows):
     records = [record | {"age": None} for record in to_records(new_rows)]
     del records[4]["age"]

@@ -29,6 +29,7 @@ Kind = Literal["number", "duration", "date", "boolean", "text", "mixed", "empty"
 
 # From this many rows on, pandas finds distinct values sooner than a dict, where it is imported.
 MANY_ROWS = 1000
+MOST_QUOTED = 80  # characters
 # Not everything that float() accepts: "1_000", "nan" and "infinity" are words, "007" is a code.
 NUMBER = re.compile(r"[+-]?(?!0\d)(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 # ASCII: digits of other scripts are not dates.
@@ -144,6 +145,12 @@ def _refuse_empty(keys: Mapping[Any, Any]) -> None:
 def number_columns(n_columns: int) -> tuple[str, ...]:
     """Names of columns that have positions only."""
     return tuple(f"x{i}" for i in range(n_columns))
+
+
+def quote(value: Any) -> str:
+    """A value in a message: of a long one the beginning, as a service logs and returns messages."""
+    text = repr(value)
+    return text if len(text) <= MOST_QUOTED else f"{text[:MOST_QUOTED]}… ({len(text) - 2:,} long)"
 
 
 def column_name(key: Any) -> str:
@@ -649,7 +656,7 @@ def _parse_keys(column: Column, fitted: Kind) -> list[Any]:
             row = np.flatnonzero(column.codes == code)[0]
             raise ValueError(
                 f"column {column.name!r} held {fitted}s in fit and must do so again, got the text "
-                f"{key!r} in row {row}. Correct the value, or leave it empty if it is missing."
+                f"{quote(key)} in row {row}. Correct the value, or leave it empty if it is missing."
             )
     return parsed
 

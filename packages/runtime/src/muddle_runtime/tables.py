@@ -24,7 +24,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muddle_runtime import columns
-from muddle_runtime.columns import Codes, Column, Dates, FloatArray, Kind, Table, read_table
+from muddle_runtime.columns import (
+    Codes,
+    Column,
+    Dates,
+    FloatArray,
+    Kind,
+    Table,
+    quote,
+    read_table,
+)
 from muddle_runtime.errors import MuddleWarning
 from muddle_runtime.findings import list_names
 from muddle_runtime.parameters import suggest
@@ -351,7 +360,9 @@ class TablePlan:
         for source in (*self.means, *self.one_hot):
             encoded = source.levels.encode(read(source.name))
             if encoded.n_new:
-                new = "missing" if encoded.example is None else f"new (e.g. {encoded.example!r})"
+                new = (
+                    "missing" if encoded.example is None else f"new (e.g. {quote(encoded.example)})"
+                )
                 novelties.append(f"column {source.name!r}: {encoded.n_new} {new}")
             if source.means is None:
                 codes.append(encoded.codes)
