@@ -163,6 +163,24 @@ def test_what_does_not_go_with_a_folder_is_refused(shell, rows):
         assert text in result.stderr
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:.*inplace.*")
+def test_partitions_of_dask_are_predicted_as_the_page_shows(shell, rows):
+    """docs/guides/big_tables.md"""
+    import dask.dataframe as dd
+
+    def predict_rows(part, path):
+        import muddle_runtime
+
+        return part.assign(prediction=muddle_runtime.load_model(path).predict(part))[["prediction"]]
+
+    frame = dd.from_pandas(rows.drop(columns="row"), npartitions=3)
+    path, meta = str(shell.folder / "price.muddle"), {"prediction": "float64"}
+    predicted = frame.map_partitions(predict_rows, path, meta=meta)
+    found = predicted.compute(scheduler="synchronous")["prediction"].to_numpy()
+    predict(shell)
+    np.testing.assert_allclose(found, read(shell)["prediction"], rtol=1e-9)
+
+
 @pytest.mark.slow
 def test_a_killed_run_resumes_and_ends_as_if_it_had_not_been_killed(shell, rows):
     source = shell.folder / "many"

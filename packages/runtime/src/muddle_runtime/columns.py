@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from os import PathLike
 from typing import Any, Literal
 
 import numpy as np
@@ -234,7 +235,10 @@ def _read_records(records: Sequence[Any]) -> Table:
 def _read_frame(X: Any) -> Table:
     """A data frame in memory, through narwhals."""
     if type(X).__name__ == "LazyFrame":
-        raise TypeError("X must be a table in memory, got a LazyFrame. Call X.collect().")
+        raise TypeError(
+            "X must be a table in memory, got a LazyFrame. Call X.collect(). To fit to it as it "
+            "is, pass the name of the target's column: fit(X, y='price')."
+        )
     try:
         import narwhals.stable.v2 as nw
     except ImportError as error:
@@ -302,6 +306,11 @@ def _encode_arrow(column: Any, category: bool) -> Values:
 
 
 def _read_array(X: Any, owner: str) -> Table:
+    if isinstance(X, (str, PathLike)):
+        raise TypeError(
+            f"X must be a table in memory, got {str(X)!r}. Read the file first; to fit to files, "
+            "pass the name of the target's column: fit(X, y='price')."
+        )
     if hasattr(X, "toarray"):
         raise TypeError(
             "Sparse data was passed, but dense data is required. Use '.toarray()' to convert to a "

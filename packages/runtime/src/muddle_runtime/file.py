@@ -1327,11 +1327,12 @@ FOLDS: dict[str, Check] = {
     "groups": schema.nullable(count),
     "rows": count,
 }
-FLAGSHIP_VALUES = {"student": record(STUDENT), "folds": record(FOLDS)}
+STREAM = dict.fromkeys(("rows", "sampled", "judged", "bad_files"), count)
+FLAGSHIP_VALUES = {"student": record(STUDENT), "folds": record(FOLDS), "stream": record(STREAM)}
 
 
 def _check_values(value: Any, where: str) -> None:
-    """Nothing, the entry of a student, or of the folds."""
+    """Nothing, or entries of a student, the folds, and a stream."""
     present = value if isinstance(value, dict) else {}
     record({name: FLAGSHIP_VALUES[name] for name in FLAGSHIP_VALUES if name in present})(
         value, where

@@ -343,6 +343,7 @@ def fit(
             FILE_PANEL,
         ),
     ] = None,
+    on_bad_file: OnBad = "raise",
     separator: Separator = None,
     encoding: Encoding = "utf-8",
     decimal: Decimal = None,
@@ -350,7 +351,7 @@ def fit(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Fit a model to a table and write it to a file."""
+    """Fit a model to a table, or to a folder of Parquet files, and write it to a file."""
     options = read_text_options(separator, encoding, decimal, no_header)
     from muddle.cli import fitting
 
@@ -386,14 +387,27 @@ def fit(
         missing=missing or [],
     )
     notes = Notes(quiet)
+    settings = {"preset": preset, "time_limit": time_limit, "device": device, "random_state": seed}
+    settings["keep_rows"] = not without_rows
+    if Path(data).expanduser().is_dir():
+        rows_only: dict[str, Any] = {"--weight": weight, "--groups": groups, "--time": time}
+        rows_only |= {"--search": search, "--report": report}
+        for name, value in rows_only.items():
+            if value is not None:
+                raise ValueError(f"{name} goes with a file, got it with the folder {data}.")
+        place = Path(data).expanduser()
+        _, result = fitting.fit_folder(place, columns, task, settings, on_bad_file, output, notes)
+        if as_json:
+            print_json(finite(result))
+        else:
+            fitting.print_fit(result)
+        return
     training = fitting.read_training(data, options, columns, task, notes)
     if not (quiet or as_json):
         n_rows, n_columns = training.X.shape
         targets = f"target{'' if len(target) == 1 else 's'} {list_names(target, len(target))}"
         about = f"{n_rows:,} rows, {count(n_columns, 'feature')}, {targets}"
         echo(f"{training.title}: {about}: {training.task}")
-    settings = {"preset": preset, "time_limit": time_limit, "device": device, "random_state": seed}
-    settings["keep_rows"] = not without_rows
     estimator, result = fitting.fit_model(training, columns, settings, output, notes, sought)
     if not as_json:  # before the report, which may take long or fail: the model is saved
         fitting.print_fit(result)

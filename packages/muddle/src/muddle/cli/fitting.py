@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from muddle.cli.searching import Found, Search
     from muddle.estimators.base import Maker
     from muddle.page.fit import Classes
+    from muddle.tables.stream import OnBadFile
     from muddle.training.jobs import Reporter
 
 Floats = NDArray[np.float64]
@@ -459,9 +460,14 @@ def fit_model(
     if settings["time_limit"] is None and n_rows > MANY_ROWS and settings["preset"] != "fast":
         notes.add(f"a fit to {n_rows:,} rows may take long: --time-limit SECONDS limits it.")
     estimator, found = run_fit(training, columns, settings, notes, search)
-    facts = describe_fit(estimator, training, columns, found)
+    return save_fit(estimator, describe_fit(estimator, training, columns, found), output, notes)
+
+
+def save_fit(
+    estimator: Any, facts: dict[str, Any], output: Path, notes: Notes
+) -> tuple[Any, dict[str, Any]]:
     origin = finite({**facts["origin"], "scores": facts["scores"]})
-    if found is not None:
+    if "search" in facts:
         origin["search"] = facts["search"]
     model = estimator.model_
     estimator.model_ = replace(model, training=replace(model.training, origin=origin))
@@ -469,6 +475,63 @@ def fit_model(
     note_findings(estimator, notes)
     about = {"model": str(output), "report": None, "size": output.stat().st_size}
     return estimator, {**about, "seconds": estimator.fit_seconds_, **facts, "notes": notes.texts}
+
+
+def fit_folder(
+    source: Path,
+    columns: Columns,
+    task: Task | None,
+    settings: Mapping[str, Any],
+    on_bad_file: "OnBadFile",
+    output: Path,
+    notes: Notes,
+) -> tuple[Any, dict[str, Any]]:
+    """The same for a folder of Parquet files, which may be larger than memory."""
+    from muddle.tables.stream import Stream
+
+    with notes.take_warnings():
+        stream = Stream(source, on_bad_file=on_bad_file)
+    if len(columns.targets) > 1:
+        raise ValueError(
+            f"a folder must have one target, got {len(columns.targets)}. Fit a model for each."
+        )
+    (target,) = columns.targets
+    roles = {"--target": columns.targets, "--drop": columns.drop}
+    for option, names in (roles | {"--categorical": columns.categorical}).items():
+        for name in names:
+            read.check_column(name, list(stream.names), str(source), option)
+    reason = ""
+    if task is None:
+        first = next((chunk for chunk in stream.read_all([target]) if len(chunk)), None)
+        if first is None:
+            raise DataFormatError(f"{source} must have rows, got none.")
+        known = stream.undo_dictionaries(first.rows)[target].to_pandas().dropna()
+        task, reason = read.guess_task(known)
+    empty = pd.DataFrame()
+    places = read.Places(str(source), "row", [])
+    training = Training(str(source), empty, np.zeros(0), None, {}, task, reason, places)
+    if reason:
+        other = "regression" if task == "classification" else "classification"
+        notes.add(
+            f"task guessed: {task}, {reason} in the first rows. If this is wrong, pass --task "
+            f"{other}."
+        )
+    if not notes.quiet:
+        n_rows = "rows" if stream.n_rows is None else f"{stream.n_rows:,} rows"
+        features = count(len(stream.names) - 1 - len(columns.drop), "feature")
+        echo(f"{source}: {n_rows}, {features}, target {target!r}: {task}", err=True)
+    estimator = make_estimator(training, columns, settings)
+    estimator.preprocessor.set_params(drop=list(columns.drop))
+    with show_progress(notes) as show:
+        from muddle.estimators.base import watched_by
+
+        watched = nullcontext() if notes.quiet else watched_by(show)
+        with notes.take_warnings(), watched:
+            estimator.fit(stream, target)
+    facts = describe_fit(estimator, training, columns)
+    facts["folds"] = estimator.folds_
+    facts["origin"]["rows"] = estimator.table_summary_["rows"]
+    return save_fit(estimator, facts, output, notes)
 
 
 def distil_model(

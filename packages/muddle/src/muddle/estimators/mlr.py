@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.base import ClassifierMixin, RegressorMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
@@ -22,6 +22,7 @@ from muddle.core.loss import LossName
 from muddle.core.network import Activation, Normalization
 from muddle.core.penalty import PenaltyGrid
 from muddle.estimators.base import MAX_SEED, Estimator, store_frame, to_numpy_nets, to_plain, watch
+from muddle.estimators.beyond_memory import RowsRead, count_rows, read_small, take_stream
 from muddle.estimators.calibrate import fit_temperature
 from muddle.estimators.made_rows import keep_background
 from muddle.estimators.problems import (
@@ -47,6 +48,7 @@ from muddle.estimators.update import (
     weigh_rows,
 )
 from muddle.tables.preprocessor import TablePreprocessor
+from muddle.tables.stream import Stream
 from muddle.training.config import (
     DITHER,
     OptimizerName,
@@ -59,6 +61,7 @@ from muddle.training.config import (
 from muddle.training.data import TrainJob
 from muddle.training.jobs import train_in_parallel
 from muddle.training.stopping import Deadline
+from muddle.training.streamed import StreamedResult, train_streamed
 from muddle.training.trainer import TrainResult
 from muddle_runtime.columns import FloatArray
 from muddle_runtime.fitted import FittedModel, Member, Select, Selection, Task, check_selection
@@ -211,36 +214,20 @@ class MLR(Estimator, NetParameters):
         given, seen = add_validation(problem, features, plan, owner)
         jobs = make_jobs(given, seen, configs, seeds.tolist(), widths)
         n_net_iterations = sum(len(job.seeds) * (job.config.steps + 1) for job in jobs)
-        depths = [job.config.depth for job in jobs]
         label = f"{owner}(depth={', '.join(str(config.depth) for config in configs)})"
         with watch(n_net_iterations, label, bool(self.verbose)) as reporter:
             results = train_in_parallel(
                 jobs, n_jobs=self.n_jobs, device=device, deadline=deadline, reporter=reporter
             )
-        top_k = self.top_k if self.select == "top" else None
-        for text in [*_describe_troubles(jobs, results, top_k), *_describe_cuts(jobs, results)]:
-            warn(text)
-        records = _record_nets(results, depths)
-        view = PlainView(preprocessor.plan_.n_features)
-        trained = [result for result in results if result.n_nets > 0]
-        nets = [to_numpy_nets(r.nets, [view] * r.n_nets, rounded=False) for r in trained]
-        # Validation rows that were passed are not learnt from.
-        heads = [r.head if problem.validation is None else r.held_out_head for r in trained]
-        members = [Member(own, head.numpy()) for own, head in zip(nets, heads, strict=True)]
-        scores = records["validation_score"].to_numpy(np.float64)
-        model = FittedModel(
-            estimator=self._kind(),
-            table=preprocessor.plan_,
-            target=problem.describe_target(),
-            members=tuple(members),
-            selection=Selection(scores, self.select, int(self.top_k), seeds.size),
-            temperatures=_fit_temperatures(given, jobs, results),
-            training=self._describe_training(
-                preprocessor,
-                problem.summarise(preprocessor.plan_),
-                deadline.elapsed(),
-                *self._record_training(results, records),
-            ),
+        asked = [(job.config, len(job.seeds)) for job in jobs]
+        model = self._make_model(
+            asked,
+            results,
+            preprocessor,
+            problem,
+            problem.summarise(preprocessor.plan_),
+            _fit_temperatures(given, jobs, results),
+            deadline,
         )
         if weighing is not None:
             penalties = [
@@ -251,6 +238,101 @@ class MLR(Estimator, NetParameters):
             known = features, problem.labels, problem.weights, penalties
             model = replace(model, statistics=collect_statistics(model, *known, *weighing))
         self.model_ = keep_background(model, features, problem.labels, problem.weights)
+        return self
+
+    def _make_model(
+        self,
+        asked: Sequence[tuple[TrainConfig, int]],
+        results: Sequence[TrainResult],
+        preprocessor: TablePreprocessor,
+        problem: Problem,
+        summary: dict[str, Any],
+        temperatures: FloatArray | None,
+        deadline: Deadline,
+    ) -> FittedModel:
+        """asked: per result, its settings and the number of nets that were wanted"""
+        top_k = self.top_k if self.select == "top" else None
+        for text in [*_describe_troubles(asked, results, top_k), *_describe_cuts(asked, results)]:
+            warn(text)
+        records = _record_nets(results, [config.depth for config, _ in asked])
+        view = PlainView(preprocessor.plan_.n_features)
+        trained = [result for result in results if result.n_nets > 0]
+        nets = [to_numpy_nets(r.nets, [view] * r.n_nets, rounded=False) for r in trained]
+        # Validation rows that were passed are not learnt from.
+        heads = [r.head if problem.validation is None else r.held_out_head for r in trained]
+        members = [Member(own, head.numpy()) for own, head in zip(nets, heads, strict=True)]
+        scores = records["validation_score"].to_numpy(np.float64)
+        n_asked = sum(n_nets for _, n_nets in asked)
+        return FittedModel(
+            estimator=self._kind(),
+            table=preprocessor.plan_,
+            target=problem.describe_target(),
+            members=tuple(members),
+            selection=Selection(scores, self.select, int(self.top_k), n_asked),
+            temperatures=temperatures,
+            training=self._describe_training(
+                preprocessor,
+                summary,
+                deadline.elapsed(),
+                *self._record_training(results, records),
+            ),
+        )
+
+    def _fit_stream(self, stream: Stream, target: str, task: Task) -> Self:
+        """To rows that may not fit into memory."""
+        if self.keep_statistics:
+            raise ValueError(
+                "keep_statistics=True goes with rows in memory, got it with a stream of rows. Set "
+                "keep_statistics=False."
+            )
+        configs, deadline = self._configs(), Deadline(self.time_limit)
+        device, owner = resolve_device(self.device), type(self).__name__
+        given = self.preprocessor
+        random = check_random_state(self.random_state)
+        stream_seed = int(random.randint(MAX_SEED))
+        seeds = random.randint(MAX_SEED, size=(len(configs), int(self.n_nets))).tolist()
+        streamed = count_rows(
+            stream,
+            target,
+            task,
+            TablePreprocessor() if given is None else clone(given),
+            owner=owner,
+            zero_one=getattr(self, "criterion", "") == "squared",
+            seed=stream_seed,
+            share=configs[0].validation_fraction,
+            watch=lambda n, label: watch(n, label, bool(self.verbose)),
+        )
+        found, n_net_iterations = (
+            [],
+            sum(len(own) * (c.steps + 1) for own, c in zip(seeds, configs, strict=True)),
+        )
+        label = f"{owner}(depth={', '.join(str(config.depth) for config in configs)})"
+        with watch(n_net_iterations, label, bool(self.verbose)) as reporter:
+            for place, config in enumerate(configs):
+                found.append(
+                    train_streamed(
+                        streamed.batches(),
+                        config,
+                        seeds[place],
+                        device=device,
+                        deadline=deadline.part(1 / (len(configs) - place)),
+                        reporter=reporter,
+                        read=RowsRead(reporter, label, streamed.counted.n_rows),
+                    )
+                )
+        results = [one.trained for one in found]
+        plan = streamed.preprocessor.plan_
+        model = self._make_model(
+            [(config, int(self.n_nets)) for config in configs],
+            results,
+            streamed.preprocessor,
+            streamed.learnt,
+            streamed.summarise(plan),
+            _fit_streamed_temperatures(streamed.learnt, found),
+            deadline,
+        )
+        own = streamed.matrix, streamed.learnt.labels, None
+        self.model_ = keep_background(model, *own)
         return self
 
     def _check_head(self, keep: bool) -> None:
@@ -501,6 +583,9 @@ class RegressionMLR(RegressorMixin, MLR):
 
         A row of weight w counts like w rows in the head and in the loss; weight 0 leaves it out.
 
+        X may also be rows that do not fit into memory (a folder of Parquet files, a dataset, a lazy
+        frame, a `muddle.tables.Stream`), and y the name of the target's column.
+
         groups : array of shape (n,), default=None
             Rows of one value belong together: a net's validation rows are whole groups.
         time : array of shape (n,), default=None
@@ -508,6 +593,13 @@ class RegressionMLR(RegressorMixin, MLR):
         X_val, y_val : table and array, default=None
             The validation rows; nothing else is learnt from them.
         """
+        if isinstance(y, str):
+            others = {"groups": groups, "time": time, "X_val": X_val, "y_val": y_val}
+            stream = take_stream(X, y, sample_weight=sample_weight, **others)
+            small = read_small(stream, y)
+            if small is None:
+                return self._fit_stream(stream, y, "regression")
+            return self.fit(*small)
         request = HoldOutRequest(groups, time, X_val, y_val)
         return self._fit_rows(X, y, sample_weight, bool(self.keep_statistics), request)
 
@@ -575,6 +667,9 @@ class ClassificationMLR(ClassifierMixin, MLR):
 
         A row of weight w counts like w rows in the head and in the loss; weight 0 leaves it out.
 
+        X may also be rows that do not fit into memory (a folder of Parquet files, a dataset, a lazy
+        frame, a `muddle.tables.Stream`), and y the name of the target's column.
+
         groups : array of shape (n,), default=None
             Rows of one value belong together: a net's validation rows are whole groups.
         time : array of shape (n,), default=None
@@ -582,6 +677,14 @@ class ClassificationMLR(ClassifierMixin, MLR):
         X_val, y_val : table and array, default=None
             The validation rows; nothing else is learnt from them.
         """
+        if isinstance(y, str):
+            others = {"groups": groups, "time": time, "X_val": X_val, "y_val": y_val}
+            stream = take_stream(X, y, sample_weight=sample_weight, **others)
+            small = read_small(stream, y)
+            if small is not None:
+                return self.fit(*small)
+            take_stream(X, y, class_weight=self.class_weight)
+            return self._fit_stream(stream, y, "classification")
         request = HoldOutRequest(groups, time, X_val, y_val)
         return self._fit_rows(X, y, sample_weight, bool(self.keep_statistics), request)
 
@@ -1062,6 +1165,21 @@ def _fit_temperatures(
     return np.array(found)
 
 
+def _fit_streamed_temperatures(
+    problem: Problem, found: Sequence[StreamedResult]
+) -> FloatArray | None:
+    """The same for nets that were trained on a stream."""
+    if not isinstance(problem, ClassProblem):
+        return None
+    target, temperatures = problem.describe_target(), []
+    for one in found:
+        labels = one.labels.numpy()
+        codes = labels.argmax(axis=1) if labels.shape[1] > 1 else (labels[:, 0] > 0).astype(int)
+        for output in one.trained.validation_output.numpy():
+            temperatures.append(fit_temperature(target.to_scores(output), codes, None))
+    return np.array(temperatures)
+
+
 def _history_frame(result: TrainResult, net: int) -> pd.DataFrame:
     """One row per iteration; row 0 is the state before the first step."""
     h, n_rows = result.history, int(result.n_iterations[net]) + 1
@@ -1086,16 +1204,18 @@ def _record_nets(results: Sequence[TrainResult], depths: Sequence[int]) -> pd.Da
     return board.astype({"validation_score": float, "penalty": float}).rename_axis("net")
 
 
-def _describe_cuts(jobs: Sequence[TrainJob], results: Sequence[TrainResult]) -> list[str]:
+def _describe_cuts(
+    asked: Sequence[tuple[TrainConfig, int]], results: Sequence[TrainResult]
+) -> list[str]:
     """One text if the time limit stopped nets."""
     reached, n_steps = [], []
-    for job, result in zip(jobs, results, strict=True):
-        config, n_iterations = job.config, result.n_iterations
+    for (config, _), result in zip(asked, results, strict=True):
+        n_iterations = result.n_iterations
         patient = n_iterations - result.best_iteration < (config.patience or config.steps + 1)
         cut = ~result.diverged & (n_iterations < config.steps) & patient
         reached += n_iterations[cut].tolist()
         n_steps += [config.steps] * bool(cut.any())
-    n_nets, limit = sum(result.n_nets for result in results), jobs[0].config.time_limit
+    n_nets, limit = sum(result.n_nets for result in results), asked[0][0].time_limit
     if limit is None or not reached:
         return []
     return [
@@ -1111,10 +1231,10 @@ def _join_range(numbers: Sequence[int]) -> str:
 
 
 def _describe_troubles(
-    jobs: Sequence[TrainJob], results: Sequence[TrainResult], top_k: int | None
+    asked: Sequence[tuple[TrainConfig, int]], results: Sequence[TrainResult], top_k: int | None
 ) -> list[str]:
     """What training had to work around, each thing once. top_k: if nets are chosen by it."""
-    n_asked = sum(len(job.seeds) for job in jobs)
+    n_asked = sum(n_nets for _, n_nets in asked)
     n_nets = sum(result.n_nets for result in results)
     n_recoveries, diverged, n_iterations = (
         torch.cat([getattr(result, name) for result in results]).numpy()
@@ -1123,8 +1243,8 @@ def _describe_troubles(
     texts = []
     if n_nets < n_asked:
         text = f"{n_asked - n_nets} of {n_asked} nets had no finite loss and were left out"
-        pairs = zip(jobs, results, strict=True)
-        gone = [str(job.config.depth) for job, result in pairs if result.n_nets == 0]
+        pairs = zip(asked, results, strict=True)
+        gone = [str(config.depth) for (config, _), result in pairs if result.n_nets == 0]
         if gone:
             text += f"; none of depth {' and '.join(gone)} is left"
         if top_k is not None and n_nets < top_k:

@@ -3,6 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self, get_args
 
@@ -24,6 +25,13 @@ from muddle.estimators.base import (
     store_frame,
     store_parameters,
     watch,
+)
+from muddle.estimators.beyond_memory import (
+    Streamed,
+    count_rows,
+    fit_streamed_pool,
+    read_small,
+    take_stream,
 )
 from muddle.estimators.bodies import list_settings
 from muddle.estimators.calibrate import (
@@ -97,7 +105,9 @@ from muddle.estimators.update import (
 from muddle.page import plots
 from muddle.page.dependence import Dependence, find_dependences
 from muddle.tables.preprocessor import TablePreprocessor
+from muddle.tables.stream import Stream
 from muddle.tables.target import Rows
+from muddle.training.jobs import Reporter
 from muddle.training.stopping import Deadline
 from muddle_runtime.columns import FloatArray
 from muddle_runtime.fitted import Fallback, FittedModel, HeldOut, Task
@@ -179,18 +189,54 @@ class Flagship(Estimator):
         self._configs()
         return Deadline(self.time_limit)
 
+    def _fit_stream(self, stream: Stream, target: str, target_range: TargetRange = "auto") -> Self:
+        """To rows that may not fit into memory."""
+        whole = self._start()
+        if self.keep_statistics:
+            raise ValueError(
+                "keep_statistics=True goes with rows in memory, got it with a stream of rows. Set "
+                "keep_statistics=False."
+            )
+        given = self.preprocessor
+        streamed = count_rows(
+            stream,
+            target,
+            self._task,
+            self._default_preprocessor() if given is None else clone(given),
+            owner=type(self).__name__,
+            target_range=target_range,
+            seed=int(check_random_state(self.random_state).randint(MAX_SEED)),
+            watch=self._watch,
+        )
+        normal = fit_normal_scores(streamed.learnt.labels) if self._task == "regression" else None
+        return self._fit(streamed.learnt, normal, whole, weigh_rows(None), streamed)
+
+    def _watch(self, n: int, label: str) -> AbstractContextManager[Reporter | None]:
+        return watch(n, label, bool(self.verbose))
+
     def _fit(
-        self, problem: Problem, normal: NormalScores | None, whole: Deadline, weighing: Weighing
+        self,
+        problem: Problem,
+        normal: NormalScores | None,
+        whole: Deadline,
+        weighing: Weighing,
+        streamed: Streamed | None = None,
     ) -> Self:
-        """From a checked problem to a fitted model."""
+        """From a checked problem to a fitted model. streamed: the rows that the problem is a sample
+        of"""
         deadline = keep_time(whole) if self.preset == "compact" else whole
         device = resolve_device(self.device)
         own, default = self.preprocessor, self._default_preprocessor()
         check_columns(self.monotone, problem)
-        preprocessor, matrix = fit_features(default if own is None else own, problem)
-        table = preprocessor.plan_
-        n_own = len(matrix)
-        given, matrix = add_validation(problem, matrix, table, type(self).__name__)
+        n_own = len(problem.labels)
+        if streamed is None:
+            preprocessor, matrix = fit_features(default if own is None else own, problem)
+            table = preprocessor.plan_
+            given, matrix = add_validation(problem, matrix, table, type(self).__name__)
+        else:
+            assert problem.validation is not None
+            preprocessor, matrix = streamed.preprocessor, streamed.matrix
+            given, table = problem.join(problem.validation), preprocessor.plan_
         rows = np.arange(len(matrix))
         if problem.validation is not None:  # predicted out of fold are the validation rows alone
             rows -= n_own
@@ -208,7 +254,20 @@ class Flagship(Estimator):
         )
         seeds = np.random.RandomState(check_random_state(self.random_state).randint(MAX_SEED))
         later = 0.0 if deadline.limit is None else self._estimate_later(problem, training, table)
-        pool = self._fit_pool(training, later, device, deadline, seeds)
+        if streamed is None:
+            pool = self._fit_pool(training, later, device, deadline, seeds)
+        else:
+            pool = fit_streamed_pool(
+                training,
+                streamed,
+                self._plan(training, self.preset),
+                self.preset,
+                device=device,
+                deadline=deadline,
+                seeds=seeds,
+                watch=self._watch,
+                label=f"{type(self).__name__}: nets",
+            )
         # Half of the time that is left is for intervals or calibration.
         seed, seconds = int(seeds.randint(MAX_SEED)), deadline.left() / 2
         features = _list_features(table)
@@ -219,8 +278,11 @@ class Flagship(Estimator):
         fallback = self._fit_fallback(problem, pool, table, importances, device, seed, deadline)
         board = pool.rank(lambda predicted: self._score(predicted, pool.judged))
         values = {} if training.hold_out is None else {"folds": pool.describe_folds()}
+        summary = problem.summarise(table) if streamed is None else streamed.summarise(table)
+        if streamed is not None:
+            values["stream"] = streamed.describe()
         record = self._describe_training(
-            preprocessor, problem.summarise(table), whole.elapsed(), {"leaderboard": board}, values
+            preprocessor, summary, whole.elapsed(), {"leaderboard": board}, values
         )
         model = FittedModel(
             estimator=self._kind(),
@@ -502,7 +564,7 @@ class Flagship(Estimator):
             device=device,
             deadline=deadline,
             seeds=seeds,
-            watch=lambda n, label: watch(n, f"{type(self).__name__}: {label}", bool(self.verbose)),
+            watch=lambda n, label: self._watch(n, f"{type(self).__name__}: {label}"),
             schedule=schedule,
         )
 
@@ -726,6 +788,10 @@ class MuddleRegressor(RegressorMixin, Flagship):
         A row of weight w counts like w rows in the loss, the heads, the weights of the pool and
         the intervals; weight 0 leaves it out.
 
+        X may also be rows that do not fit into memory (a folder of Parquet files, a dataset, a lazy
+        frame, a `muddle.tables.Stream`), and y the name of the target's column
+        (docs/guides/big_tables.md).
+
         exposure : array of shape (n,), default=None
             A number above 0 per row, such as the time or the area in which y events were counted.
             Rates, y per exposure, are then learnt, a row counts by its exposure too, and `predict`
@@ -741,8 +807,13 @@ class MuddleRegressor(RegressorMixin, Flagship):
             Validation rows, which take the place of folds: scores, weights and intervals are
             theirs, and so is `out_of_fold_`. Nothing else is learnt from them.
         """
-        deadline = self._start()
         check_choice("target", self.target, get_args(TargetRange))
+        if isinstance(y, str):
+            others = {"groups": groups, "time": time, "X_val": X_val, "y_val": y_val}
+            stream = take_stream(X, y, sample_weight=sample_weight, exposure=exposure, **others)
+            small = read_small(stream, y)
+            return self._fit_stream(stream, y, self.target) if small is None else self.fit(*small)
+        deadline = self._start()
         request = HoldOutRequest(groups, time, X_val, y_val, N_FOLDS)
         owner = type(self).__name__
         problem = read_numbers(X, y, sample_weight, owner, self.target, exposure, request)
@@ -931,9 +1002,17 @@ keep_statistics
         """Fit to the rows of X and their labels y, (n,).
 
         A row of weight w counts like w rows in the loss, the heads, the weights of the pool and
-        the calibration; weight 0 leaves it out. groups, time, X_val, y_val: as in
-        :class:`MuddleRegressor`.
+        the calibration; weight 0 leaves it out. groups, time, X_val, y_val, and rows that do not
+        fit into memory: as in :class:`MuddleRegressor`.
         """
+        if isinstance(y, str):
+            others = {"groups": groups, "time": time, "X_val": X_val, "y_val": y_val}
+            stream = take_stream(X, y, **others, sample_weight=sample_weight)
+            small = read_small(stream, y)
+            if small is not None:
+                return self.fit(*small)
+            take_stream(X, y, class_weight=self.class_weight)
+            return self._fit_stream(stream, y)
         deadline = self._start()
         request = HoldOutRequest(groups, time, X_val, y_val, N_FOLDS)
         given = X, y, sample_weight, type(self).__name__, self.class_weight

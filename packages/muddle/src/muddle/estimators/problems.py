@@ -156,6 +156,8 @@ class NumberProblem(TrainingRows):
     one_output: bool
     ranges: tuple[Range, ...] = field(kw_only=True)  # of each output
     told: bool = field(default=False, kw_only=True)  # `ranges` are the user's, not guessed
+    # (2, C) least and greatest of all targets, where these rows are a sample
+    ends_of_all: FloatArray | None = field(default=None, kw_only=True)
     exposure: FloatArray | None = field(default=None, kw_only=True)  # (N,) target: y per exposure
 
     target_type: ClassVar[TargetType] = "continuous"
@@ -209,15 +211,22 @@ class NumberProblem(TrainingRows):
 
         If no target is 0, no amount is predicted as 0 either: half the least target is the least.
         """
-        low, high = self.labels.min(axis=0), self.labels.max(axis=0)
+        columns, labels = self._columns(), self.labels
+        if self.ends_of_all is not None:
+            labels = np.concatenate([labels, self.scale.apply(self.ends_of_all)])
+        low, high = labels.min(axis=0), labels.max(axis=0)
         least, most = low - BEYOND * (high - low), high + BEYOND * (high - low)
-        columns = self.target.reshape(len(self.target), -1)
         amounts = (np.array(self.ranges) == "positive") & (columns.min(axis=0) > 0)
         # Not less than what rounding leaves of its standardised value.
         unit = np.abs(self.scale.mean) + self.scale.deviation
         floor = np.maximum(columns.min(axis=0) / 2, LEAST_AMOUNT * unit)
         above = np.maximum(least, self.scale.apply(floor[None])[0])
         return np.stack([np.where(amounts, above, least), most])
+
+    def _columns(self) -> FloatArray:
+        """Targets by output, with the least and the greatest of all. (n, C)"""
+        columns: FloatArray = self.target.reshape(len(self.target), -1)
+        return columns if self.ends_of_all is None else np.concatenate([columns, self.ends_of_all])
 
     def ends(self) -> FloatArray:
         """Between which all labels that are predicted lie. (2, C)"""
@@ -230,7 +239,7 @@ class NumberProblem(TrainingRows):
         below 0 though all n before it were not with a probability of at most 1 / (e n). Where the
         user has told the range, it is that.
         """
-        columns = self.target.reshape(len(self.target), -1)
+        columns = self._columns()
         if self.told:
             return np.array([ENDS[one] for one in self.ranges]).T
         enough = max(EDGE_ROWS, EDGE_SHARE * len(columns))

@@ -46,7 +46,7 @@ def find_column(plan: TablePlan, table: Table, importances: FloatArray) -> tuple
         source = sources[name]
         column = read_named(table, name, plan.missing_values)
         codes = source.levels.encode(column).codes
-        sizes = np.bincount(codes)
+        sizes = np.bincount(codes[codes >= 0])  # a stream does not count the rarest levels
         enough = np.count_nonzero(sizes) >= FEWEST_LEVELS and not source.levels.rare
         few_single = np.count_nonzero(sizes == 1) <= MOST_SINGLE * len(codes)
         if enough and few_single and sizes.max() <= LARGEST_LEVEL * len(codes):

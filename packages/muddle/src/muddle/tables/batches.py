@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from muddle.tables.counting import Counted
+from muddle.tables.counting import Counted, HeldOut
 from muddle.tables.stream import Chunk, Piece, Stream
 from muddle_runtime.columns import FloatArray
 
@@ -55,16 +55,20 @@ class StreamBatches:
         shuffle: bool,
         rank: int = 0,
         n_ranks: int = 1,
+        some: HeldOut | None = None,
     ) -> Iterator[tuple[Floats, Floats, Floats | None]]:
         """Features (B, F), labels (B, C) and no weights of the rows of a part; B is batch_size,
-        and less only in the last batch. Each rank has the rows of pieces of its own."""
+        and less only in the last batch. Each rank has the rows of pieces of its own.
+
+        some: these rows alone
+        """
         pieces = self.stream.pieces
         by_row = len(pieces) < n_ranks
         own = pieces if by_row else pieces[rank::n_ranks]
         rng = np.random.default_rng([seed, epoch, rank])
         chunks = self._mix(own, rng) if shuffle else self._follow(own)
         blocks = (
-            self.read_block(chunk, part, rank=rank, n_ranks=n_ranks if by_row else 1)
+            self.read_block(chunk, part, rank=rank, n_ranks=n_ranks if by_row else 1, some=some)
             for chunk in chunks
         )
         n_mixed = 0
@@ -73,7 +77,15 @@ class StreamBatches:
             n_mixed = max(2 * batch_size, BUFFER_BYTES // width)
         yield from _cut(blocks, batch_size, n_mixed, rng)
 
-    def read_block(self, chunk: Chunk, part: Part, *, rank: int = 0, n_ranks: int = 1) -> Block:
+    def read_block(
+        self,
+        chunk: Chunk,
+        part: Part,
+        *,
+        rank: int = 0,
+        n_ranks: int = 1,
+        some: HeldOut | None = None,
+    ) -> Block:
         """The rows of a part in a chunk."""
         counted, rows = self.counted, chunk.rows
         known, target = counted.target.read(rows[self.target], chunk.title)
@@ -81,6 +93,8 @@ class StreamBatches:
         if part != "all":
             held_out = counted.held_out.find(chunk)
             chosen = chosen & (held_out if part == "validation" else ~held_out)
+        if some is not None:
+            chosen = chosen & some.find(chunk)
         if n_ranks > 1:
             chosen = chosen & (chunk.hash(0) % np.uint64(n_ranks) == rank)
         folds = counted.folds(chunk)

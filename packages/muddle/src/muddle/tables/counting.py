@@ -436,34 +436,45 @@ class Sample:
         self.limit = 2**64 - 1  # rows with smaller hashes are in the sample
         self._kept: list[Any] = []
         self._hashes: list[Hashes] = []
+        self._folds: list[Codes] = []
 
-    def add(self, rows: Any, hashes: Hashes) -> None:
+    def add(self, rows: Any, hashes: Hashes, folds: Codes) -> None:
         """rows: of pyarrow"""
         chosen = np.flatnonzero(hashes < np.uint64(self.limit))
         if len(chosen):
             # Taken rows are copies; slices would keep the whole chunk in memory.
             self._kept.append(rows.take(chosen))
             self._hashes.append(hashes[chosen])
+            self._folds.append(folds[chosen])
         if sum(map(len, self._hashes)) > 2 * self.n_most:
             self.shrink()
 
     def shrink(self) -> None:
         import pyarrow as pa
 
-        hashes = np.concatenate([*self._hashes, np.zeros(0, np.uint64)])
+        hashes = self.hashes()
         if len(hashes) <= self.n_most:
             return
         self.limit = int(np.partition(hashes, self.n_most)[self.n_most])
         chosen = np.flatnonzero(hashes < np.uint64(self.limit))
         self._kept = [pa.concat_tables(self._kept, promote_options="permissive").take(chosen)]
         self._hashes = [hashes[chosen]]
+        self._folds = [np.concatenate(self._folds)[chosen]]
 
     def __len__(self) -> int:
         return sum(map(len, self._hashes))
 
+    def hashes(self) -> Hashes:
+        """(n,)"""
+        return np.concatenate([*self._hashes, np.zeros(0, np.uint64)])
+
+    def folds(self) -> Codes:
+        """(n,) as `find_folds` gives them"""
+        return np.concatenate([*self._folds, np.zeros(0, np.intp)])
+
     def hold_out(self, n_rows: int) -> "HeldOut":
         """So many rows of the sample: those with the smallest hashes."""
-        hashes = np.sort(np.concatenate(self._hashes))
+        hashes = np.sort(self.hashes())
         limit = self.limit if n_rows == len(hashes) else int(hashes[n_rows])
         return HeldOut(self.seed, limit)
 
@@ -532,14 +543,15 @@ def count_stream(
     *,
     seed: int = 0,
     n_sampled: int = MOST_SAMPLED,
+    most_held_out: int = MOST_SAMPLED,
     held_out: HeldOut | None = None,
     advance: Callable[[int], None] = lambda n_rows: None,
 ) -> Counted:
     """Read all rows once, and decide about the columns.
 
     target: its column, which is no feature; rows without it are left out. `categorical` and `drop`
-    of the options must be names. held_out: None: as many rows of the sample as a fold has, at most.
-    advance: told how many more rows were read
+    of the options must be names. held_out: rows that are counted; None: rows of the sample, as many
+    as a fold has and most_held_out at most. advance: told how many more rows were read
     """
     names = [name for name in stream.names if name != target]
     used = [name for name in names if name not in options.drop]
@@ -562,7 +574,7 @@ def count_stream(
         table = stream.to_table(rows)
         for name, sums in columns.items():
             sums.add(read_column(name, table.values(name), gap_texts), find_sums, chunk.title)
-        sample.add(rows, hashes)
+        sample.add(rows, hashes, folds)
         n_rows += len(rows)
         n_held_out += 0 if aside is None else int(np.count_nonzero(aside))
         advance(len(chunk))
@@ -572,7 +584,7 @@ def count_stream(
         warn(f"{about.n_missing:,} rows have no target {target!r}; leaving them out.")
     plan, crossed = _make_plan(tuple(names), list(columns.values()), about, options)
     if held_out is None:
-        n_held_out = min(len(sample), n_rows // FOLDS)
+        n_held_out = min(len(sample), n_rows // FOLDS, most_held_out)
         held_out = sample.hold_out(n_held_out)
     return Counted(plan, crossed, about, sample, n_rows, held_out, n_held_out, seed)
 

@@ -152,6 +152,16 @@ class Stream:
 
         return replace(table, take=take)
 
+    def undo_dictionaries(self, rows: Any) -> Any:
+        """Rows of pyarrow with the types of the source."""
+        import pyarrow as pa
+
+        for place, field in enumerate(rows.schema):
+            if pa.types.is_dictionary(field.type) and field.name not in self._declared:
+                column = rows.column(place).cast(pa.large_string())
+                rows = rows.set_column(place, field.name, column)
+        return rows
+
     # --- pieces of each kind of source ----------------------------------------------------------
 
     def _open(self, source: Any) -> Iterator[Piece]:
@@ -366,13 +376,6 @@ class PartFile:
     path: Any
     filesystem: Any
     partition: Mapping[str, Any]
-
-
-def is_stream(source: Any) -> bool:
-    """Whether rows come as a stream, and not as a table in memory."""
-    kinds = (str, PathLike, Stream)
-    lazy = type(source).__name__ == "LazyFrame" or hasattr(source, "get_fragments")
-    return isinstance(source, kinds) or lazy or hasattr(source, "npartitions")
 
 
 def hash_places(file: int, rows: NDArray[np.int64], seed: int) -> Hashes:
