@@ -70,7 +70,7 @@ MOST_CELLS = 3_000_000
 MOST_JUDGED, MOST_LEARNT = 10_000, 20_000
 # Output layers of the flagship are solved on so many rows at most, drawn by a hash: with 256 units,
 # more rows change predictions by less than a thousandth of the noise.
-MOST_SOLVED = 4_000_000
+MOST_SOLVED = 2_000_000
 SOLVE_SALT = 0x736F6C76
 VIEW: ViewName = "bins"  # of the flagship's nets
 BATCH_ROWS = 4096
@@ -388,7 +388,8 @@ def fit_streamed_pool(
     candidate, learnt = choose_net(plan), training.learnt
     trials = _fit_bodies(training, plan, folds, device, deadline, seeds)
     view = fit_view(candidate.view, learnt.matrix, training.n_numbers, None, view_seed)
-    rows = ViewedBatches(streamed.batches(), view, view_seed)
+    judged = training.matrix[len(learnt.labels) :], training.labels[len(learnt.labels) :]
+    rows = ViewedBatches(streamed.batches(), judged, view, view_seed)
     config, began = candidate.config, time.perf_counter()
     with watch(n_nets * (config.steps + 1), label) as reporter:
         found = train_streamed(
@@ -444,10 +445,14 @@ def choose_net(plan: Plan) -> Candidate:
 
 class ViewedBatches:
     """Batches as nets with a view see them. Those that are not shuffled, which output layers are
-    solved on, are of a share of the training rows."""
+    solved on, are of a share of the training rows. Those for validation are in the sample, and are
+    not read again; so there is one process."""
 
-    def __init__(self, rows: StreamBatches, view: View, seed: int) -> None:
-        self._rows, self._view = rows, view
+    def __init__(
+        self, rows: StreamBatches, judged: tuple[FloatArray, FloatArray], view: View, seed: int
+    ) -> None:
+        """judged: matrix and labels of the rows for validation"""
+        self._rows, self._judged, self._view = rows, judged, view
         self.n_rows, self.n_labels = rows.n_rows, rows.n_labels
         self.n_features = view.n_seen
         self.level_widths: tuple[int, ...] = ()
@@ -458,10 +463,21 @@ class ViewedBatches:
     def batches(
         self, part: Part, *, batch_size: int, shuffle: bool, **options: Any
     ) -> Iterator[tuple[Floats, Floats, Floats | None]]:
-        some = self._solved if part == "train" and not shuffle else None
-        read = self._rows.batches(
-            part, batch_size=batch_size, shuffle=shuffle, some=some, **options
-        )
+        read = self._read(part, batch_size, shuffle, options)
         for features, labels, weights in read:
             seen = view_features(self._view, features.astype(np.float64))
             yield seen, labels, weights
+
+    def _read(
+        self, part: Part, batch_size: int, shuffle: bool, options: dict[str, Any]
+    ) -> Iterator[tuple[Any, Floats, Floats | None]]:
+        if part == "validation":
+            features, labels = self._judged
+            for first in range(0, len(labels), batch_size):
+                rows = slice(first, first + batch_size)
+                yield features[rows], labels[rows].astype(np.float32), None
+            return
+        some = self._solved if part == "train" and not shuffle else None
+        yield from self._rows.batches(
+            part, batch_size=batch_size, shuffle=shuffle, some=some, **options
+        )
