@@ -369,18 +369,23 @@ class Stream:
         self._read = read
         self._weighted: bool | None = None  # not known yet
 
-    def once(self, part: Part, batch_size: int, purpose: str) -> Iterator[Rows]:
-        """All rows of a part, in their order, on the device."""
-        for rows in self._batches(part, 0, batch_size, shuffle=False):
+    def once(
+        self, part: Part, batch_size: int, purpose: str, *, alone: bool = False
+    ) -> Iterator[Rows]:
+        """All rows of a part, in their order, on the device. alone: those of the other ranks too"""
+        ranks = ALONE if alone else self.ranks
+        for rows in self._batches(part, 0, batch_size, ranks, shuffle=False):
             yield rows.map(lambda tensor: tensor.to(self.device))
             self._read(len(rows.features), purpose)
 
     def shuffled(self, epoch: int, batch_size: int) -> Iterator[Rows]:
         """Training rows in the order of an epoch, on the CPU."""
-        return self._batches("train", epoch, batch_size, shuffle=True)
+        return self._batches("train", epoch, batch_size, self.ranks, shuffle=True)
 
-    def _batches(self, part: Part, epoch: int, batch_size: int, *, shuffle: bool) -> Iterator[Rows]:
-        source, ranks = self.source, self.ranks
+    def _batches(
+        self, part: Part, epoch: int, batch_size: int, ranks: Ranks, *, shuffle: bool
+    ) -> Iterator[Rows]:
+        source = self.source
         options: dict[str, Any] = {"rank": ranks.rank, "n_ranks": ranks.n_ranks}
         options |= {"epoch": epoch, "seed": self.seed, "shuffle": shuffle}
         for features, labels, weights in source.batches(part, batch_size=batch_size, **options):
@@ -420,8 +425,8 @@ class Start:
     mean: Tensor  # (C,) of the training labels, float64
     deviation: Tensor  # (C,)
     n_batch: int  # rows of a batch of this rank
-    own: TrainingData  # this rank's sample of the validation rows
-    sample: TrainingData  # that of all ranks; without features
+    sample: TrainingData  # of the validation rows, in the order of the stream; without features
+    own: TrainingData  # the part of it that this rank predicts
     seconds: float  # that reading all rows took
 
 
@@ -436,9 +441,12 @@ def read_start(stream: Stream, config: TrainConfig, sample_rows: int) -> Start:
         weight = torch.ones_like(labels) if rows.weights is None else rows.weights[:, None].double()
         weight = weight.expand_as(labels)
         sums += torch.stack([(weight * labels**power).sum(0) for power in range(3)])
-    most = min(sample_rows, SAMPLE_NUMBERS // source.n_features) // ranks.n_ranks
-    own, n_own_validation = _draw_sample(stream, max(1, most), n_block)
-    counts = torch.tensor([n_own, n_own_validation, len(own.features)], device=stream.device)
+    most = max(1, min(sample_rows, SAMPLE_NUMBERS // source.n_features))
+    sample, n_validation = _draw_sample(stream, most, n_block)
+    # Each rank predicts a part of the sample; together they are in the order of the stream.
+    n_sample = len(sample.labels)
+    first, last = (n_sample * rank // ranks.n_ranks for rank in (ranks.rank, ranks.rank + 1))
+    counts = torch.tensor([n_own, last - first], device=stream.device)
     by_rank = ranks.gather(counts[None])
     _check_counts(by_rank)
     ranks.add([sums])
@@ -448,27 +456,30 @@ def read_start(stream: Stream, config: TrainConfig, sample_rows: int) -> Start:
             "labels and weights must be finite, and weights above 0, got sums of "
             f"{sums.tolist()} (weights, labels, squares). Mend `batches` of the source."
         )
-    n_train, n_validation, _ = by_rank.sum(0).tolist()
-    # What processes exchange must lie on the device.
-    kept = Rows(own.features[:0], own.labels, own.weights).map(lambda t: t.to(stream.device))
-    kept = kept.map(lambda tensor: ranks.gather(tensor).cpu())
-    sample = replace(own, features=kept.features, labels=kept.labels, weights=kept.weights)
+    own = sample.map(lambda tensor: tensor[first:last].clone())
+    level_widths = tuple(source.level_widths)
     return Start(
-        n_train=n_train,
+        n_train=int(by_rank[:, 0].sum()),
         n_validation=n_validation,
         mean=mean,
         deviation=(square - mean.square()).clamp_min(0).sqrt(),
         # The same number in all ranks, as each one's loss counts alike.
         n_batch=min(int(by_rank[:, 0].min()), config.batch_size),
-        own=own,
-        sample=replace(sample, validation_rows=_count_up(len(sample.labels))),
+        own=_for_validation(own, level_widths),
+        sample=_for_validation(sample._replace(features=sample.features[:0]), level_widths),
         seconds=time.perf_counter() - began,
     )
 
 
+def _for_validation(rows: Rows, level_widths: tuple[int, ...]) -> TrainingData:
+    """A table of rows that one net validates on."""
+    none, every = torch.zeros(1, 0, dtype=torch.long), torch.arange(len(rows.labels))[None]
+    return TrainingData(*rows, none, every, level_widths)
+
+
 def _check_counts(by_rank: Tensor) -> None:
-    """by_rank (R, 3): rows for training, for validation, and in the sample"""
-    for rank, (n_train, n_validation, _) in enumerate(by_rank.tolist()):
+    """by_rank (R, 2): rows for training, and of the sample"""
+    for rank, (n_train, n_validation) in enumerate(by_rank.tolist()):
         if min(n_train, n_validation) == 0:
             raise ValueError(
                 f"every process needs rows for training and for validation, got {n_train} and "
@@ -477,18 +488,14 @@ def _check_counts(by_rank: Tensor) -> None:
             )
 
 
-def _count_up(n_rows: int) -> Tensor:
-    return torch.arange(n_rows)[None]  # as the rows of one net
-
-
-def _draw_sample(stream: Stream, most: int, n_block: int) -> tuple[TrainingData, int]:
-    """At most so many validation rows of this rank, all with the same probability, and how many
-    there are."""
-    generator = torch.Generator().manual_seed(stream.seed ^ stream.ranks.rank << 32)
+def _draw_sample(stream: Stream, most: int, n_block: int) -> tuple[Rows, int]:
+    """At most so many validation rows, all with the same probability, and how many there are. All
+    ranks draw the same, in the order that one process reads them."""
+    generator = torch.Generator().manual_seed(stream.seed)
     kept: list[Rows] = []
     chances: list[Tensor] = []  # of each row in `kept`; the smallest ones stay
     limit, n_rows, n_kept = math.inf, 0, 0
-    for rows in stream.once("validation", n_block, "validation rows"):
+    for rows in stream.once("validation", n_block, "validation rows", alone=True):
         chance = torch.rand(len(rows.features), generator=generator, dtype=torch.float64)
         n_rows += len(chance)
         chosen = torch.nonzero(chance < limit).flatten()
@@ -501,11 +508,10 @@ def _draw_sample(stream: Stream, most: int, n_block: int) -> tuple[TrainingData,
     if n_kept > most:
         kept, _ = _shrink(kept, chances, most)
     source = stream.source
-    found = Rows(torch.zeros(0, source.n_features), torch.zeros(0, source.n_labels), None)
-    if kept:
-        found = Rows.join(kept).map(Tensor.cpu)
-    none, places = torch.zeros(1, 0, dtype=torch.long), _count_up(len(found.features))
-    return TrainingData(*found, none, places, tuple(source.level_widths)), n_rows
+    if not kept:
+        none = torch.zeros(0, source.n_features), torch.zeros(0, source.n_labels)
+        return Rows(*none, None), 0
+    return Rows.join(kept).map(Tensor.cpu), n_rows
 
 
 def _shrink(kept: list[Rows], chances: list[Tensor], most: int) -> tuple[list[Rows], list[Tensor]]:
