@@ -16,6 +16,7 @@ from muddle import (
 )
 from muddle.estimators import beyond_memory, pool
 from muddle.tables.stream import BadFileError, Stream
+from muddle_runtime.forward import PlainView
 
 N_ROWS = 1200
 
@@ -210,3 +211,33 @@ def test_a_bad_file_leaves_the_model_as_it_was_or_is_counted(folder, streamed):
     with pytest.warns(MuddleWarning, match=r"1 bad file\(s\)"):
         model.fit(Stream(folder, on_bad_file="skip"), "y")
     assert model.table_summary_["rows"] == N_ROWS - 300
+
+
+@pytest.mark.parametrize("n_ranks", [2, 3, 20])
+def test_processes_share_the_rows_that_nets_see(n_ranks, folder, streamed):
+    counted = beyond_memory.count_rows(
+        Stream(folder),
+        "y",
+        "regression",
+        muddle.TablePreprocessor(),
+        owner="me",
+        seed=0,
+        share=0.2,
+        watch=lambda n, label: muddle.estimators.base.watch(n, label, False),
+    )
+    own = counted.batches()
+    features = np.random.default_rng(0).normal(size=(50, own.n_features))
+    view = PlainView(own.n_features)
+    rows = beyond_memory.ViewedBatches(own, (features, features[:, :1]), view, 0)
+
+    def read(part, **options):
+        read = rows.batches(part, batch_size=64, shuffle=False, **options)
+        found = [np.hstack([features, labels]) for features, labels, _ in read]
+        return np.concatenate([np.empty((0, own.n_features + 1)), *found])
+
+    for part in ("train", "validation"):
+        whole = read(part)
+        shares = [read(part, rank=rank, n_ranks=n_ranks) for rank in range(n_ranks)]
+        together = np.concatenate(shares)
+        order = np.lexsort(together.T), np.lexsort(whole.T)
+        np.testing.assert_array_equal(together[order[0]], whole[order[1]])

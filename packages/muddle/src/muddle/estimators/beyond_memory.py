@@ -446,7 +446,7 @@ def choose_net(plan: Plan) -> Candidate:
 class ViewedBatches:
     """Batches as nets with a view see them. Those that are not shuffled, which output layers are
     solved on, are of a share of the training rows. Those for validation are in the sample, and are
-    not read again; so there is one process."""
+    not read again."""
 
     def __init__(
         self, rows: StreamBatches, judged: tuple[FloatArray, FloatArray], view: View, seed: int
@@ -472,7 +472,8 @@ class ViewedBatches:
         self, part: Part, batch_size: int, shuffle: bool, options: dict[str, Any]
     ) -> Iterator[tuple[Any, Floats, Floats | None]]:
         if part == "validation":
-            features, labels = self._judged
+            rank, n_ranks = options.get("rank", 0), options.get("n_ranks", 1)
+            features, labels = (own[rank::n_ranks] for own in self._judged)
             for first in range(0, len(labels), batch_size):
                 rows = slice(first, first + batch_size)
                 yield features[rows], labels[rows].astype(np.float32), None
