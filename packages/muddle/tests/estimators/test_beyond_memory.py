@@ -197,6 +197,10 @@ def test_what_a_stream_cannot_take_is_refused(folder, streamed):
         MLRRegressor(keep_statistics=True).fit(folder, "y")
     with pytest.raises(ValueError, match="y must vary, got the same value 1"):
         model.fit([make_rows(50).assign(y=1.0)], "y")
+    with pytest.raises(ValueError, match="at least 4 rows with a target 'y', got 0"):
+        model.fit([make_rows(50).assign(y=np.nan)], "y")
+    with pytest.raises(ValueError, match="y must hold numbers, got other values in batch 0"):
+        model.fit([make_rows(50)], "colour")
     assert not hasattr(model, "model_")
 
 

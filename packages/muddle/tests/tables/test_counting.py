@@ -202,6 +202,15 @@ def test_rows_without_a_target_are_left_out_and_counted():
     np.testing.assert_allclose(found.plan.block.steps[0].mean, wanted.plan_.block.steps[0].mean)
 
 
+def test_a_target_of_numbers_in_text_is_numbers():
+    frame = make_mixed(300)[["size", "y"]]
+    texts = frame.assign(y=frame["y"].map(repr))
+    options = TablePreprocessor(target_type="continuous")
+    for own in (texts, texts.astype({"y": "category"})):
+        found = count_stream(Stream([own]), "y", "numbers", options)
+        assert found.target.numbers.mean == pytest.approx(frame["y"].mean())
+
+
 def test_kinds_that_change_between_batches_are_named():
     frames = [pd.DataFrame({"a": [1.0, 2.0]}), pd.DataFrame({"a": ["x", "y"]})]
     with pytest.raises(BadFileError, match=r"batch 1 .*string in column 'a' instead of double"):

@@ -202,10 +202,6 @@ def count_rows(
             held_out=None if share is None else HeldOut.share(share, seed),
             advance=advance,
         )
-    if counted.n_rows < MIN_ROWS:
-        raise ValueError(
-            f"a stream must have at least {MIN_ROWS} rows with a target, got {counted.n_rows}."
-        )
     return _describe(stream, counted, options, target, zero_one, target_range)
 
 

@@ -28,7 +28,7 @@ from muddle.tables.plan import (
     weighted_quantiles,
 )
 from muddle.tables.stream import Chunk, Hashes, Stream
-from muddle.tables.target import check_target
+from muddle.tables.target import MIN_ROWS, check_target
 from muddle_runtime.columns import (
     NUMBER,
     Codes,
@@ -206,10 +206,13 @@ class TargetSums:
         known = values.is_valid().to_numpy(zero_copy_only=False)
         if self.kind == "numbers":
             try:
-                numbers = values.cast("float64").to_numpy(zero_copy_only=False)
-            except Exception as error:
-                raise DataFormatError(
-                    f"the target must hold numbers, got {values.type} in {title}: {error}"
+                texts = "dictionary" in str(values.type)  # a float cannot be made of it at once
+                plain = values.cast("large_string") if texts else values
+                numbers = plain.cast("float64").to_numpy(zero_copy_only=False)
+            except (ValueError, NotImplementedError) as error:  # of pyarrow, too
+                raise ValueError(
+                    f"y must hold numbers, got other values in {title}: {error}. Correct them or "
+                    "leave the rows out; for classes use a classifier."
                 ) from error
             known = known & ~np.isnan(numbers)
             check_range(numbers[known][:, None], ["the target"])
@@ -569,6 +572,9 @@ def count_stream(
                 about.n_missing += int(np.count_nonzero(~known))
                 rows, folds, hashes = rows.filter(known), folds[known], hashes[known]
                 aside = None if aside is None else aside[known]
+            if not len(values):
+                advance(len(chunk))
+                continue
             about.add(values)
         find_sums = about.sum_by_level(folds, values)
         table = stream.to_table(rows)
@@ -578,8 +584,11 @@ def count_stream(
         n_rows += len(rows)
         n_held_out += 0 if aside is None else int(np.count_nonzero(aside))
         advance(len(chunk))
-    sample.shrink()
     stream.tell_bad_files()
+    if n_rows < MIN_ROWS:
+        where = "" if target is None else f" with a target {target!r}"
+        raise ValueError(f"a stream must have at least {MIN_ROWS} rows{where}, got {n_rows}.")
+    sample.shrink()
     if about.n_missing:
         warn(f"{about.n_missing:,} rows have no target {target!r}; leaving them out.")
     plan, crossed = _make_plan(tuple(names), list(columns.values()), about, options)
