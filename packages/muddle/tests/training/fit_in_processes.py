@@ -7,8 +7,10 @@ import json
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import torch
 from conftest import make_rows, take_step
 
@@ -34,6 +36,9 @@ class Killer(Silent):
 
 
 def main(folder, what):
+    if what == "folder":
+        fit_folder(folder)
+        return
     options = json.loads((folder / "options.json").read_text())
     source, _ = make_rows(**options["rows"])
     config = TrainConfig(**options["config"])
@@ -52,6 +57,27 @@ def main(folder, what):
     write(fitted, folder / "killed-")
     attempt = folder / f"attempt-{os.environ['RANK']}"
     attempt.write_text(os.environ["TORCHELASTIC_RESTART_COUNT"])
+
+
+def fit_folder(folder):
+    """Estimators on rows that count as too many for memory."""
+    from muddle import MLRClassifier, MuddleRegressor, stream_config
+    from muddle.estimators import beyond_memory, pool
+
+    beyond_memory.MOST_CELLS = 0
+    pool.BASE = replace(pool.BASE, width=32, max_iter=30)
+    with stream_config(strategy="rows"):
+        model = MuddleRegressor(preset="fast", random_state=0).fit(folder / "rows", y="y")
+        own = MLRClassifier(depth=1, width=16, max_iter=8, batch_size=100, random_state=0)
+        own.fit(folder / "rows", y="sign")
+    new = {"a": [0.5, -1.0], "b": [0.0, 1.0]}
+    board = model.leaderboard_.set_index("configuration")["score"]
+    found = {
+        "flagship": model.predict(pd.DataFrame(new | {"sign": ["+", "-"]})).tolist(),
+        "classes": own.predict_proba(pd.DataFrame(new | {"y": [1.0, -2.0]})).tolist(),
+        "nets": float(board["bins, all rows"]),
+    }
+    torch.save(found, folder / f"folder-{os.environ['RANK']}.pt")
 
 
 def write(fitted, stem):

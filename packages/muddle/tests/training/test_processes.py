@@ -7,6 +7,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -149,6 +151,22 @@ def test_processes_with_other_seeds_are_an_error_in_all(tmp_path):
         launch(tmp_path, "strangers", PLAIN)
     assert "in process 0" in str(info.value)
     assert "in process 1" in str(info.value)
+
+
+@pytest.mark.slow
+def test_estimators_fit_a_folder_in_two_processes(tmp_path):
+    rng = np.random.default_rng(0)
+    (tmp_path / "rows").mkdir()
+    for part in range(4):
+        frame = pd.DataFrame(rng.normal(size=(500, 2)), columns=["a", "b"])
+        frame["y"] = 2 * frame["a"] + np.sin(2 * frame["b"]) + rng.normal(size=500) / 10
+        frame["sign"] = np.where(frame["y"] > 0, "+", "-")
+        frame.to_parquet(tmp_path / "rows" / f"{part}.parquet", index=False)
+    ours, theirs = launch(tmp_path, "folder", PLAIN)
+    assert ours == theirs
+    assert ours["nets"] > 0.9  # R² of rows that they have not seen
+    np.testing.assert_allclose(ours["flagship"], [1.0, -2.0 + np.sin(2)], atol=0.3)
+    assert ours["classes"][0][0] > 0.5 > ours["classes"][1][0]  # P(+), as '+' < '-'
 
 
 class Two(type(ALONE)):
