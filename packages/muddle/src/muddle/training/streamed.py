@@ -2,8 +2,9 @@
 
 All nets see the same batches; each has its own start, permutations and noise. Memory holds a few
 batches, a sample of the validation rows and a matrix of width x width per net, however many rows
-there are. Rows are read three times besides the steps: once for the labels' mean and variance and
-the sample, and once for the output layers, whose sums are float64.
+there are. Besides the steps, all rows are read twice: for the labels' mean and variance and the
+sample, and for the output layers, whose sums are float64. Iterations are scored by the head of
+their batch, also with head="train", as that of all rows would take a pass each time.
 
 Shapes: K nets, B rows of a batch, F features, H hidden units, C label columns, P permutations,
 V validation rows in the sample.
