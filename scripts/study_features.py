@@ -30,6 +30,7 @@ from study_schemes import (
     make_config,
     name_variant,
     path_of,
+    pool_tasks,
     read_answers,
     summarise,
 )
@@ -190,8 +191,10 @@ def main(given: list[str] | None = None) -> None:
         write_table(
             records_from_predictions(answers, families=families, data_home=home), arguments.out
         )
-    found = summarise(read_table(arguments.summary or arguments.out), MODELS, SCHEMES)
-    print(found.to_string(index=False))
+    table = read_table(arguments.summary or arguments.out)
+    pooled = pool_tasks(table, MODELS, SCHEMES)
+    print(f"R² or AUC, all data sets\n{pooled.to_string(index=False)}\n")
+    print(summarise(table, MODELS, SCHEMES).to_string(index=False))
 
 
 if __name__ == "__main__":

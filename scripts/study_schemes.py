@@ -194,6 +194,35 @@ def summarise(
     return pd.DataFrame(rows)
 
 
+def pool_tasks(
+    table: pd.DataFrame, nets: Iterable[str] = NETS, schemes: Iterable[str] | None = None
+) -> pd.DataFrame:
+    """On how many data sets each scheme is better or worse than the net without it, by the mean
+    over splits of R² or of the area under the ROC curve, and the median of the difference."""
+    score = table["r2"].where(table["task"] == "regression", table["auc"])
+    scores = table.assign(score=score).pivot_table(
+        index=["dataset", "split"], columns="method", values="score"
+    )
+    rows = []
+    for net in nets:
+        for scheme in SCHEMES if schemes is None else schemes:
+            method = name_variant(net, scheme)
+            if not scheme or method not in scores:
+                continue
+            gain = (scores[method] - scores[net]).dropna().groupby("dataset").mean()
+            rows.append(
+                {
+                    "net": net,
+                    "scheme": scheme,
+                    "better": int((gain > 0).sum()),
+                    "worse": int((gain < 0).sum()),
+                    "data sets": len(gain),
+                    "median difference": round(gain.median(), 4),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
 def main(given: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--cells", type=Path, help="folder of predictions")
@@ -220,7 +249,9 @@ def main(given: list[str] | None = None) -> None:
         write_table(
             records_from_predictions(answers, families=families, data_home=home), arguments.out
         )
-    print(summarise(read_table(arguments.summary or arguments.out)).to_string(index=False))
+    table = read_table(arguments.summary or arguments.out)
+    print(f"R² or AUC, all data sets\n{pool_tasks(table).to_string(index=False)}\n")
+    print(summarise(table).to_string(index=False))
 
 
 if __name__ == "__main__":

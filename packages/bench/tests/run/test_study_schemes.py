@@ -4,6 +4,7 @@ import importlib.util
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from muddle_bench.ranking import read_table
@@ -56,6 +57,29 @@ def test_fits_are_run_once_and_compared_with_the_net_without_the_scheme(
     assert found["scheme"].tolist() == ["none", "plateau", "dropout", "embedding"] * 2
     assert found["net"].tolist() == ["MLR-2"] * 4 + ["plain"] * 4
     assert (found["splits"] == 2).all()
+
+
+def test_tasks_are_pooled_by_the_mean_over_splits_of_each_data_set(script):
+    rows = [
+        # R² of `a` rises by 0.1 and 0.3, of `b` falls by 0.1; the area of `c` stays.
+        *(("regression", "a", 0, 0.5, 0.6), ("regression", "a", 1, 0.5, 0.8)),
+        *(("regression", "b", 0, 0.5, 0.4), ("classification", "c", 0, 0.9, 0.9)),
+    ]
+    table = pd.DataFrame(
+        [
+            {"task": task, "dataset": dataset, "split": split, "method": method}
+            | ({"r2": score, "auc": np.nan} if task == "regression" else {"auc": score, "r2": 0.0})
+            for task, dataset, split, *scores in rows
+            for method, score in zip(("MLR-2", "MLR-2, cosine"), scores, strict=True)
+        ]
+    )
+    (found,) = script.pool_tasks(table).to_dict("records")
+    assert found == {
+        **{"net": "MLR-2", "scheme": "cosine", "better": 1, "worse": 1, "data sets": 3},
+        "median difference": 0.0,
+    }
+    (alone,) = script.pool_tasks(table[table["dataset"] == "a"]).to_dict("records")
+    assert alone["median difference"] == pytest.approx(0.2)
 
 
 def test_embeddings_are_fitted_where_a_column_has_levels(script, tables):
