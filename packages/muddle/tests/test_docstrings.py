@@ -5,6 +5,7 @@ import doctest
 import pytest
 
 import muddle
+import muddle.tables
 from muddle.estimators.base import Estimator
 
 METHODS = ["save", "to_onnx", "report"]
@@ -12,6 +13,7 @@ MLR = [name for name in muddle.__all__ if "MLR" in name]
 DESCRIBED = {
     **{name: getattr(muddle, name) for name in [*MLR, "MuddleRegressor", "MuddleClassifier"]},
     "load_model": muddle.load_model,
+    "Stream": muddle.tables.Stream,
     **{name: getattr(Estimator, name) for name in METHODS},
 }
 

@@ -25,6 +25,10 @@ class DataFormatError(MuddleError, ValueError):
     """A data file cannot be read as the table it should be."""
 
 
+class BadFileError(DataFormatError):
+    """A file of a stream of rows cannot be read, or has other columns than the first one."""
+
+
 class MissingDataError(MuddleError, FileNotFoundError):
     """A data file is not there and cannot be downloaded."""
 

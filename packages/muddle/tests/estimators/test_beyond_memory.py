@@ -14,8 +14,9 @@ from muddle import (
     MuddleRegressor,
     MuddleWarning,
 )
+from muddle.errors import BadFileError
 from muddle.estimators import beyond_memory, pool
-from muddle.tables.stream import BadFileError, Stream
+from muddle.tables.stream import Stream
 from muddle_runtime.forward import PlainView
 
 N_ROWS = 1200

@@ -8,11 +8,12 @@ import pyarrow as pa
 import pytest
 
 from muddle import MuddleWarning
+from muddle.errors import BadFileError
 from muddle.tables import counting
 from muddle.tables.counting import NumberSums, Sketch, count_stream
 from muddle.tables.plan import weighted_quantiles
 from muddle.tables.preprocessor import TablePreprocessor
-from muddle.tables.stream import BadFileError, Stream
+from muddle.tables.stream import Stream
 
 
 def make_mixed(n_rows, seed=0):

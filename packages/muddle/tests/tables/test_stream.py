@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from muddle import MuddleWarning, TablePreprocessor
-from muddle.errors import MissingDataError
+from muddle.errors import BadFileError, MissingDataError
 from muddle.tables.batches import StreamBatches
 from muddle.tables.counting import HeldOut, count_stream
-from muddle.tables.stream import BadFileError, Stream, hash_places
+from muddle.tables.stream import Stream, hash_places
 
 
 @pytest.fixture

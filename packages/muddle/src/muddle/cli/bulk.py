@@ -24,9 +24,9 @@ from typing import Any
 from muddle.cli.info import load_model
 from muddle.cli.output import Notes, echo
 from muddle.cli.predicting import Outputs, predict_rows
-from muddle.errors import DataFormatError, MuddleWarning, WorkerError
+from muddle.errors import BadFileError, DataFormatError, MuddleWarning, WorkerError
 from muddle.page.html import count
-from muddle.tables.stream import BadFileError, OnBadFile, PartFile, Stream, list_files
+from muddle.tables.stream import OnBadFile, PartFile, Stream, list_files
 from muddle_runtime.columns import number_columns
 from muddle_runtime.findings import list_names
 from muddle_runtime.fitted import FittedModel

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import numpy as np
 from numpy.typing import NDArray
 
-from muddle.errors import DataFormatError, MissingDataError, MissingPackageError
+from muddle.errors import BadFileError, DataFormatError, MissingDataError, MissingPackageError
 from muddle_runtime.columns import Table, read_table
 from muddle_runtime.findings import list_names
 from muddle_runtime.parameters import check_choice, suggest
@@ -63,10 +63,6 @@ class Piece:
     n_rows: int | None  # None: not known before it is read
     title: str
     read: Callable[[Sequence[str]], Iterator[Any]]  # names -> record batches or tables of pyarrow
-
-
-class BadFileError(DataFormatError):
-    """A file of a stream cannot be read, or has other columns than the first one."""
 
 
 class Stream:
