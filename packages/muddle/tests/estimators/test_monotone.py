@@ -10,7 +10,7 @@ import muddle
 import muddle_runtime
 from muddle import MuddleClassifier, MuddleRegressor
 from muddle.estimators import student
-from muddle.estimators.monotone import draw_grid
+from muddle.estimators.constraints import draw_grid
 from muddle_runtime.monotone import NO_FLAG
 
 FAST = {"preset": "fast", "random_state": 0, "device": "cpu"}

@@ -43,15 +43,15 @@ from muddle.estimators.calibrate import (
     list_groups,
     sample_rows,
 )
-from muddle.estimators.crossfit import is_wide
-from muddle.estimators.importances import estimate_importances, measure_importances
-from muddle.estimators.made_rows import Teacher, keep_background
-from muddle.estimators.monotone import (
+from muddle.estimators.constraints import (
     check_columns,
     check_monotone,
     fit_monotone,
     predict_out_of_fold,
 )
+from muddle.estimators.crossfit import is_wide
+from muddle.estimators.importances import estimate_importances, measure_importances
+from muddle.estimators.made_rows import Teacher, keep_background
 from muddle.estimators.pool import (
     MOST_RISE,
     N_FOLDS,
