@@ -62,7 +62,9 @@ def test_a_small_folder_is_read_into_memory(shell, folder):
 def test_bad_files_and_options_for_files_are_refused(shell, folder, streamed):
     path = shell.folder / "rows" / "1.parquet"
     path.write_bytes(path.read_bytes()[:-30])
-    assert "rows/1.parquet cannot be read" in shell.fails(*FIT, "-o", "m.muddle")
+    error = shell.fails(*FIT, "-o", "m.muddle")
+    assert "rows/1.parquet cannot be read" in error
+    assert "--on-bad-file skip leaves out all such files" in " ".join(error.split())
     result = shell.json(*FIT, "-o", "m.muddle", "--on-bad-file", "skip")
     assert any("1 bad file(s)" in note for note in result["notes"])
     for option in (("--weight", "area"), ("--report", "r.html"), ("--time", "sold")):

@@ -254,6 +254,7 @@ ADVICE = (
     ),
     (r"lower the number of nets, width or batch_size, or (?=pass fewer rows)", ""),
     (r"lower width, depth or batch_size", "pass fewer rows"),
+    (r"\bon_bad_file='skip'", "--on-bad-file skip"),
     (r"\bdevice='([^']*)'", r"--device \1"),
     (r"^device(?= must be)", "--device"),
     (r"\bcoverage=(?=[\d.])", "--interval "),
