@@ -1,8 +1,10 @@
 """muddle predict of a folder of Parquet files: parts, resuming, bad files, hive folders."""
 
+import contextlib
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -181,6 +183,17 @@ def test_partitions_of_dask_are_predicted_as_the_page_shows(shell, rows):
     np.testing.assert_allclose(found, read(shell)["prediction"], rtol=1e-9)
 
 
+def list_processes(group):
+    """Those of a process group that still run."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has just ended
+            state, _, own, *_ = path.read_text().rpartition(")")[2].split()
+            if int(own) == group and state != "Z":
+                found.append(path.parent.name)
+    return found
+
+
 @pytest.mark.slow
 def test_a_killed_run_resumes_and_ends_as_if_it_had_not_been_killed(shell, rows):
     source = shell.folder / "many"
@@ -199,7 +212,10 @@ def test_a_killed_run_resumes_and_ends_as_if_it_had_not_been_killed(shell, rows)
         time.sleep(0.01)
     running.kill()
     running.wait()
-    time.sleep(1)  # workers notice that their parent is gone
+    deadline = time.monotonic() + 60
+    while (left := list_processes(running.pid)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not left  # workers end with their parent
     finished = {path.name: path.stat().st_mtime_ns for path in out.glob("*.parquet")}
     assert 4 <= len(finished) < 40
     for path in out.glob("*.parquet"):

@@ -9,6 +9,7 @@ import hashlib
 import json
 import multiprocessing
 import os
+import threading
 import time
 import warnings
 from collections import Counter
@@ -238,7 +239,16 @@ _WORKER: dict[str, Any] = {}  # of this process: its job and model
 
 
 def _start_worker(job: Job) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _WORKER.update(job=job, model=load_model(job.model))
+
+
+def _end_with_parent() -> None:
+    """A parent that is killed tells its workers nothing: they would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _work(part: PartFile) -> Done:
