@@ -197,29 +197,34 @@ def summarise(
 def pool_tasks(
     table: pd.DataFrame, nets: Iterable[str] = NETS, schemes: Iterable[str] | None = None
 ) -> pd.DataFrame:
-    """On how many data sets each scheme is better or worse than the net without it, by the mean
-    over splits of R² or of the area under the ROC curve, and the median of the difference."""
+    """On how many data sets each scheme is better or worse than the net without it, and MLR-2 than
+    the plain net, by the mean over splits of R² or of the area under the ROC curve, and the median
+    of the difference."""
     score = table["r2"].where(table["task"] == "regression", table["auc"])
     scores = table.assign(score=score).pivot_table(
         index=["dataset", "split"], columns="method", values="score"
     )
+    pairs = [("MLR-2", "less plain", "MLR-2", "plain")] + [
+        (net, scheme, name_variant(net, scheme), net)
+        for net in nets
+        for scheme in (SCHEMES if schemes is None else schemes)
+        if scheme
+    ]
     rows = []
-    for net in nets:
-        for scheme in SCHEMES if schemes is None else schemes:
-            method = name_variant(net, scheme)
-            if not scheme or method not in scores:
-                continue
-            gain = (scores[method] - scores[net]).dropna().groupby("dataset").mean()
-            rows.append(
-                {
-                    "net": net,
-                    "scheme": scheme,
-                    "better": int((gain > 0).sum()),
-                    "worse": int((gain < 0).sum()),
-                    "data sets": len(gain),
-                    "median difference": round(gain.median(), 4),
-                }
-            )
+    for net, scheme, method, reference in pairs:
+        if method not in scores or reference not in scores:
+            continue
+        gain = (scores[method] - scores[reference]).dropna().groupby("dataset").mean()
+        rows.append(
+            {
+                "net": net,
+                "scheme": scheme,
+                "better": int((gain > 0).sum()),
+                "worse": int((gain < 0).sum()),
+                "data sets": len(gain),
+                "median difference": round(gain.median(), 4),
+            }
+        )
     return pd.DataFrame(rows)
 
 

@@ -3,6 +3,8 @@
     OMP_NUM_THREADS=1 python scripts/study_stacks.py --cells runs/stacks --splits 2
     python scripts/study_stacks.py --cells runs/stacks --out results/stacks.csv.gz \
         --weights results/stacks_weights.csv
+    python scripts/study_stacks.py --summary results/stacks.csv.gz \
+        --weights results/stacks_weights.csv
 
 A cell is a data set and a split. Each model predicts the training rows out of fold (five folds; the
 flagship's are its own) and, fitted on all of them, the test rows. A stack is the mean with weights
@@ -195,7 +197,13 @@ def read_answers(folder: Path) -> tuple[list[Answer], pd.DataFrame]:
     return answers, pd.DataFrame(rows)
 
 
-def summarise(table: pd.DataFrame, weights: pd.DataFrame, home: Path) -> Iterator[str]:
+def print_summary(table: pd.DataFrame, weights: pd.DataFrame) -> None:
+    print(f"ahead, all data sets\n{count_wins(table).to_string()}\n")
+    for text in summarise(table, weights):
+        print(text)
+
+
+def summarise(table: pd.DataFrame, weights: pd.DataFrame) -> Iterator[str]:
     """Each stack beside the stack of trees, on the paper's data sets and on the others."""
     kinds = name_kinds(table)
     of_paper = table["dataset"].isin(list(built_in()))
@@ -224,9 +232,26 @@ def summarise(table: pd.DataFrame, weights: pd.DataFrame, home: Path) -> Iterato
     yield f"mean weights\n{means.to_string()}"
 
 
+def count_wins(table: pd.DataFrame) -> pd.DataFrame:
+    """On how many splits of all data sets a method is ahead of the stack of trees, and stacks with
+    the flagship of the flagship alone; a tie is half a win."""
+    methods = [name for name in table["method"].unique() if name != "trees"]
+    pairs = [(name, "trees") for name in methods]
+    pairs += [(name, "flagship") for name in ("trees + flagship", "trees + both")]
+    signs = {"r2": 1, "auc": 1, "log_loss": -1}
+    rows: dict[tuple[str, str], dict[str, str]] = {pair: {} for pair in pairs}
+    for metric, sign in signs.items():
+        scores = table.pivot_table(index=["dataset", "split"], columns="method", values=metric)
+        for method, reference in pairs if len(scores) else ():  # no such data sets
+            gain = sign * (scores[method] - scores[reference]).round(12).dropna()
+            rows[method, reference][metric] = f"{(gain > 0).sum() + (gain == 0).sum() / 2:g}"
+            rows[method, reference][metric] += f" of {len(gain)}"
+    return pd.DataFrame(rows).T
+
+
 def main(given: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--cells", type=Path, required=True, help="folder of predictions")
+    parser.add_argument("--cells", type=Path, help="folder of predictions")
     parser.add_argument("--datasets", nargs="+", help="default: see above")
     parser.add_argument("--splits", type=int, nargs="*", default=[], help="fit these splits")
     parser.add_argument("--max-rows", type=int, default=2000)
@@ -234,7 +259,15 @@ def main(given: list[str] | None = None) -> None:
     parser.add_argument("--data-home", type=Path, help="default: $MUDDLE_DATA")
     parser.add_argument("--out", type=Path, help="table of the benchmark: models and stacks")
     parser.add_argument("--weights", type=Path, help="weights of each stack")
+    parser.add_argument("--summary", type=Path, help="a table that was written before, --weights")
     arguments = parser.parse_args(given)
+    if arguments.summary is not None:
+        if arguments.weights is None:
+            parser.error("--summary needs --weights")
+        print_summary(read_table(arguments.summary), pd.read_csv(arguments.weights))
+        return
+    if arguments.cells is None:
+        parser.error("--cells or --summary is needed")
     home = find_data_home(arguments.data_home)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # ignored columns, new levels, classes of few rows
@@ -247,8 +280,7 @@ def main(given: list[str] | None = None) -> None:
     write_table(records, arguments.out)
     if arguments.weights is not None:
         weights.to_csv(arguments.weights, index=False)
-    for text in summarise(read_table(arguments.out), weights, home):
-        print(text)
+    print_summary(read_table(arguments.out), weights)
 
 
 if __name__ == "__main__":

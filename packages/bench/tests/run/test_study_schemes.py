@@ -78,6 +78,9 @@ def test_tasks_are_pooled_by_the_mean_over_splits_of_each_data_set(script):
         **{"net": "MLR-2", "scheme": "cosine", "better": 1, "worse": 1, "data sets": 3},
         "median difference": 0.0,
     }
+    renamed = table.assign(method=table["method"].replace("MLR-2, cosine", "plain"))
+    (nets,) = script.pool_tasks(renamed).to_dict("records")
+    assert (nets["scheme"], nets["better"], nets["worse"]) == ("less plain", 1, 1)
     (alone,) = script.pool_tasks(table[table["dataset"] == "a"]).to_dict("records")
     assert alone["median difference"] == pytest.approx(0.2)
 

@@ -54,6 +54,22 @@ def test_a_model_that_has_not_seen_a_class_gives_it_no_probability(script):
     np.testing.assert_allclose(found, [[0.4, 0, 0.6]] * 2)
 
 
+def test_wins_are_counted_over_all_data_sets_and_ties_are_halves(script):
+    names = ["trees", "flagship", "trees + flagship", "trees + both"]
+    r2, losses = [0.5, 0.6, 0.6, 0.4], [0.3, 0.2, 0.1, 0.3]
+    table = pd.DataFrame(
+        [{"dataset": "a", "method": n, "r2": s} for n, s in zip(names, r2, strict=True)]
+        + [
+            {"dataset": "b", "method": n, "auc": 0.9, "log_loss": s}
+            for n, s in zip(names, losses, strict=True)
+        ]
+    ).assign(split=0)
+    found = script.count_wins(table)
+    assert found.loc["trees + flagship", "trees"].tolist() == ["1 of 1", "0.5 of 1", "1 of 1"]
+    assert found.loc["trees + both", "trees"].tolist() == ["0 of 1", "0.5 of 1", "0.5 of 1"]
+    assert found.loc["trees + flagship", "flagship"].tolist() == ["0.5 of 1", "0.5 of 1", "1 of 1"]
+
+
 @pytest.mark.slow
 def test_cells_are_run_once_and_stacked(script, tables, tmp_path, capsys):
     for name in script.TREES:
