@@ -11,6 +11,7 @@ import sklearn
 from sklearn.linear_model import Ridge
 
 import muddle
+from muddle_bench.methods.nets import NetRegressor
 from muddle_bench.run import environment
 
 
@@ -25,6 +26,7 @@ def test_versions_are_those_that_are_installed_of_all_packages_of_a_model():
     assert said == sorted(said)
     assert environment.packages_of(Ridge(), ["catboost"]) == {"sklearn", "catboost"}
     assert environment.packages_of(muddle.MLRRegressor(), []) == {"torch"}
+    assert environment.packages_of(NetRegressor(None), []) == {"torch"}
     assert environment.packages_of(Ridge(), ["pytabkit"]) == {"sklearn", "pytabkit", "torch"}
 
 

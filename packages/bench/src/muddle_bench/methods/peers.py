@@ -24,12 +24,12 @@ def make_peer(
     parameters: dict[str, Any],
     frame: dict[str, Any] | None,
     folds: int | None = None,
+    net: dict[str, Any] | None = None,
 ) -> Any:
     """The task's model as an entry of peers.toml describes it."""
     ending = "Regressor" if request.task == "regression" else "Classifier"
     path = path.replace("SV*", f"SV{ending[0]}").replace("*", ending)
-    module, _, name = path.rpartition(".")
-    kind = getattr(importlib.import_module(module), name)
+    kind, module = _find(path), path.rpartition(".")[0]
     if module == "pytabkit":
         for logger in LIGHTNING:  # their import makes them report devices and ends of training
             logging.getLogger(logger).setLevel(logging.ERROR)
@@ -42,6 +42,8 @@ def make_peer(
         key: of_request.get(value, value) if isinstance(value, str) else value
         for key, value in parameters.items()
     }
+    if net is not None:
+        given["net"] = partial(_find(net["class"]), **net.get("parameters", {}))
     model = kind(**given)
     if frame is None and folds is None:
         return model
@@ -50,6 +52,11 @@ def make_peer(
     if folds is not None:
         model = average_folds(model, request, folds)
     return model if frame is None else wrap(model, request, **frame)
+
+
+def _find(path: str) -> Any:
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
 
 
 def make_logistic(
@@ -75,6 +82,7 @@ def _read_entry(name: str, entry: dict[str, Any]) -> Method:
         parameters=entry.get("parameters", {}),
         frame=frame,
         folds=entry.get("folds"),
+        net=entry.get("net"),
     )
     return Method(
         name,

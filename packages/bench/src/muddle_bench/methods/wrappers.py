@@ -246,7 +246,7 @@ class FastaiNet(BaseEstimator):
             importlib.import_module(f"fastai.callback.{module}")
         names = [f"x{place}" for place in range(X.shape[1])]
         frame = pd.DataFrame(X, columns=names).assign(**{TARGET: targets})
-        with _seeded(self.random_state):
+        with seeded(self.random_state):
             splits = RandomSplitter(valid_pct=0.2)(range(len(frame)))
             given = {"procs": [], "cat_names": [], "cont_names": names, "y_names": TARGET}
             y_block = getattr(blocks, block)(**options)
@@ -304,7 +304,7 @@ class FastaiClassifier(ClassifierMixin, FastaiNet):
 
 
 @contextmanager
-def _seeded(seed: int) -> Iterator[None]:
+def seeded(seed: int) -> Iterator[None]:
     """Seed the global generators, and restore them afterwards."""
     import torch
 

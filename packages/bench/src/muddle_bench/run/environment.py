@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from muddle import __version__
 
 MB = 1e6
-BUILT_ON_TORCH = {"fastai", "muddle", "pytabkit"}
+BUILT_ON_TORCH = {"fastai", "muddle", "muddle_bench.methods.nets", "pytabkit"}
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS",
@@ -52,8 +52,9 @@ def describe_versions(packages: Iterable[str]) -> str:
 
 def packages_of(model: Any, packages: Iterable[str]) -> set[str]:
     """Packages whose versions a record states: those that the method names, and the model's own."""
-    found = {type(model).__module__.partition(".")[0], *packages}
-    if found & BUILT_ON_TORCH:
+    module = type(model).__module__
+    found = {module.partition(".")[0], *packages}
+    if {module, *found} & BUILT_ON_TORCH:
         found.add("torch")
     return found - {"muddle", "muddle_bench", "__main__", "builtins"}
 
