@@ -4,7 +4,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from muddle_bench.ranking import compare_with, find_signal, name_kinds, wins_by_dataset
+from muddle_bench.ranking import (
+    bradley_terry,
+    compare_with,
+    find_signal,
+    leave_out_presets,
+    name_kinds,
+    rank_methods,
+    wins_by_dataset,
+)
 
 # Splits 0, 1, 2. On a, ours wins one of three against `tree` and ties once; on b it has one split
 # in common with it and wins; on c it loses both.
@@ -39,6 +47,21 @@ def test_ranks_means_and_medians_are_of_splits_that_all_methods_have(table):
     assert board.loc["tree", ["rank", "mean"]].tolist() == pytest.approx([1.5, (1.7 / 3 + 0.2) / 2])
     assert board.loc["net", ["rank", "mean"]].tolist() == pytest.approx([3.0, 0.25])
     assert board.index.tolist() == ["ours", "tree", "net"]
+    assert set(board["common"]) == {2}
+    assert set(board["common_splits"]) == {4}
+
+
+def test_the_lead_is_of_the_splits_that_both_have(table):
+    board = compare_with(table, "ours", "r2").set_index("method")
+    # a: 0.5 - 1.7 / 3, b: 0.1 (split 0 alone), c: -0.2.
+    leads = [0.5 - 1.7 / 3, 0.1, -0.2]
+    assert board.loc["tree", "ahead"] == pytest.approx(sum(leads) / 3)
+    assert board.loc["tree", "ahead_median"] == pytest.approx(leads[0])
+    assert board.loc["tree", "ahead_low"] == pytest.approx(
+        (leads[0] - 0.4) / 3
+    )  # c twice or more: 7 of 27
+    assert board.loc["net", "ahead"] == pytest.approx((0.1 + 0.3) / 2)
+    assert np.isnan(board.loc["ours", "ahead"])
 
 
 def test_the_median_is_over_data_sets(table_from_scores):
@@ -53,6 +76,7 @@ def test_a_lower_loss_wins(table_from_scores):
     board = compare_with(table, "ours", "log_loss").set_index("method")
     assert board["rank"].to_dict() == {"ours": 1, "tree": 2}  # 0.25 and 0.5
     assert board.loc["tree", "won"] == 0.5
+    assert board.loc["tree", "ahead"] == pytest.approx(0.25)  # 0.5 less 0.25
 
 
 def test_the_interval_is_over_data_sets_and_of_the_level_asked_for(table_from_scores):
@@ -93,3 +117,73 @@ def test_a_table_has_a_signal_if_one_method_reaches_the_score_in_the_mean(table_
     assert find_signal(pd.concat([table, numbers])) == {"high", "steep"}
     failed = table.assign(status=np.where(table["method"] == "tree", "failed", "ok"))
     assert find_signal(failed) == set()
+
+
+def test_presets_of_ours_are_left_out_and_ranks_are_of_the_others(table_from_scores):
+    scores = {"a": {"ours": [0.9], "ours-small": [0.8], "tree": [0.7], "net": [0.6]}}
+    table = table_from_scores(scores, {"ours": "Ours", "ours-small": "Ours", "tree": "T"})
+    kept = leave_out_presets(table, "ours")
+    assert sorted(kept["method"]) == ["net", "ours", "tree"]
+    ranks = [rank_methods(one, "r2").set_index("method")["rank"] for one in (table, kept)]
+    assert (ranks[0]["tree"], ranks[1]["tree"]) == (3, 2)
+    with pytest.raises(
+        ValueError, match=r"must be a method of the table, got 'muddle'. It has net,"
+    ):
+        leave_out_presets(table)
+
+
+# Elo
+
+
+def make_duels(counts):
+    """Scores of three methods on one data set with so many splits of each order of them."""
+    orders = [order for order, count in counts.items() for _ in range(count)]
+    return {name: [-float(order.index(name[0])) for order in orders] for name in ("a", "b", "c")}
+
+
+# Twenty splits: a beats b on 15, b beats c on 15, a beats c on 18. Odds of 3, 3 and 9 fit together.
+CONSISTENT = {"abc": 10, "acb": 4, "bac": 4, "bca": 1, "cab": 1}
+
+
+def test_elo_is_four_hundred_times_the_decimal_logarithm_of_the_odds(table_from_scores):
+    scores = {f"d{i}": make_duels(CONSISTENT) for i in range(20)}
+    board = bradley_terry(table_from_scores(scores, {}), "r2", anchor="b", n_resamples=50)
+    assert board["method"].tolist() == ["a", "b", "c"]
+    step = 400 * np.log10(3)
+    assert board["elo"].tolist() == pytest.approx([1000 + step, 1000, 1000 - step], abs=0.5)
+    # All data sets are the same, so every resample is.
+    assert board["elo_low"].tolist() == pytest.approx(board["elo"].tolist(), abs=1e-6)
+    assert board["anchor"].tolist() == [False, True, False]
+    assert set(board["pairs"]) == {400}
+    unanchored = bradley_terry(table_from_scores(scores, {}), "r2", n_resamples=1)
+    assert unanchored["elo"].mean() == pytest.approx(1000)
+    assert not unanchored["anchor"].any()
+
+
+def test_data_sets_count_alike_and_ties_are_half(table_from_scores):
+    # m wins nine splits of a, and loses one of b; c is a tie.
+    scores = {"a": {"m": [1.0] * 9, "n": [0.0] * 9}, "b": {"m": [0.0], "n": [1.0]}}
+    scores["c"] = {"m": [0.5], "n": [0.5]}
+    board = bradley_terry(table_from_scores(scores, {}), "r2", anchor="n", n_resamples=300)
+    assert board["elo"].tolist() == pytest.approx([1000, 1000], abs=1e-6)
+    low, high = board.loc[board["method"] == "m", ["elo_low", "elo_high"]].iloc[0]
+    assert low < 600
+    assert high > 1400
+
+
+def test_a_method_that_loses_every_duel_has_a_finite_elo(table_from_scores):
+    scores = {str(i): {"random-forest": [1.0], "catboost": [0.5], "z": [0.0]} for i in range(20)}
+    board = bradley_terry(table_from_scores(scores, {}), "r2", n_resamples=20)
+    assert board["method"].tolist() == ["random-forest", "catboost", "z"]
+    assert board["elo"].iloc[0] == 1000  # the random forest is the anchor, if it is there
+    assert np.isfinite(board[["elo", "elo_low", "elo_high"]]).all(axis=None)
+    losses = table_from_scores(scores, {}, metric="log_loss")
+    assert bradley_terry(losses, "log_loss", n_resamples=1)["method"].iloc[0] == "z"
+
+
+def test_elo_of_an_unknown_anchor_or_of_one_method_is_an_error(table_from_scores):
+    table = table_from_scores({"a": {"m": [1.0], "n": [0.0]}, "b": {"m": [1.0], "n": [0.0]}}, {})
+    with pytest.raises(ValueError, match="anchor must be one of"):
+        bradley_terry(table, "r2", anchor="o")
+    with pytest.raises(ValueError, match="at least two methods, got m alone"):
+        bradley_terry(table[table["method"] == "m"], "r2")

@@ -88,7 +88,7 @@ def test_names_do_not_cover_each_other(figures):
 def test_critical_difference_diagram_has_every_method_and_group(figures):
     ranks = pd.DataFrame({"method": ["a", "b", "c<"], "family": "MLR", "rank": [1.5, 2.0, 3.5]})
     groups = (("a", "b"), ("b", "c<"))
-    compared = RankComparison("r2", 0.05, 9, ranks, 1.0, 0.1, 1.0, 0.1, 1.6, groups, ranks)
+    compared = RankComparison("r2", 0.05, 9, ranks, 1.0, 0.1, 1.6, groups, ranks)
     symbol = rank_figures.assign_symbols(["MLR"])["MLR"]
     svg = rank_figures.draw_critical_difference(
         compared, dict.fromkeys(ranks["method"], symbol), "CD"

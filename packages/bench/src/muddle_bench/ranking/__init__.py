@@ -1,6 +1,14 @@
 """Ranks and comparisons of methods, from the exported table of a benchmark; needs no torch."""
 
-from muddle_bench.ranking.duels import compare_with, find_signal, name_kinds, wins_by_dataset
+from muddle_bench.ranking.duels import (
+    bradley_terry,
+    compare_with,
+    find_signal,
+    lead_by_dataset,
+    leave_out_presets,
+    name_kinds,
+    wins_by_dataset,
+)
 from muddle_bench.ranking.families import (
     PUBLISHED_NAMES,
     compare_published,
@@ -30,12 +38,12 @@ from muddle_bench.ranking.results_table import (
     read_table,
     to_latex,
 )
-from muddle_bench.ranking.significance import RankComparison, compare_ranks
+from muddle_bench.ranking.significance import RankComparison, compare_ranks, paired_tests
 
 __all__ = ["COLUMNS", "MAIN_METRICS", "METRICS", "PUBLISHED_NAMES", "Metric", "RankComparison"]
-__all__ += ["Scores", "by_dataset", "compare_published", "compare_published_classes"]
-__all__ += ["compare_ranks", "compare_with", "coverage", "find_signal", "list_failures"]
-__all__ += ["list_metrics", "name_kinds", "published_classes"]
-__all__ += ["published_scores", "rank_families", "rank_methods", "read_table", "score_pairs"]
-__all__ += ["summarise_published", "to_latex", "widen", "win_rates", "win_rates_against"]
-__all__ += ["wins_by_dataset"]
+__all__ += ["Scores", "bradley_terry", "by_dataset", "compare_published"]
+__all__ += ["compare_published_classes", "compare_ranks", "compare_with", "coverage", "find_signal"]
+__all__ += ["lead_by_dataset", "leave_out_presets", "list_failures", "list_metrics", "name_kinds"]
+__all__ += ["paired_tests", "published_classes", "published_scores", "rank_families"]
+__all__ += ["rank_methods", "read_table", "score_pairs", "summarise_published", "to_latex", "widen"]
+__all__ += ["win_rates", "win_rates_against", "wins_by_dataset"]

@@ -204,11 +204,16 @@ def list_failures(table: pd.DataFrame) -> pd.DataFrame:
 
 def by_dataset(table: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Mean and standard deviation over the finished splits, per data set and method; nothing is
-    imputed, no method left out."""
+    imputed, no method left out.
+
+    n_missing: splits of the data set of which another method has a score and this one has none. If
+    it is above 0, the mean is over other rows than the means of other methods."""
     part = select_task(table, find_metric(metric).task)
     done = part[(part["status"] == "ok") & part[metric].notna()]
     groups = done.groupby(["dataset", "method", "family"])[metric]
-    return groups.agg(mean="mean", std="std", n_splits="size").reset_index()
+    frame = groups.agg(mean="mean", std="std", n_splits="size").reset_index()
+    n_known = done.groupby("dataset")["split"].nunique()
+    return frame.assign(n_missing=frame["dataset"].map(n_known) - frame["n_splits"])
 
 
 def widen(frame: pd.DataFrame, value: str = "mean") -> pd.DataFrame:
@@ -253,7 +258,8 @@ def interval_of_means(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a resample or a column without a value
         means = (weights @ np.where(defined, values, 0.0)) / (weights @ defined)
-        low, high = np.nanquantile(means, [tail, 1 - tail], axis=0)
+        # Rounded, so that a printed digit is the same whatever the order of the sums.
+        low, high = np.nanquantile(means, [tail, 1 - tail], axis=0).round(TIE_DIGITS)
     return low, high
 
 
@@ -319,11 +325,14 @@ def summarise_pairs(
     reference: pd.Series | None,
     weights: FloatArray,
 ) -> pd.DataFrame:
-    """Statistics of each column over pairs; frame, ranks and pma have the same shape."""
+    """Statistics of each column over pairs; frame, ranks and pma have the same shape.
+
+    The median is over data sets, of means over splits."""
     n_columns = ranks.shape[1]
     # A column of rank r beats n - r of the n - 1 others; a tie is half a win.
     wins = (n_columns - ranks) / (n_columns - 1) if n_columns > 1 else ranks * np.nan
     summary = pd.DataFrame({"n_pairs": frame.notna().sum(), "mean": frame.mean()})
+    summary["median"] = frame.groupby(level="dataset").mean().median()
 
     def add_interval(name: str, values: pd.DataFrame) -> None:
         low, high = interval_of_means(weights, values.to_numpy(dtype=float))

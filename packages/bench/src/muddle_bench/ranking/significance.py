@@ -1,17 +1,19 @@
-"""Friedman's test and Nemenyi's critical difference: do ranks differ by more than chance?
+"""Do methods differ by more than chance? Friedman's and Nemenyi's tests of ranks, and Wilcoxon's
+test of two methods with Holm's correction; by scipy, statsmodels and scikit-posthocs.
 
-Both tests need independent blocks. Splits of one data set share rows, so a block is a data set with
-the mean over its splits (Demšar 2006, Statistical Comparisons of Classifiers over Multiple Data
-Sets).
+Tests need independent blocks. Splits of one data set share rows, so a block is a data set with the
+mean over its splits (Demšar 2006, Statistical Comparisons of Classifiers over Multiple Data Sets).
 """
 
 import math
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
+from muddle_bench.ranking.duels import pivot_scores
 from muddle_bench.ranking.ranks import MAX_MISSING, TIE_DIGITS, Missing, rank_pairs, score_pairs
 from muddle_runtime.parameters import check_fraction
 
@@ -26,8 +28,6 @@ class RankComparison:
     ranks: pd.DataFrame  # method, family, rank; the best first
     friedman_chi2: float
     friedman_p: float
-    iman_davenport_f: float  # less conservative than chi2; infinite if all data sets agree
-    iman_davenport_p: float
     critical_difference: float
     groups: tuple[tuple[str, ...], ...]  # no significant difference within a group
     p_values: pd.DataFrame  # Nemenyi's, a row and a column per method, in the order of ranks
@@ -42,6 +42,9 @@ def compare_ranks(
     max_missing: float = MAX_MISSING,
 ) -> RankComparison:
     """Friedman's and Nemenyi's tests of the methods, on the means over the splits of data sets."""
+    # Imported late: they take a second, and ranks alone do not need them.
+    from scikit_posthocs import compact_letter_display, posthoc_nemenyi_friedman
+
     check_fraction("alpha", alpha)
     scores = score_pairs(table, metric, missing=missing, max_missing=max_missing)
     means = scores.gains.groupby(level="dataset").mean().round(TIE_DIGITS)
@@ -60,59 +63,61 @@ def compare_ranks(
             "rank": mean_ranks[order].to_numpy(),
         }
     )
-    chi2, f = friedman(ranks["rank"].to_numpy(), n_datasets)
+    p_values = posthoc_nemenyi_friedman(means[order].to_numpy())
+    p_values = pd.DataFrame(p_values.to_numpy(), order, order).rename_axis("method")
+    if n_methods > 2:
+        chi2, p = stats.friedmanchisquare(*means.to_numpy().T)
+    else:  # the same test as Nemenyi's, and scipy wants three
+        p = p_values.iloc[0, 1]
+        chi2 = stats.chi2.isf(p, 1)
+    letters = compact_letter_display(p_values, alpha)
+    # Methods that share a letter are alike; a letter of one method alone is no group.
+    shared = (
+        letters.index[letters.str.contains(one)] for one in sorted({*"".join(letters)} - {" "})
+    )
+    groups = tuple(tuple(group) for group in shared if len(group) > 1)
     difference = critical_difference(n_methods, n_datasets, alpha)
-    freedom = n_methods - 1
-    chi2_p = float(stats.chi2.sf(chi2, freedom))
-    f_p = float(stats.f.sf(f, freedom, freedom * (n_datasets - 1)))
-    groups, p_values = group_ranks(ranks, difference), _nemenyi_p_values(ranks, n_datasets)
-    tests = (chi2, chi2_p, f, f_p, difference, groups, p_values)
+    tests = (float(chi2), float(p), difference, groups, p_values)
     return RankComparison(metric, alpha, n_datasets, ranks, *tests)
-
-
-def friedman(mean_ranks: np.ndarray, n_datasets: int) -> tuple[float, float]:
-    """Friedman's chi² of mean ranks, and the F of Iman and Davenport.
-
-    There is no correction for ties (scipy's friedmanchisquare has one), which makes both tests
-    conservative."""
-    k, n = len(mean_ranks), n_datasets
-    chi2 = 12 * n / (k * (k + 1)) * float(np.sum((mean_ranks - (k + 1) / 2) ** 2))
-    spare = n * (k - 1) - chi2
-    # All data sets agree: rounding may leave the spare a little above or below 0.
-    f = math.inf if spare < 1e-9 * n * k else (n - 1) * chi2 / spare
-    return chi2, f
 
 
 def critical_difference(n_methods: int, n_datasets: int, alpha: float = 0.05) -> float:
     """Smallest significant difference of two mean ranks (Nemenyi)."""
-    quantile = stats.studentized_range.ppf(1 - alpha, n_methods, np.inf) / math.sqrt(2)
-    return float(quantile) * _rank_error(n_methods, n_datasets)
+    quantile = float(stats.studentized_range.ppf(1 - alpha, n_methods, np.inf))
+    return quantile * math.sqrt(n_methods * (n_methods + 1) / (12 * n_datasets))
 
 
-def _rank_error(n_methods: int, n_datasets: int) -> float:
-    return math.sqrt(n_methods * (n_methods + 1) / (6 * n_datasets))
+def paired_tests(table: pd.DataFrame, metric: str, *, reference: str | None = None) -> pd.DataFrame:
+    """Wilcoxon's signed-rank test of each two methods over data sets, corrected by Holm.
 
+    One row per couple, the method with the better mean rank first; with a reference, only couples
+    with it, the reference first, and the correction is for these alone.
+    datasets, splits: those that both methods have; on these are won, tied and lost (data sets, by
+    the mean over splits), ahead and ahead_median (how far the method is ahead of the other, for
+    losses below: mean and median over data sets). p, p_holm: two-sided; differences of 0 are split
+    between both signs. Nothing is imputed: a cell that did not finish counts as not run.
+    """
+    from statsmodels.stats.multitest import multipletests  # late, as above
 
-def group_ranks(ranks: pd.DataFrame, difference: float) -> tuple[tuple[str, ...], ...]:
-    """The largest runs of methods, in the order of ranks, that span less than difference."""
-    values, methods = ranks["rank"].to_numpy(), ranks["method"].tolist()
-    groups: list[tuple[str, ...]] = []
-    last_end = 0
-    for start in range(len(values)):
-        end = int(np.searchsorted(values, values[start] + difference, side="left"))
-        if end > last_end and end - start > 1:  # longer than the last run, and not alone
-            groups.append(tuple(methods[start:end]))
-        last_end = max(last_end, end)
-    return tuple(groups)
-
-
-def _nemenyi_p_values(ranks: pd.DataFrame, n_datasets: int) -> pd.DataFrame:
-    values, methods = ranks["rank"].to_numpy(), ranks["method"].tolist()
-    distances = np.abs(values[:, None] - values) / _rank_error(len(values), n_datasets)
-    upper = np.triu_indices(len(values), 1)
-    p_values = np.ones_like(distances)
-    p_values[upper] = stats.studentized_range.sf(
-        distances[upper] * math.sqrt(2), len(values), np.inf
-    )
-    p_values = np.minimum(p_values, p_values.T)
-    return pd.DataFrame(p_values, index=methods, columns=methods).rename_axis("method")
+    _, gains = pivot_scores(table, metric, reference)
+    ranks = rank_pairs(gains.groupby("dataset").mean().round(TIE_DIGITS)).mean()
+    order = sorted(gains, key=lambda method: (method != reference, ranks[method], method))
+    couples = [one for one in combinations(order, 2) if reference in (None, one[0])]
+    rows = []
+    for method, other in couples:
+        leads = (gains[method] - gains[other]).dropna()
+        by_dataset = leads.groupby("dataset").mean().round(TIE_DIGITS)
+        signs = np.sign(by_dataset)
+        counts = [int((signs == sign).sum()) for sign in (1, 0, -1)]
+        p = np.nan
+        if len(by_dataset):
+            p = float(stats.wilcoxon(by_dataset, zero_method="zsplit").pvalue)
+        sizes = (by_dataset.mean(), by_dataset.median())
+        rows.append((method, other, len(by_dataset), len(leads), *counts, *sizes, p))
+    names = ["method", "other", "datasets", "splits", "won", "tied", "lost"]
+    frame = pd.DataFrame(rows, columns=[*names, "ahead", "ahead_median", "p"])
+    frame["p_holm"] = np.nan
+    tested = frame["p"].notna()
+    if tested.any():
+        frame.loc[tested, "p_holm"] = multipletests(frame.loc[tested, "p"], method="holm")[1]
+    return frame
