@@ -385,6 +385,7 @@ def test_the_mean_of_folds_keeps_classes_in_each_fold_and_knows_those_of_one_row
     np.testing.assert_allclose([one[:2] for one in counts], 8)  # of ten rows of each class
     known = [tree.n_classes_ for tree in model.models_]
     assert sorted(known) == [2, 3, 3, 3, 3]
+    assert all(tree.classes_.tolist() == list(range(len(tree.classes_))) for tree in model.models_)
     np.testing.assert_allclose(shares.sum(axis=1), 1)
     assert shares[-1].tolist() == pytest.approx([0, 0.2, 0.8])
     assert model.predict(X).tolist() == y.tolist()
@@ -427,10 +428,14 @@ def shorten(model, method):
     """Nets train for a fraction of their time."""
     if method.family.startswith("MLR"):
         model.set_params(max_iter=15, width=256)
-    elif method.family == "NN-today":
-        model.model.set_params(n_epochs=40)
     elif method.name == "fastai":
         model.set_params(n_epochs=40)
+    elif "n_epochs" in getattr(model, "model", model).get_params():  # pytabkit's nets
+        model.model.set_params(n_epochs=40)
+    elif method.name == "ebm":
+        model.model.set_params(outer_bags=2)
+    elif method.name == "lightgbm-5":  # 38 rows in a fold are too few for two leaves of 20
+        model.model.model.set_params(min_child_samples=10)
 
 
 def shorten_pool(monkeypatch, **settings):
@@ -490,18 +495,39 @@ def test_every_installed_method_learns_from_60_rows(method, task, tmp_path, monk
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ["catboost", "xgboost", "lightgbm", "realmlp", "tabm"])
+@pytest.mark.parametrize(
+    "name",
+    ["catboost", "xgboost", "lightgbm", "ebm", "realmlp", "realmlp-no-smoothing", "tabm", "xrfm"],
+)
 def test_packages_get_their_threads_and_a_stable_configuration(name):
     if missing_package(METHODS[name]):
         pytest.skip(missing_package(METHODS[name]))
-    parameter = {"catboost": "thread_count", "realmlp": "n_threads", "tabm": "n_threads"}
+    jobs = dict.fromkeys(("xgboost", "lightgbm", "ebm"), "n_jobs")
+    parameter = jobs | {"catboost": "thread_count"}
     for task in METHODS[name].tasks:
         model = METHODS[name].make(Request(task, seed=5, threads=3))
-        assert model.model.get_params()[parameter.get(name, "n_jobs")] == 3
+        assert model.model.get_params()[parameter.get(name, "n_threads")] == 3
         assert 5 in model.model.get_params().values()
         described = configuration(METHODS[name], Request(task, seed=5, threads=3))
         assert described == configuration(METHODS[name], Request(task, seed=6, categorical=("a",)))
         json.dumps(described, allow_nan=False)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_realmlp_without_smoothing_lacks_nothing_else_and_regression_has_none_to_lack():
+    if missing_package(METHODS["realmlp"]):
+        pytest.skip(missing_package(METHODS["realmlp"]))
+    request = Request("classification", seed=0)
+    for name in ("realmlp", "realmlp-5"):
+        theirs = METHODS[name].make(request).model.get_params()
+        ours = METHODS[f"{name}-no-smoothing"].make(request).model.get_params()
+        assert ours == theirs | {"use_ls": False}
+    X, y = draw_rows()
+    model = METHODS["realmlp"].make(Request("regression", seed=0)).set_params(model__n_epochs=5)
+    predicted = model.fit(X, y).predict(X)
+    without = model.set_params(model__use_ls=False).fit(X, y).predict(X)
+    np.testing.assert_array_equal(without, predicted)
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])

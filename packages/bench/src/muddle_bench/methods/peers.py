@@ -75,7 +75,8 @@ def make_logistic(
 
 
 def _read_entry(name: str, entry: dict[str, Any]) -> Method:
-    frame, package = entry.get("frame"), entry.get("package")
+    frame, package = entry.get("frame"), entry.get("package", [])
+    packages = (package,) if isinstance(package, str) else tuple(package)
     make = partial(
         make_peer,
         path=entry["class"],
@@ -90,8 +91,8 @@ def _read_entry(name: str, entry: dict[str, Any]) -> Method:
         make,
         tasks=tuple(entry.get("tasks", BOTH)),
         title=entry["title"],
-        packages=(package,) if package else (),
-        install=entry.get("install", INSTALL) if package else "",
+        packages=packages,
+        install=entry.get("install", INSTALL) if packages else "",
         input="matrix" if frame is None else "table",
     )
 

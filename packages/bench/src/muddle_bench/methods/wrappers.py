@@ -145,10 +145,13 @@ class FoldMean(BaseEstimator):
     def fit(self, X: Any, y: Any, **more: Any) -> Self:
         y = np.asarray(y)
         self.models_ = [
-            clone(self.model).fit(X.iloc[rows] if hasattr(X, "iloc") else X[rows], y[rows], **more)
+            self._fit_copy(X.iloc[rows] if hasattr(X, "iloc") else X[rows], y[rows], **more)
             for rows, _ in self._draw_folds(y)
         ]
         return self
+
+    def _fit_copy(self, X: Any, y: NDArray[Any], **more: Any) -> Any:
+        return clone(self.model).fit(X, y, **more)
 
     def predict(self, X: Any) -> NDArray[Any]:
         mean: NDArray[Any] = np.mean([model.predict(X) for model in self.models_], axis=0)
@@ -164,13 +167,18 @@ class FoldMeanClassifier(FoldMean):
 
     def fit(self, X: Any, y: Any, **more: Any) -> Self:
         self.classes_ = np.unique(y)
+        self.known_: list[NDArray[Any]] = []  # classes of each copy, as positions in classes_
         return super().fit(X, y, **more)
+
+    def _fit_copy(self, X: Any, y: NDArray[Any], **more: Any) -> Any:
+        # A class of one row is in no other fold; XGBoost wants codes without holes.
+        known, codes = np.unique(y, return_inverse=True)
+        self.known_.append(np.searchsorted(self.classes_, known))
+        return super()._fit_copy(X, codes, **more)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         shares = np.zeros((len(X), len(self.classes_)))
-        for model in self.models_:
-            # A class of one row is in no other fold, and its copy does not know it.
-            known = np.searchsorted(self.classes_, model.classes_)
+        for model, known in zip(self.models_, self.known_, strict=True):
             shares[:, known] += np.asarray(model.predict_proba(X)) / len(self.models_)
         return shares
 
