@@ -128,3 +128,16 @@ def test_only_finite_nets_in_training_are_kept(place, make_data, cycles, make_tr
     result = finish(make_trainer(make_data(), cycles), {7: break_net})
     assert [result.kept[entry] for entry in find_nets(result, 7)] == [0, 1]
     assert [result.kept[entry] for entry in find_nets(result, 3)] == [0, 1, 2]
+
+
+def test_snapshots_of_trained_output_weights_are_those_of_the_iteration(
+    make_data, cycles, fit, make_clock
+):
+    config = replace(cycles, head="linear")
+    whole, cut = fit(make_data(), config), fit(make_data(), config, deadline=make_clock(7))
+    nets = find_nets(whole, 7)
+    assert whole.best_iteration.tolist() == [end for end in ENDS for _ in range(3)]
+    for name in ("head", "held_out_head", "validation_output"):
+        assert torch.equal(getattr(whole, name)[nets], getattr(cut, name)[find_nets(cut, 7)])
+    assert torch.equal(whole.head, whole.held_out_head)
+    assert not torch.equal(whole.head[nets], whole.head[find_nets(whole, 15)])

@@ -189,10 +189,10 @@ class TrainConfig:
             raise ValueError(
                 f"keep={self.keep!r} needs schedule='cycles', got schedule={self.schedule!r}."
             )
-        if self.keep != "best" and (self.patience is not None or self.head in ("batch", "linear")):
+        if self.keep != "best" and (self.patience is not None or self.head == "batch"):
             raise ValueError(
-                f"keep={self.keep!r} neither scores iterations nor stores their heads: it needs "
-                f"patience=None and head='all' or 'train', got patience={self.patience} and "
+                f"keep={self.keep!r} neither scores iterations nor stores the heads of batches: it "
+                f"needs patience=None and head='all' or 'train', got patience={self.patience} and "
                 f"head={self.head!r}."
             )
 

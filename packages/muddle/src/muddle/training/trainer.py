@@ -449,7 +449,8 @@ class Trainer:
                     self._take_snapshot()
                 taken = []
                 for best, places, usable in self.snapshots:
-                    for tensor in (best.penalty[:, None], *best.nets.tensors()):
+                    output = best.head if self.config.head == "linear" else best.penalty[:, None]
+                    for tensor in (output, *best.nets.tensors()):
                         usable = usable & tensor.isfinite().flatten(1).all(1)
                     taken.append((best, torch.nonzero(usable).flatten(), places.cpu()))
             taken = [(replace(b, nets=b.nets.folded()), kept, places) for b, kept, places in taken]
@@ -489,8 +490,11 @@ class Trainer:
         )
 
     def _take_snapshot(self) -> None:
-        penalty, unsolved = self.output.penalty(), self.baseline.new_zeros(0)
-        copied = BestNets.copy(self.nets, penalty, unsolved, math.nan, self.iteration)
+        # A ridge is solved once training is over; trained weights must be copied.
+        head = self.baseline.new_zeros(0)
+        if isinstance(self.output, outputs.LinearOutput):
+            head = self.output.head.clone()
+        copied = BestNets.copy(self.nets, self.output.penalty(), head, math.nan, self.iteration)
         self.snapshots.append((copied, self.places, self.status.alive[self.places]))
 
     def _run_iteration(self) -> None:
