@@ -400,7 +400,7 @@ def cover_depth(sources: Sources) -> Iterator[Number]:
         yield from make_pair(score, (row["r2_mean"], row["r2_std"]), number)
 
 
-def average_scores(sources: Sources, method: str, metric: str) -> tuple[Partner, float]:
+def average_scores(sources: Sources, method: str, metric: str) -> tuple[Partner, Partner]:
     """The mean over data sets of our scores of a method, as Tables 2 to 4 are made of Tables 9 to
     40, and the mean of their standard deviations."""
     task, name = METRICS[metric]
@@ -421,13 +421,18 @@ def average_scores(sources: Sources, method: str, metric: str) -> tuple[Partner,
     ]
     error = math.sqrt(sum(variances)) / len(pairs)
     source = f"rows of per_dataset_{task}.csv"
-    value = float(np.mean([score.mean for score, _ in pairs]))
-    same = None
-    if len(pairs) < len(printed):
-        same = float(np.mean([row.mean for _, row in pairs]))
-    own_error = error if math.isfinite(error) else None
-    partner = Partner(value, source, tuple(told), error=own_error, same_sets=same)
-    return partner, float(np.nanmean([score.std for score, _ in pairs]))
+    whole = len(pairs) == len(printed)
+    spreads = [pair for pair in pairs if math.isfinite(pair[0].std)]
+    mean, std = (
+        Partner(
+            float(np.mean([getattr(score, name) for score, _ in found])),
+            source,
+            tuple(told),
+            same_sets=None if whole else float(np.mean([getattr(row, name) for _, row in found])),
+        )
+        for name, found in (("mean", pairs), ("std", spreads))
+    )
+    return replace(mean, error=error if math.isfinite(error) else None), std
 
 
 def cover_overall_regression(sources: Sources) -> Iterator[Number]:
@@ -444,9 +449,8 @@ def cover_overall_regression(sources: Sources) -> Iterator[Number]:
         number = Number(file, "all", row["method"], "r2", "r2_mean", row["r2_mean"])
         fault = EXPLODED if method == "FASTAI" else ""
         yield replace(number, partner=partner, fault=fault)
-        spread = replace(partner, value=std, error=None, same_sets=None)
         number = replace(number, statistic="r2_std", printed=row["r2_std"], fault=fault)
-        yield replace(number, partner=spread)
+        yield replace(number, partner=std)
         departure = METHOD_DEPARTURES.get(("regression", methods[method]), "")
         told = tuple(filter(None, [f"{n_sets} of {N_SETS} tables", departure]))
         for name in ("friedman_rank_mean", "friedman_rank_std", "pma_mean", "pma_std", *SHARES):
@@ -466,8 +470,7 @@ def cover_overall_classification(sources: Sources) -> Iterator[Number]:
         partner, std = average_scores(sources, method, metric)
         number = Number(file, "all", row["method"], metric, "mean", row["mean"], partner, "", fault)
         yield number
-        spread = replace(partner, value=std, error=None, same_sets=None)
-        yield replace(number, statistic="std", printed=row["std"], partner=spread)
+        yield replace(number, statistic="std", printed=row["std"], partner=std)
 
 
 # In print: our family.

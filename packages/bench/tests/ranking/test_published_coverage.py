@@ -145,6 +145,26 @@ def test_scores_of_studies_and_tuning_are_those_of_their_tables(compared):
     assert rows["hpo.csv", "Table 5", "mlr bagging", "r2", "mean"] == pytest.approx(means.mean())
 
 
+def test_overall_means_are_those_of_the_data_sets_that_we_have(compared):
+    rows = compared.assign(printed_number=pd.to_numeric(compared["printed"], errors="coerce"))
+    for task, metric, statistic in (
+        ("regression", "r2", "r2_mean"),
+        ("classification", "auc", "mean"),
+    ):
+        single = rows[(rows["file"] == f"per_dataset_{task}.csv") & (rows["metric"] == metric)]
+        single = single[single["statistic"] == "mean"].groupby("method")
+        means, counts = single[["ours", "printed_number"]].mean(), single.size()
+        overall = rows[(rows["file"] == f"overall_{task}.csv") & (rows["metric"] == metric)]
+        overall = overall[overall["statistic"] == statistic].set_index("method")
+        assert len(overall) > 15
+        for method, row in overall.rename(index={"Lasso": "LAS"}).iterrows():
+            assert row["ours"] == pytest.approx(means.loc[method, "ours"], rel=1e-4), method
+            assert (row["printed_same_sets"] == "") == (counts[method] == 16), method
+            if row["printed_same_sets"]:
+                printed = means.loc[method, "printed_number"]
+                assert float(row["printed_same_sets"]) == pytest.approx(printed, rel=1e-4), method
+
+
 def test_settings_and_sizes_of_data_sets_are_as_printed(compared):
     settings = compared[(compared["file"] == "architectures.csv")]
     assert settings["difference"].abs().max() < 1e-9
