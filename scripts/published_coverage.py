@@ -84,6 +84,7 @@ METHOD_DEPARTURES: dict[tuple[Task, str], str] = {
     ("regression", "xgboost"): "defaults of XGBoost of today",
     ("classification", "xgboost"): "defaults of XGBoost of today",
     **{("regression", name): SCALED for name in ("mlp", "kernel-ridge")},
+    ("classification", "adaboost"): "SAMME, before scikit-learn 1.6 the default was SAMME.R",
     ("classification", "baseline"): "most frequent class, in print labels drawn at random",
     **{
         ("classification", name): SQUARED
