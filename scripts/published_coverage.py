@@ -58,6 +58,7 @@ PUBLISHED = "benchmark_published.csv.gz"
 LARGE = "benchmark_published_large.csv.gz"  # the same recipe above 2,000 rows
 CLEAN = "benchmark_clean.csv.gz"
 RELATED = "benchmark_related.csv.gz"
+SPLITS_100 = ("studies", "studies_100")  # folders of studies
 N_SPLITS, N_STUDY_SPLITS = 10, 100  # in print
 N_SETS = 16  # of each task, in print
 METRICS: dict[str, tuple[Task, str]] = {
@@ -314,10 +315,16 @@ def add_depths(scores: Scores, results: Path) -> None:
             scores.add((row.dataset, f"MLR{row.value}_bagging", "r2"), bag)
 
 
-def read(results: Path, study: str) -> pd.DataFrame:
-    table = read_study(results / "studies", study)
-    assert table is not None, f"no table of the study {study}"
-    return table
+def read(results: Path, study: str, folders: Sequence[str] = ("studies",)) -> pd.DataFrame:
+    """The points of a study with their source; of several folders those with the most splits."""
+    tables = [
+        table.assign(source=f"{folder}/{study}.csv")
+        for folder in folders
+        if (results / folder).is_dir()
+        and (table := read_study(results / folder, study)) is not None
+    ]
+    whole = pd.concat(tables).sort_values("n_splits", ascending=False, kind="stable")
+    return whole.drop_duplicates(["dataset", "value"])
 
 
 def squared_error(std: float | None, n_splits: int) -> float:
@@ -501,29 +508,28 @@ def cover_classes(sources: Sources) -> Iterator[Number]:
 
 
 def cover_ablation(sources: Sources) -> Iterator[Number]:
-    file = "studies/ablation.csv"
-    ours = read(sources.results, "ablation").set_index(["dataset", "value"])
+    ours = read(sources.results, "ablation", SPLITS_100).set_index(["dataset", "value"])
     small = ["concrete-slump-test-3", "qsar-aquatic-toxicity"]
     for row in sources.read("ablation.csv"):
         own = ours.loc[(POOLED, row["step"])]
+        parts = ours.loc[[(dataset, row["step"]) for dataset in small]]
         n_splits = int(own["n_splits"])
         told = tuple(filter(None, [name_splits(n_splits, N_STUDY_SPLITS)]))
         for name, column in (("mean_r2", "score"), ("bagging_r2", "bag")):
-            both = np.mean([ours.loc[(dataset, row["step"]), column] for dataset in small])
-            remark = f"without Seoul bike {both:.3f}"
-            partner = Partner(own[column], file, told, n_splits, remarks=(remark,))
+            both, n_small = parts[column].mean(), int(parts["n_splits"].min())
+            remark = f"without Seoul bike, {n_small} splits: {both:.3f}"
+            partner = Partner(own[column], own["source"], told, n_splits, remarks=(remark,))
             number = Number("ablation.csv", "mean of three", row["step"], "r2", name, row[name])
             yield replace(number, partner=partner, fault=ABLATION)
             std = own[f"{column}_se"] * math.sqrt(n_splits)
             which = (*told, "over splits of the mean over tables; the print does not say of what")
-            spread = Partner(std, file, which, n_splits)
+            spread = Partner(std, own["source"], which, n_splits)
             number = replace(number, statistic=f"{name}_std", printed=row[f"{name}_std"])
             wrong = to_float(number.printed) == 0.0
             yield replace(number, partner=spread, fault="a spread of 0.000" if wrong else "")
 
 
-STUDY_NAMES = {"structured_dithering": "structured_noise", "permutation": "permutations"}
-STUDY_NAMES |= {"dither": "label_noise", "lambda_init": "ridge_init", "batchsize": "batch_size"}
+STUDY_NAMES = {"structured_dithering": "structured_noise", "dither": "label_noise"}
 
 
 def cover_dependence(sources: Sources) -> Iterator[Number]:
@@ -533,7 +539,7 @@ def cover_dependence(sources: Sources) -> Iterator[Number]:
     for row in sources.read("dependence.csv"):
         study = STUDY_NAMES.get(row["study"], row["study"])
         if study not in tables:
-            tables[study] = read(sources.results, study)
+            tables[study] = read(sources.results, study, SPLITS_100)
         dataset, seoul = row["dataset_id"], row["dataset_id"].startswith("seoul")
         own = find_point(tables[study], dataset, row["value"], row["is_default"] == "yes")
         n_splits = int(own["n_splits"])
@@ -547,7 +553,7 @@ def cover_dependence(sources: Sources) -> Iterator[Number]:
             if name == "time_s":
                 yield replace(number, reason=TIMES)
                 continue
-            value, source = float(own[columns[name]]), f"studies/{study}.csv"
+            value = float(own[columns[name]])
             if not n_splits or not math.isfinite(value):
                 yield replace(number, reason=NOT_RUN)
                 continue
@@ -555,7 +561,7 @@ def cover_dependence(sources: Sources) -> Iterator[Number]:
             if (study, dataset, name) == ("batch_size", "concrete-slump-test-3", "best_iter"):
                 fault = ITERATIONS
             known = tuple(filter(None, told))
-            partner = Partner(value, source, known, n_splits)
+            partner = Partner(value, own["source"], known, n_splits)
             yield replace(number, partner=partner, fault=fault)
 
 
@@ -566,8 +572,6 @@ def find_point(table: pd.DataFrame, dataset: str, value: str, is_default: bool) 
     same = part["value"].map(to_float) == number if number is not None else part["value"] == value
     if not same.any() and is_default:
         same = part["is_default"] == "yes"
-    if not same.any():
-        same = part["value"] == "n"
     assert same.sum() == 1, (dataset, value)
     return part[same].iloc[0]
 
