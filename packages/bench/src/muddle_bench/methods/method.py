@@ -8,6 +8,7 @@ records were made (recorded.toml).
 import functools
 import hashlib
 import json
+import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+
+from muddle.errors import MissingDataError
 
 if TYPE_CHECKING:  # it imports pandas, and the list of methods must not wait for it
     from muddle_runtime.fitted import Task
@@ -35,6 +38,7 @@ class Request:
     threads: int = 1  # upper limit for the method
     device: str = "cpu"  # "cpu" or "cuda"; ignored by methods that cannot use a GPU
     categorical: tuple[str, ...] = ()  # text columns, for methods that take the table itself
+    time_limit: float | None = None  # seconds for fit and predictions, for methods that plan ahead
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,8 @@ class Method:
     title: str = ""
     packages: tuple[str, ...] = ()  # import names, or "R:earth" for a package of R
     install: str = ""  # how to install them
+    # environment variable that names a file of weights; "*" stands for REGRESSOR or CLASSIFIER
+    weights: str = ""
     input: Input = "matrix"  # "matrix": encoded numbers; "table": the frame with text and gaps
     fit_name: str = ""  # methods with the same fit_name share one fit; "": the name
     answer: Callable[[Any], Any] | None = None  # fitted model → predictor; None: the model itself
@@ -69,13 +75,26 @@ class Method:
             raise ValueError(f"tasks of {self.name!r} must be some of {BOTH}, got {self.tasks!r}.")
 
 
+def find_weights(variable: str, task: "Task") -> Path:
+    """The file of weights that the environment names for the task."""
+    variable = variable.replace("*", "REGRESSOR" if task == "regression" else "CLASSIFIER")
+    given = os.environ.get(variable)
+    if not given:
+        raise MissingDataError(
+            f"needs weights: set {variable} to the path of their file (docs/methods.md)"
+        )
+    if not Path(given).is_file():
+        raise MissingDataError(f"needs weights: {variable} must name a file, got {given!r}")
+    return Path(given)
+
+
 # Part of every fingerprint: raise it when splits, encoding or scores change what a record means.
 PROTOCOL = 1
 
 # Settings of the run and not of the method; the record has them in other columns.
 OF_THE_RUN = frozenset({
     "cat_features", "categorical", "device", "n_jobs", "n_threads", "num_threads", "random_seed",
-    "random_state", "seed", "thread_count", "threads", "verbose", "verbosity",
+    "random_state", "seconds", "seed", "thread_count", "threads", "verbose", "verbosity",
 })  # fmt: skip
 RECORDED = tomllib.loads(Path(__file__).with_name("recorded.toml").read_text(encoding="utf-8"))
 
@@ -114,6 +133,9 @@ def describe(value: Any) -> Any:
         return value
     if isinstance(value, np.generic):
         return value.item()
+    if isinstance(value, Path):  # weights: the same file elsewhere is the same configuration
+        with value.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:12]
     if isinstance(value, (list, tuple, np.ndarray)):
         return [describe(one) for one in value]
     if isinstance(value, (set, frozenset)):

@@ -1,7 +1,8 @@
 """The methods that ours are compared with, with default parameters; peers.toml lists them.
 
 scikit-learn's models as the paper's authors ran them; boosted trees that take categories and gaps
-themselves; methods with a package of their own: MARS in R, fastai, and today's nets of pytabkit.
+themselves; methods with a package of their own: MARS in R, fastai, AutoGluon, EBM, today's nets of
+pytabkit, and pretrained nets, whose weights are files that the environment names.
 """
 
 import importlib
@@ -12,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from muddle_bench.methods.method import BOTH, Method, Request
+from muddle_bench.methods.method import BOTH, Method, Request, find_weights
 
 INSTALL = "pip install 'muddle-bench[peers]'"
 LIGHTNING = ("lightning.pytorch", "pytorch_lightning", "lightning.fabric")
@@ -25,6 +26,7 @@ def make_peer(
     frame: dict[str, Any] | None,
     folds: int | None = None,
     net: dict[str, Any] | None = None,
+    weights: str = "",
 ) -> Any:
     """The task's model as an entry of peers.toml describes it."""
     ending = "Regressor" if request.task == "regression" else "Classifier"
@@ -37,7 +39,10 @@ def make_peer(
         offered = {"random_state": "seed", "n_jobs": "threads"}
         known = inspect.signature(kind).parameters
         parameters = {key: offered[key] for key in offered if key in known} | parameters
-    of_request = {"seed": request.seed, "threads": request.threads, "device": request.device}
+    of_request: dict[str, Any] = {"seed": request.seed, "threads": request.threads}
+    of_request |= {"device": request.device, "time_limit": request.time_limit}
+    if weights:
+        of_request["weights"] = find_weights(weights, request.task)
     given = {
         key: of_request.get(value, value) if isinstance(value, str) else value
         for key, value in parameters.items()
@@ -84,6 +89,7 @@ def _read_entry(name: str, entry: dict[str, Any]) -> Method:
         frame=frame,
         folds=entry.get("folds"),
         net=entry.get("net"),
+        weights=entry.get("weights", ""),
     )
     return Method(
         name,
@@ -93,6 +99,7 @@ def _read_entry(name: str, entry: dict[str, Any]) -> Method:
         title=entry["title"],
         packages=packages,
         install=entry.get("install", INSTALL) if packages else "",
+        weights=entry.get("weights", ""),
         input="matrix" if frame is None else "table",
     )
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from muddle.errors import MissingDataError
 from muddle_bench.errors import UnknownMethodError
-from muddle_bench.methods.method import Method
+from muddle_bench.methods.method import Method, find_weights
 from muddle_bench.methods.ours import OUR_METHODS
 from muddle_bench.methods.peers import PEERS
 from muddle_runtime.parameters import suggest
@@ -79,20 +80,34 @@ def select_methods(
     return [method for method in chosen if task is None or task in method.tasks]
 
 
-def missing_package(method: Method) -> str | None:
-    """The package that the method lacks here and how to install it, or None; imports nothing."""
+def missing_package(method: Method, task: "Task | None" = None) -> str | None:
+    """The package or file of weights that the method lacks here and the remedy, or None; imports
+    nothing. Without a task, weights for one of its tasks are enough."""
     for package in method.packages:
         if not _is_installed(package):
             needed = package.replace("R:", "R with the package ")
             return f"needs {needed}: {method.install}" if method.install else f"needs {needed}"
-    return None
+    if not method.weights:
+        return None
+    reason = None
+    for one in method.tasks if task is None else (task,):
+        try:
+            find_weights(method.weights, one)
+        except MissingDataError as error:
+            reason = reason or str(error)
+        else:
+            return None
+    return reason
 
 
 @cache
 def _is_installed(package: str) -> bool:
     kind, _, name = package.rpartition(":")
     if kind != "R":
-        return importlib.util.find_spec(name) is not None
+        try:
+            return importlib.util.find_spec(name) is not None
+        except ModuleNotFoundError:  # of a package within another that is not there
+            return False
     if shutil.which("Rscript") is None:
         return False
     question = f"quit(status = !nzchar(system.file(package = '{name}')))"

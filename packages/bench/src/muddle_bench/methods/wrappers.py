@@ -1,16 +1,17 @@
 """Estimators around other models: frames with categories for the boosting packages and pytabkit,
 the mean of models of five folds; and packages that scikit-learn's conventions do not fit: MARS by
-R's earth, fastai's tabular net."""
+R's earth, fastai's tabular net, AutoGluon."""
 
 import importlib
 import random
 import shutil
 import subprocess
 import warnings
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -29,6 +30,7 @@ GAP = "<gap>"  # the level of a gap, for a model that wants text without gaps
 NUMBERS = np.dtype("<f8")  # as R reads them
 EARTH = Path(__file__).with_name("earth.R")
 TARGET = "target"
+TIME_SHARE = 0.8  # of the time limit for AutoGluon's fit, which may overrun it; the rest to predict
 
 
 def wrap(model: Any, request: Request, **options: Any) -> "CategoricalFrame":
@@ -307,6 +309,77 @@ class FastaiClassifier(ClassifierMixin, FastaiNet):
 
     def predict(self, X: Any) -> NDArray[Any]:
         # PAPER: the authors cut the raw outputs at 0, hence accuracies below the baseline's.
+        labels: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        return labels
+
+
+class AutoGluon(BaseEstimator):
+    """A TabularPredictor whose folder goes with the model.
+
+    The seed draws its validation rows; its models keep AutoGluon's own.
+    """
+
+    def __init__(
+        self,
+        *,
+        presets: str = "medium_quality",
+        seconds: float | None = None,  # for fit and predictions; None: no limit
+        random_state: int = 0,
+        n_jobs: int = 1,
+        device: str = "cpu",
+    ) -> None:
+        self.presets = presets
+        self.seconds = seconds
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.device = device
+
+    def _train(self, X: Any, y: NDArray[Any], problem_type: str) -> None:
+        from autogluon.tabular import TabularPredictor
+
+        folder = mkdtemp(prefix="muddle-autogluon-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        predictor = TabularPredictor(
+            label=TARGET,
+            problem_type=problem_type,
+            path=folder,
+            verbosity=0,
+            learner_kwargs={"random_state": self.random_state},
+        )
+        self.predictor_ = predictor.fit(
+            X.assign(**{TARGET: y}),
+            presets=self.presets,
+            time_limit=None if self.seconds is None else TIME_SHARE * self.seconds,
+            num_cpus=self.n_jobs,
+            num_gpus=int(self.device == "cuda"),
+        )
+
+
+class AutoGluonRegressor(RegressorMixin, AutoGluon):
+    """AutoGluon for numbers."""
+
+    def fit(self, X: Any, y: Any) -> Self:
+        self._train(X, np.asarray(y, np.float64), "regression")
+        return self
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        return np.asarray(self.predictor_.predict(X), np.float64)
+
+
+class AutoGluonClassifier(ClassifierMixin, AutoGluon):
+    """AutoGluon for classes."""
+
+    def fit(self, X: Any, y: Any) -> Self:
+        self.classes_ = np.unique(y)
+        self._train(X, np.asarray(y), "binary" if len(self.classes_) == 2 else "multiclass")
+        return self
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        # It leaves out classes of fewer than ten rows.
+        shares = self.predictor_.predict_proba(X).reindex(columns=self.classes_, fill_value=0.0)
+        return np.asarray(shares, np.float64)
+
+    def predict(self, X: Any) -> NDArray[Any]:
         labels: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
         return labels
 

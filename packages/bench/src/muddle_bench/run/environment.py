@@ -17,7 +17,15 @@ from typing import Any, NamedTuple
 from muddle import __version__
 
 MB = 1e6
-BUILT_ON_TORCH = {"fastai", "muddle", "muddle_bench.methods.nets", "pytabkit"}
+BUILT_ON_TORCH = {
+    "autogluon.tabular",
+    "tabicl",
+    "tabpfn",
+    "fastai",
+    "muddle",
+    "muddle_bench.methods.nets",
+    "pytabkit",
+}
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS",
@@ -134,8 +142,10 @@ def _version(name: str) -> str:
         answer = subprocess.run(["Rscript", "-e", question], capture_output=True, text=True)
         version, _, of_r = answer.stdout.partition(" ")
         return f"{version} ({of_r.partition(' (')[0]})" if version else "unknown"
-    for distribution in _distributions().get(name, []):
-        return importlib.metadata.version(distribution)
+    # A package of a namespace, as autogluon.tabular, has the name of its distribution.
+    for distribution in _distributions().get(name, [name]):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(distribution)
     return str(getattr(sys.modules.get(name), "__version__", "unknown"))
 
 

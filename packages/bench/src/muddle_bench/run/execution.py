@@ -52,7 +52,7 @@ def run_job(
     """
     wanted = [find_method(name, methods) for name in job.methods]
     blanks = [blank_record(job, method) for method in wanted]
-    lacking = missing_package(wanted[0])
+    lacking = missing_package(wanted[0], job.task)
     if lacking:
         yield from (finish(blank, "skipped", lacking) for blank in blanks)
         return
@@ -145,6 +145,7 @@ def make_request(job: Job, problem: Problem) -> Request:
         threads=job.settings.threads,
         device=job.settings.device,
         categorical=problem.categorical,
+        time_limit=job.settings.time_limit,
     )
 
 
@@ -233,7 +234,7 @@ def records_from_predictions(
         wanted = method.input if method else "table"
         problem = prepare_split(dataset, recipe, home, split, wanted)
         task: Task = "classification" if problem.n_classes else "regression"
-        made_here = method is not None and missing_package(method) is None
+        made_here = method is not None and missing_package(method, task) is None
         blank = Record(
             recipe=recipe,
             task=task,

@@ -87,7 +87,7 @@ def _reply(message: Job | AskFingerprint, line: "Connection[object, object]") ->
     if isinstance(message, AskFingerprint):
         method = find_method(message.method, known_methods(message.plugins))
         found = ""
-        if missing_package(method) is None:
+        if missing_package(method, message.task) is None:
             with suppress(Exception):  # the method's cell will state the error
                 found = fingerprint(method, message.task)
         line.send(found)
