@@ -4,6 +4,7 @@ Shapes: N rows, D features, C outputs (classes, or 1), M members of a forest.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
@@ -22,7 +23,7 @@ from muddle_bench.methods.wrappers import seeded
 Optimizer = Literal["adam", "rmsprop", "sgd"]
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
-    "rmsprop": torch.optim.RMSprop,
+    "rmsprop": partial(torch.optim.RMSprop, alpha=0.9, eps=1e-7),  # as in Keras
     "sgd": torch.optim.SGD,
 }
 FEWEST_ROWS = 5  # one of five is kept for validation
@@ -168,7 +169,7 @@ class NetClassifier(ClassifierMixin, Net):
         return labels
 
 
-def draw_validation(targets: NDArray[Any], seed: int) -> NDArray[np.bool_]:
+def draw_validation(targets: NDArray[Any], seed: int, every: int = 5) -> NDArray[np.bool_]:
     """Which rows are kept for validation: every fifth, of codes of classes every fifth of each.
 
     A class of one row is not kept.
@@ -179,7 +180,7 @@ def draw_validation(targets: NDArray[Any], seed: int) -> NDArray[np.bool_]:
         order = order[np.argsort(targets[order], kind="stable")]
         order = order[counts[targets[order]] > 1]
     kept = np.zeros(len(targets), bool)
-    kept[order[2::5]] = True
+    kept[order[every // 2 :: every]] = True
     return kept
 
 
