@@ -272,7 +272,7 @@ def add_records(scores: Scores, results: Path, file: str, departures: tuple[str,
             scores.add(key, Score(row.mean, row.std, int(row.n_splits), file, told))
         failed = part[(part["status"] != "ok") & part["method"].isin(names)]
         for (dataset, method), cells in failed.groupby(["dataset", "method"]):
-            reason = cells["reason"].iloc[0].split(". ")[0]
+            reason = re.sub(r"of class \d", "of a class", cells["reason"].iloc[0].split(". ")[0])
             told_reason = f"{cells['status'].iloc[0]}: {reason}"
             scores.reasons.setdefault((dataset, names[method]), told_reason)
 
@@ -522,7 +522,7 @@ def cover_ablation(sources: Sources) -> Iterator[Number]:
             number = Number("ablation.csv", "mean of three", row["step"], "r2", name, row[name])
             yield replace(number, partner=partner, fault=ABLATION)
             std = own[f"{column}_se"] * math.sqrt(n_splits)
-            which = (*told, "over splits of the mean over tables; the print does not say of what")
+            which = (*told, "over splits of the mean over tables, the print does not say of what")
             spread = Partner(std, own["source"], which, n_splits)
             number = replace(number, statistic=f"{name}_std", printed=row[f"{name}_std"])
             wrong = to_float(number.printed) == 0.0
