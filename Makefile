@@ -52,6 +52,12 @@ report: $(READY) ## report.html from the benchmark's records in results/
 	  --command "muddle benchmark export runs/all results/benchmark_published.csv.gz" \
 	  --command "make report"
 
+results: $(READY) ## accuracy on README and docs, and results/*.txt, from the tables in results/
+	OMP_NUM_THREADS=1 $(BIN)/python scripts/write_claims.py
+
+results-check: $(READY) ## fails, and says where, if these pages differ from the tables
+	OMP_NUM_THREADS=1 $(BIN)/python scripts/write_claims.py --check
+
 docs: $(READY) ## the documentation as a site, in site/; every broken link is an error
 	$(BIN)/mkdocs build --strict
 
@@ -64,5 +70,5 @@ install-peers: $(READY) ## into .venv, the packages the benchmark compares with 
 clean: ## remove .venv and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis demo.png report.html report_tables site dist
 
-.PHONY: help install install-peers demo check fix test test-slow bench smoke report docs package clean
+.PHONY: help install install-peers demo check fix test test-slow bench smoke report results results-check docs package clean
 .DEFAULT_GOAL := help

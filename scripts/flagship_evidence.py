@@ -9,15 +9,15 @@ are read as one; methods are compared that all of the tables have, and of the fl
 the one of `--method` and those of `--others`. `won` is the share of splits on which the former
 beats another method, in percent: a tie is half a win, splits are averaged per data set, then data
 sets, and the interval is a 90 % bootstrap interval over data sets. Ranks, means and medians are
-over data sets, of means over the splits that all methods have. `signal`: without data sets on which
-no method reaches a mean R² of 0.05 or AUC of 0.6. Cells that did not finish count as not run, and
-are listed.
+over data sets, of means over the splits that all methods have; a line under a board says how many,
+if some have more. `signal`: without data sets on which no method reaches a mean R² of 0.05 or AUC
+of 0.6. Cells that did not finish count as not run, and are listed.
 """
 
 import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import pandas as pd
@@ -28,6 +28,7 @@ from muddle_bench.ranking import (
     compare_with,
     find_signal,
     name_kinds,
+    pivot_scores,
     read_table,
     wins_by_dataset,
 )
@@ -58,10 +59,15 @@ class Group:
         return compare_with(self.records, self.ours, self.metric).set_index("method")
 
 
+@cache
+def read_once(path: Path) -> pd.DataFrame:
+    return read_table(path)
+
+
 def read_tables(paths: list[Path], ours: str, others: list[str]) -> pd.DataFrame:
     """The records of all tables, of the methods that each of them has, without presets of the
     flagship that nobody asked for."""
-    tables = [read_table(path) for path in paths]
+    tables = [read_once(path) for path in paths]
     names = [set(table.loc[table["status"] == "ok", "method"]) for table in tables]
     for path, known in zip(paths, names, strict=True):
         if ours not in known:
@@ -116,7 +122,11 @@ def format_board(board: pd.DataFrame) -> str:
     shown["won, %"] = board.apply(format_won, axis=1)
     shown["data sets"], shown["splits"] = board["datasets"], board["splits"]
     shown["fit, s"] = board["fit_seconds"].map("{:.2f}".format)
-    return write_aligned(shown)
+    common, splits = board["common"].iloc[0], board["common_splits"].iloc[0]
+    if splits == board["splits"].max():
+        return write_aligned(shown)
+    note = f"Rank, mean and median: {common} data sets, {splits} splits that all methods have."
+    return f"{write_aligned(shown)}\n{note}"
 
 
 def write_aligned(frame: pd.DataFrame) -> str:
@@ -150,15 +160,29 @@ def summarise(groups: list[Group], others: list[str]) -> pd.DataFrame:
     return pd.DataFrame(rows).set_index("comparison")
 
 
+def average_common(
+    table: pd.DataFrame, metric: str, methods: list[str]
+) -> tuple[pd.DataFrame, "pd.Series[int]"]:
+    """Means of the methods on each data set, over the splits of all of them that have any there,
+    and the number of these splits."""
+    scores = pivot_scores(table, metric)[0][methods]
+    known = scores.notna()
+    takes_part = known.groupby(level="dataset").transform("any")
+    common = scores[(known | ~takes_part).all(axis=1) & known.any(axis=1)]
+    groups = common.groupby(level="dataset")
+    return groups.mean(), groups.size()
+
+
 def compare_by_dataset(
     table: pd.DataFrame, task: str, ours: str, others: list[str]
 ) -> pd.DataFrame:
-    """Means of the main metric, and shares of splits that the method wins."""
+    """Means of the main metric on common splits, and shares of splits that the method wins."""
     metric = METRICS[task][0]
     done = table[(table["task"] == task) & (table["status"] == "ok")]
-    shown = pd.DataFrame(index=pd.Index(sorted(done["dataset"].unique()), name="data set"))
+    means, counts = average_common(done, metric, [ours, *others])
+    shown = pd.DataFrame(index=means.index.rename("data set"))
     shown["part"] = shown.index.map(part_of)
-    means = done.groupby(["dataset", "method"])[metric].mean().unstack()
+    shown["splits"] = counts
     for method in [ours, *others]:
         shown[method] = means[method].map("{:.4f}".format)
     wins = wins_by_dataset(done, ours, metric)
@@ -167,26 +191,32 @@ def compare_by_dataset(
     return shown.replace("nan", "")
 
 
+def summarise_tables(paths: list[Path], ours: str, others: list[str]) -> str:
+    """The whole text."""
+    table = read_tables(paths, ours, others)
+    others = [name for name in others if name in set(table["method"])]
+    failed = table[table["status"] != "ok"].groupby(["method", "dataset", "status"]).size()
+    texts = [
+        f"{method} on {dataset}: {count} {status}, left out"
+        for (method, dataset, status), count in failed.items()
+    ]
+    groups = list(list_groups(table, ours))
+    texts.append(f"\n{write_aligned(summarise(groups, others))}")
+    texts += [f"\n{group.title}\n{format_board(group.board)}" for group in groups]
+    for task in METRICS:
+        if (table["task"] == task).any():
+            by_dataset = write_aligned(compare_by_dataset(table, task, ours, others))
+            texts.append(f"\n{task}, by data set: {METRICS[task][0]}\n{by_dataset}")
+    return "\n".join(texts) + "\n"
+
+
 def main(given: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("tables", type=Path, nargs="+", help="written by `muddle benchmark export`")
     parser.add_argument("--method", default="muddle", help="the method that is compared")
     parser.add_argument("--others", nargs="+", default=["catboost", "catboost-5", "realmlp-5"])
     arguments = parser.parse_args(given)
-    ours: str = arguments.method
-    table = read_tables(arguments.tables, ours, arguments.others)
-    others = [name for name in arguments.others if name in set(table["method"])]
-    failed = table[table["status"] != "ok"].groupby(["method", "dataset", "status"]).size()
-    for (method, dataset, status), count in failed.items():
-        print(f"{method} on {dataset}: {count} {status}, left out")
-    groups = list(list_groups(table, ours))
-    print(f"\n{write_aligned(summarise(groups, others))}")
-    for group in groups:
-        print(f"\n{group.title}\n{format_board(group.board)}")
-    for task in METRICS:
-        if (table["task"] == task).any():
-            print(f"\n{task}, by data set: {METRICS[task][0]}")
-            print(write_aligned(compare_by_dataset(table, task, ours, others)))
+    print(summarise_tables(arguments.tables, arguments.method, arguments.others), end="")
 
 
 if __name__ == "__main__":

@@ -45,11 +45,9 @@ def test_the_picture_of_the_readme_is_that_of_the_records(drawing):
     drawing.plt.close(figure)
     committed = (ROOT / "docs" / "figures" / "evaluation.svg").read_text(encoding="utf-8")
     assert now == re.findall(r">(ahead on \d+ of \d+ tables)<", committed)
-    r2, auc, loss, *others = (text.removesuffix(" tables") for text in now)
-    said = f"{r2} in R², {auc} in AUC and {loss} in log-loss against RealMLP-TD, on "
-    said = said.replace("in R², ahead on", "in R²,").replace("and ahead on", "and")
-    catboost = [re.search(r"\d+", text)[0] for text in others]
-    assert f"{said}{catboost[0]}, {catboost[1]} and {catboost[2]} against CatBoost" in README
+    counts = [text.removeprefix("ahead on ").removesuffix(" tables") for text in now]
+    said = "ahead on {} in R², {} in AUC, {} in log-loss against RealMLP-TD; on {}, {}, {} against"
+    assert said.format(*counts) in README
 
 
 def test_fits_by_penalty_are_those_of_a_ridge(drawing):

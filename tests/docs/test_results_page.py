@@ -1,149 +1,144 @@
-"""Numbers on docs/results.md, docs/choosing.md, docs/benchmark.md, docs/guides/production.md and
-README.md are those of the records."""
+"""Numbers on the pages are those of the tables in results/: `scripts/write_claims.py` writes the
+blocks, tests here compare docs/how_it_works.md and docs/guides/production.md."""
 
+import importlib.util
 import re
+import shutil
+import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-RECORDS = (ROOT / "results" / "flagship_collection.txt").read_text(encoding="utf-8")
-RESULTS = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-CHOOSING = " ".join((ROOT / "docs" / "choosing.md").read_text(encoding="utf-8").split())
-README = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-TITLES = {"**muddle**": "muddle", "RealMLP-TD, 5 folds": "realmlp-5", "CatBoost": "catboost"}
-OF_THE_PAPER = (ROOT / "results" / "flagship.txt").read_text(encoding="utf-8")
-PEERS = {
-    **TITLES,
-    "Ens-MLR": "ens-mlr-paper",
-    "TabM-D": "tabm",
-    "extra trees": "extra-trees",
-    "random forest": "random-forest",
-    "LightGBM": "lightgbm",
-    "XGBoost": "xgboost",
-}
-KINDS = ("numbers", "two classes", "more classes")
 
 
-def read_section(title, records=RECORDS):
-    """Rows of a section of the records: name -> its cells, intervals in one piece."""
-    section = records.split(f"\n{title}\n")[1].split("\n\n")[0]
-    rows = [re.split(r"  +", line.strip()) for line in section.splitlines()]
-    return {row[0]: dict(zip(rows[0][1:], row[1:], strict=False)) for row in rows[1:]}
+@pytest.fixture(scope="module")
+def claims():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "scripts"))
+        spec = importlib.util.spec_from_file_location(
+            "write_claims", ROOT / "scripts" / "write_claims.py"
+        )
+        module = importlib.util.module_from_spec(spec)
+        patch.setitem(sys.modules, spec.name, module)  # dataclasses look up their module
+        spec.loader.exec_module(module)
+        yield module
 
 
-def read_won(kind, part, metric, method):
-    """Such as "64 % [56, 73]"."""
-    cell = read_section(f"{kind}, {part}, by {metric}")[method]["won, %"]
-    won, low, high = (round(float(one)) for one in re.findall(r"[\d.]+", cell))
-    return f"{won} % [{low}, {high}]"
+@pytest.fixture
+def copied(tmp_path, claims, monkeypatch):
+    """README, one page and the tables in a folder of their own; only the blocks of the two."""
+    (tmp_path / "docs").mkdir()
+    for name in ("README.md", "docs/choosing.md"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / "results").mkdir()
+    for name in claims.TABLES.values():
+        if (ROOT / "results" / name).is_file():
+            shutil.copy(ROOT / "results" / name, tmp_path / "results" / name)
+    kept = {name: claims.BLOCKS[name] for name in ("readme", "choosing-ranks", "choosing")}
+    monkeypatch.setattr(claims, "BLOCKS", kept)
+    monkeypatch.setattr(claims, "SUMMARIES", {})
+    return tmp_path
 
 
-@pytest.mark.parametrize("part", ["Evaluation", "Development"])
-def test_boards_are_those_of_the_records(part):
-    section = RESULTS.split(f"### {part} part")[1].split("\n#")[0]
-    boards = re.findall(r"\|---.*\n((?:\|.*\n)+)", section)
-    assert len(boards) == 3
-    for kind, board in zip(KINDS, boards, strict=True):
-        rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in board.splitlines()]
-        metrics = ["r2"] if kind == "numbers" else ["auc", "log_loss", "ece", "accuracy"]
-        records = [read_section(f"{kind}, {part.lower()}, by {metric}") for metric in metrics]
-        assert [TITLES[row[0]] for row in rows] == list(records[0])
-        for title, rank, mean, median, won, *more in rows:
-            method = TITLES[title]
-            first = records[0][method]
-            assert [float(rank), float(mean), float(median)] == [
-                pytest.approx(float(first[name]), abs=0.0051 if name == "rank" else 0.00051)
-                for name in ("rank", "mean", "median")
-            ]
-            shown = {metrics[0]: won} | ({"log_loss": more[1]} if more else {})
-            for metric, cell in shown.items():
-                wanted = [] if method == "muddle" else read_won(kind, part.lower(), metric, method)
-                numbers = [[float(n) for n in re.findall(r"\d+", t)] for t in (cell, str(wanted))]
-                assert numbers[0] == pytest.approx(numbers[1], abs=1.0)  # rounded twice
-            for cell, record in zip((more[0], *more[2:]) if more else (), records[1:], strict=True):
-                assert float(cell) == pytest.approx(float(record[method]["mean"]), abs=0.00051)
+def check(claims, root):
+    claims.main(["--check", "--root", str(root)])
 
 
-def test_the_board_of_the_paper_s_data_sets_is_that_of_the_records():
-    board = RESULTS.split("| | R²: rank |")[1].split("\n\n")[0]
-    rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in board.splitlines()[2:]]
-    assert [PEERS[row[0]] for row in rows] == [
-        name for name in read_section("numbers, all, by r2", OF_THE_PAPER) if name != "baseline"
+def test_pages_and_summaries_are_those_of_the_tables(claims):
+    check(claims, ROOT)
+
+
+def test_a_number_changed_on_a_page_is_found_and_named(claims, copied, capsys):
+    check(claims, copied)
+    page = copied / "docs" / "choosing.md"
+    text = page.read_text(encoding="utf-8")
+    (line,) = re.findall(r"^\| Ens-MLR \|.*$", text, flags=re.MULTILINE)
+    rank = line.split(" | ")[1]
+    page.write_text(text.replace(line, line.replace(rank, "1.40", 1)), encoding="utf-8")
+    with pytest.raises(SystemExit, match=r"1 file\(s\) are not what results/ says. `make results`"):
+        check(claims, copied)
+    message = capsys.readouterr().err
+    assert "docs/choosing.md" in message
+    assert "block choosing-ranks is not what the tables say" in message
+    assert f"+{line}" in message
+    assert "-| Ens-MLR | 1.40 |" in message
+    claims.main(["--root", str(copied)])
+    assert page.read_text(encoding="utf-8") == text
+
+
+def test_a_score_changed_in_a_table_is_found_on_every_page(claims, copied, capsys):
+    path = copied / "results" / claims.TABLES["collection"]
+    table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    own = (table["dataset"] == "lake_trips") & (table["method"] == "muddle")
+    table.loc[own, "r2"] = "0.9"
+    claims.read_once.cache_clear()
+    table.to_csv(path, index=False)
+    with pytest.raises(SystemExit, match=r"2 file\(s\) are not what"):
+        check(claims, copied)
+    message = capsys.readouterr().err
+    assert "block readme is not" in message
+    assert "lake trips (muddle 0.900" in message
+
+
+def test_a_block_without_its_table_says_so_and_numbers_need_their_table(claims, copied):
+    (copied / "results" / claims.TABLES["paper"]).unlink()
+    with pytest.raises(
+        SystemExit, match=r"block choosing-ranks: it has numbers, and .*clean.csv.gz"
+    ):
+        check(claims, copied)
+    page = copied / "docs" / "choosing.md"
+    text = page.read_text(encoding="utf-8")
+    page.write_text(claims.MARKS.sub(r"<!-- results: \1 -->\n\n<!-- end -->", text), "utf-8")
+    claims.main(["--root", str(copied)])
+    assert "Not run: there is no results/benchmark_clean.csv.gz yet." in page.read_text("utf-8")
+    check(claims, copied)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "results: choosing -->",
+            "results: chosing -->",
+            "no block is called 'chosing'; there are",
+        ),
+        ("<!-- end -->", "", "block choosing-ranks must end with <!-- end -->"),
+        ("<!-- results: choosing -->", "", "no page has the markers of choosing"),
+    ],
+)
+def test_markers_that_are_wrong_are_errors(claims, copied, old, new, message):
+    page = copied / "docs" / "choosing.md"
+    page.write_text(page.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+    with pytest.raises(SystemExit, match=message):
+        check(claims, copied)
+
+
+def test_a_table_is_lost_by_its_mean_or_by_all_splits(claims):
+    records = [
+        {"dataset": dataset, "method": method, "split": split, "r2": score}
+        for dataset, scores in {
+            "near": ([0.5, 0.7], [0.6, 0.61]),  # 0.005 behind, one split won
+            "far": ([0.5, 0.7], [0.6, 0.65]),  # 0.025 behind, one split won
+            "none": ([0.5, 0.7], [0.501, 0.701]),  # hardly behind, no split won
+        }.items()
+        for method, own in zip(("muddle", "catboost"), scores, strict=True)
+        for split, score in enumerate(own)
     ]
-    metrics = ["r2", "auc", "accuracy", "log_loss", "ece"]
-    records = {
-        metric: read_section(
-            f"{'numbers' if metric == 'r2' else 'two classes'}, all, by {metric}", OF_THE_PAPER
-        )
-        for metric in metrics
-    }
-    for metric in metrics:
-        assert next(iter(records[metric])) == "muddle"  # has the best mean rank
-    for title, *cells in rows:
-        method = PEERS[title]
-        own = {metric: records[metric][method] for metric in metrics}
-        for start, metric in ((0, "r2"), (3, "auc")):
-            rank, mean, won = cells[start : start + 3]
-            assert float(rank) == pytest.approx(float(own[metric]["rank"]), abs=0.051)
-            assert float(mean) == pytest.approx(float(own[metric]["mean"]), abs=0.00051)
-            recorded = own[metric]["won, %"].split(" ")[0] if method != "muddle" else ""
-            assert won.removesuffix(" %") == (recorded and f"{float(recorded):.0f}")
-        for cell, metric in zip(cells[6:], ("accuracy", "log_loss", "ece"), strict=True):
-            assert float(cell) == pytest.approx(float(own[metric]["mean"]), abs=0.00051)
+    from muddle_bench.ranking import COLUMNS
 
-
-def test_every_data_set_of_the_paper_is_on_the_page_with_its_scores():
-    rows = re.findall(r"^\| ([a-z0-9-]+) \| (dev|eval)\. \| (.+) \|$", RESULTS, re.MULTILINE)
-    assert len(rows) == 32
-    known = read_section("regression, by data set: r2")
-    known |= read_section("classification, by data set: auc")
-    for name, part, cells in rows:
-        record = known[name]
-        assert record["part"].startswith(part)
-        shown = [cell.strip(" *") for cell in cells.split("|")]
-        methods = ("muddle", "catboost", "realmlp-5")
-        assert (
-            shown == [record.get(method, "failed") for method in methods]
-            or name == "internet-firewall-data"
-        )
-
-
-def test_numbers_that_help_to_choose_are_those_of_the_records():
-    for kind, metric in (("numbers", "r2"), ("classes", "auc"), ("classes", "log_loss")):
-        for method in ("catboost", "realmlp-5"):
-            assert read_won(kind, "evaluation", metric, method) in CHOOSING
-            for page in (ROOT / "docs" / "benchmark.md", ROOT / "CHANGELOG.md"):
-                assert read_won(kind, "evaluation", metric, method) in page.read_text("utf-8")
-
-
-def test_the_readme_has_the_numbers_of_tables_that_took_no_part_in_any_choice():
-    from muddle_bench.data.catalogue import part_of
-    from muddle_bench.ranking import compare_with, read_table
-
-    table = read_table(ROOT / "results" / "benchmark_collection.csv.gz")
-    table = table[table["dataset"].map(part_of) == "evaluation"]
-    for metric in ("r2", "auc", "log_loss"):
-        board = compare_with(table, "muddle", metric).set_index("method")
-        assert board["rank"].idxmin() == "muddle"
-        for method in ("catboost", "realmlp-5"):
-            won, low, high = (100 * board.loc[method, n] for n in ("won", "won_low", "won_high"))
-            assert f"{won:.0f} % [{low:.0f}, {high:.0f}]" in README
-
-
-def test_the_readme_has_no_other_tables_of_scores_and_says_where_it_is_behind():
-    assert len(re.findall(r"\d+ % \[\d+, \d+\]", README)) == 6
-    assert not any(f"| {title} |" in README for title in PEERS)  # that of the paper's data sets
-    from muddle_bench.data.catalogue import part_of
-    from muddle_bench.ranking import compare_with, read_table
-
-    table = read_table(ROOT / "results" / "benchmark_collection.csv.gz")
-    table = table[table["dataset"].map(part_of) == "evaluation"]
-    board = compare_with(table, "muddle", "r2").set_index("method")
-    rival, own = board.loc["realmlp-5"], board.loc["muddle"]
-    assert f"mean R² ({rival['mean']:.3f} against {own['mean']:.3f})" in README
-    assert f"higher too ({rival['median']:.3f} against {own['median']:.3f})" in README
+    common = {"recipe": "clean", "task": "regression", "status": "ok", "family": "F"}
+    numbers = pd.DataFrame(records).assign(**common)
+    rival = numbers[numbers["method"] == "catboost"].assign(method="realmlp-5", r2=0.0)
+    classes = numbers.assign(task="classification", accuracy=0.5, auc=0.5, r2=None)
+    classes = classes.assign(dataset="c" + classes["dataset"])
+    more = classes[classes["method"] == "muddle"].assign(method="realmlp-5")
+    table = pd.concat([numbers, rival, classes, more]).reindex(columns=COLUMNS)
+    lost = claims.find_lost(table.astype({"r2": float}))
+    assert lost["dataset"].tolist() == ["far", "none"]
+    assert lost["lead"].tolist() == pytest.approx([-0.025, -0.001])
+    assert lost["won"].tolist() == [0.5, 0.0]
 
 
 @pytest.mark.parametrize(

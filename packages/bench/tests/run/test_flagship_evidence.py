@@ -120,7 +120,7 @@ def test_the_text_compares_methods_that_all_tables_have_by_kind_part_and_metric(
     assert board[0].split()[:4] == ["catboost", "1.50", "0.7000", "0.7000"]
     assert len({len(line) for line in [head, *board]}) == 1
     line = next(one for one in blocks["regression, by data set: r2"] if one.startswith("servo"))
-    assert line.split() == ["servo", "development", "0.9000", "0.8000", "100"]
+    assert line.split() == ["servo", "development", "1", "0.9000", "0.8000", "100"]
 
 
 def test_tables_without_the_flagship_are_refused(evidence, tmp_path, two_tables):
@@ -150,25 +150,24 @@ def test_of_the_flagship_s_presets_those_are_compared_that_were_asked_for(
     assert list_methods(*compact, "--others", "muddle") == ["muddle", "muddle-compact", "catboost"]
 
 
-BOTH = ["benchmark_clean.csv.gz", "benchmark_collection.csv.gz"]
-
-
-@pytest.mark.parametrize(
-    ("text", "tables", "options"),
-    [
-        ("flagship.txt", BOTH[:1], []),
-        ("flagship_collection.txt", BOTH, []),
-        ("flagship_other_sources.txt", BOTH[1:], []),
-        (
-            "compact_collection.txt",
-            BOTH,
-            ["--method", "muddle-compact", "--others", "muddle", "catboost", "realmlp-5"],
-        ),
-    ],
-)
-def test_the_recorded_evidence_is_that_of_the_records(evidence, capsys, text, tables, options):
-    evidence.main([*(str(ROOT / "results" / name) for name in tables), *options])
-    assert capsys.readouterr().out == (ROOT / "results" / text).read_text("utf-8")
+def test_means_of_a_data_set_are_of_splits_that_all_methods_have(evidence, tmp_path, capsys):
+    scores = {
+        "servo": {"muddle": [0.9, 0.5, 0.7], "catboost": [0.8, None, 0.6]},
+        "abalone": {"muddle": [0.5, 0.6, 0.4]},  # catboost has none here
+    }
+    records = [
+        make_record(dataset, method, split, r2=score)
+        for dataset, methods in scores.items()
+        for method, own in methods.items()
+        for split, score in enumerate(own)
+        if score is not None
+    ]
+    evidence.main([write(tmp_path, "unequal.csv", records)])
+    text = capsys.readouterr().out
+    assert "Rank, mean and median: 1 data sets, 2 splits that all methods have." in text
+    lines = [line.split() for line in text.split("by data set: r2\n")[1].splitlines()]
+    assert lines[1] == ["abalone", "evaluation", "3", "0.5000"]
+    assert lines[2] == ["servo", "development", "2", "0.8000", "0.7000", "100"]
 
 
 def test_ratios_are_medians_over_turns(timing):

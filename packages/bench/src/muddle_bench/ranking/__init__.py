@@ -7,6 +7,7 @@ from muddle_bench.ranking.duels import (
     lead_by_dataset,
     leave_out_presets,
     name_kinds,
+    pivot_scores,
     wins_by_dataset,
 )
 from muddle_bench.ranking.families import (
@@ -44,6 +45,12 @@ __all__ = ["COLUMNS", "MAIN_METRICS", "METRICS", "PUBLISHED_NAMES", "Metric", "R
 __all__ += ["Scores", "bradley_terry", "by_dataset", "compare_published"]
 __all__ += ["compare_published_classes", "compare_ranks", "compare_with", "coverage", "find_signal"]
 __all__ += ["lead_by_dataset", "leave_out_presets", "list_failures", "list_metrics", "name_kinds"]
-__all__ += ["paired_tests", "published_classes", "published_scores", "rank_families"]
+__all__ += [
+    "paired_tests",
+    "pivot_scores",
+    "published_classes",
+    "published_scores",
+    "rank_families",
+]
 __all__ += ["rank_methods", "read_table", "score_pairs", "summarise_published", "to_latex", "widen"]
 __all__ += ["win_rates", "win_rates_against", "wins_by_dataset"]

@@ -68,18 +68,18 @@ def compare_with(
     ranks = rank_pairs(gains.dropna().groupby("dataset").mean().round(TIE_DIGITS))
     board = pd.DataFrame({"rank": ranks.mean(), "mean": means.mean(), "median": means.median()})
     board["common"], board["common_splits"] = len(means), len(common)
-    names = ("won", "ahead")
-    board[[f"{name}{end}" for name in names for end in ("", "_low", "_high")]] = np.nan
-    wins, differences = wins_by_dataset(table, reference, metric), _average_lead(gains, reference)
+    wins, leads = _share_won(gains, reference), _average_lead(gains, reference)
+    rows = {}
     for method in wins:
-        both = pd.DataFrame({"won": wins[method], "ahead": differences[method]}).dropna()
+        both = pd.DataFrame({"won": wins[method], "ahead": leads[method]}).dropna()
         if len(both):
-            weights = draw_weights(list(both.index), n_resamples, seed)
+            weights = draw_weights(both.index, n_resamples, seed)
             low, high = interval_of_means(weights, both.to_numpy(), level)
-            for place, name in enumerate(names):
-                columns = [name, f"{name}_low", f"{name}_high"]
-                board.loc[method, columns] = [both[name].mean(), low[place], high[place]]
-    board["ahead_median"] = differences.median().reindex(board.index)
+            ends = pd.DataFrame({"": both.mean(), "_low": low, "_high": high}, both.columns)
+            rows[method] = {f"{name}{end}": ends.loc[name, end] for name in both for end in ends}
+    names = [f"{name}{end}" for name in ("won", "ahead") for end in ("", "_low", "_high")]
+    board = board.join(pd.DataFrame(rows, names, dtype=float).T)
+    board["ahead_median"] = leads.median().reindex(board.index)
     both = frame.notna().mul(frame[reference].notna(), axis=0)
     board["datasets"], board["splits"] = both.groupby("dataset").any().sum(), both.sum()
     done = table[table["status"] == "ok"]
@@ -94,15 +94,19 @@ def _average_lead(gains: pd.DataFrame, reference: str) -> pd.DataFrame:
     return leads.groupby("dataset").mean()
 
 
+def _share_won(gains: pd.DataFrame, reference: str) -> pd.DataFrame:
+    """Share of the splits of both that the reference wins, per data set and method."""
+    others = gains.drop(columns=reference)
+    wins = score_duels(gains[reference].to_numpy(), others.to_numpy())  # NaN if one has no score
+    return pd.DataFrame(wins, others.index, others.columns).groupby("dataset").mean()
+
+
 def wins_by_dataset(table: pd.DataFrame, reference: str, metric: str) -> pd.DataFrame:
     """Share of the splits of each data set (row) on which the reference beats the method (column).
 
     A tie is half a win; NaN where the two have no split in common.
     """
-    _, gains = pivot_scores(table, metric, reference)
-    others = gains.drop(columns=reference)
-    wins = score_duels(gains[reference].to_numpy(), others.to_numpy())  # NaN if one has no score
-    return pd.DataFrame(wins, others.index, others.columns).groupby("dataset").mean()
+    return _share_won(pivot_scores(table, metric, reference)[1], reference)
 
 
 def lead_by_dataset(table: pd.DataFrame, reference: str, metric: str) -> pd.DataFrame:
@@ -158,7 +162,7 @@ def bradley_terry(
     values = gains.to_numpy()
     duels = (np.sign(values[:, first] - values[:, second]) + 1) / 2
     won = pd.DataFrame(duels, gains.index).groupby("dataset").mean()  # (data sets, duels)
-    weights = draw_weights(list(won.index), n_resamples, seed)
+    weights = draw_weights(won.index, n_resamples, seed)
     resampled = np.concatenate([np.ones((1, len(won))), weights]) @ won.to_numpy()
     strengths = np.stack([_fit_strengths(row, len(won), first, second) for row in resampled])
     level_out = strengths.mean(axis=1) if anchor is None else strengths[:, methods.index(anchor)]

@@ -2,8 +2,9 @@
 score, wins, and bootstrap intervals of their means."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, get_args
 
 import numpy as np
@@ -226,12 +227,17 @@ def widen(frame: pd.DataFrame, value: str = "mean") -> pd.DataFrame:
 # resamples of all methods are one matrix product.
 
 
-def draw_weights(datasets: Sequence[str], n_resamples: int, seed: int = 0) -> FloatArray:
+def draw_weights(datasets: Iterable[str], n_resamples: int, seed: int = 0) -> FloatArray:
     """Number of times that each pair occurs in each resample: (resamples, pairs).
 
     datasets: the data set of each pair. The interval is for new data sets; splits are drawn too,
     because there are few of them."""
     check_int("n_resamples", n_resamples, minimum=1)
+    return _draw_weights(tuple(datasets), n_resamples, seed)
+
+
+@lru_cache(maxsize=8)  # methods of a table mostly have the same pairs
+def _draw_weights(datasets: tuple[str, ...], n_resamples: int, seed: int) -> FloatArray:
     names, codes, sizes = np.unique(np.asarray(datasets), return_inverse=True, return_counts=True)
     order = np.argsort(codes, kind="stable")  # pairs, sorted by data set
     first = np.concatenate([[0], np.cumsum(sizes)[:-1]])
@@ -244,6 +250,7 @@ def draw_weights(datasets: Sequence[str], n_resamples: int, seed: int = 0) -> Fl
     resample = np.broadcast_to(np.arange(n_resamples)[:, None, None], position.shape)
     weights = np.zeros((n_resamples, len(order)))
     np.add.at(weights, (resample[used], order[position[used]]), 1.0)
+    weights.flags.writeable = False
     return weights
 
 
