@@ -20,9 +20,10 @@ from muddle.core.device import resolve_device
 from muddle.errors import DivergenceError
 from muddle_bench.methods.wrappers import seeded
 
-Optimizer = Literal["adam", "rmsprop", "sgd"]
+Optimizer = Literal["adam", "adamw", "rmsprop", "sgd"]
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
     "rmsprop": partial(torch.optim.RMSprop, alpha=0.9, eps=1e-7),  # as in Keras
     "sgd": torch.optim.SGD,
 }
@@ -37,8 +38,9 @@ class Net(BaseEstimator):
     and targets (N,), standardised numbers or codes of classes. It may draw from torch's, NumPy's
     and Python's global generators, which a fit seeds and restores. The module maps (N, D) to
     (N, C), or to (M, N, C): then each member has a loss of its own, and their mean predicts, in
-    classification that of their probabilities. If the module has a method `after_step`, it is
-    called after each step of the optimizer.
+    classification that of their probabilities. Before each step of the optimizer, a method
+    `before_step` of the module gets the places of the batch among the rows, and after it
+    `after_step` is called, if there is one.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class Net(BaseEstimator):
             lr=self.learning_rate,
             weight_decay=self.weight_decay,
         )
+        before_step = getattr(module, "before_step", None)
         after_step = getattr(module, "after_step", None)
         # Batches of equal size: a last one of a single row has no variance to normalise by.
         n_batches = max(1, round(n_rows / self.batch_size))
@@ -98,6 +101,8 @@ class Net(BaseEstimator):
             module.train()
             for rows in torch.randperm(n_rows, device=inputs.device).tensor_split(n_batches):
                 optimizer.zero_grad()
+                if before_step is not None:
+                    before_step(rows)
                 torch.autograd.backward(member_loss(module(inputs[rows]), targets[rows]))
                 optimizer.step()
                 if after_step is not None:
