@@ -2,12 +2,11 @@
 
     python scripts/published_coverage.py ../shared/paper/published
     python scripts/published_coverage.py ../shared/paper/published --check
-    python scripts/published_coverage.py --check
 
-The first command writes results/published_coverage.csv, one row per number of the published tables,
-from the tables in results/, and the generated blocks of docs/published.md from it. --check writes
-nothing and fails if a file would change; without the folder of published tables it checks the page
-alone. --count-columns DATA writes the columns num_rebuilt and cat_rebuilt of results/datasets.csv.
+writes results/published_coverage.csv, one row per number of the published tables, from the tables
+in results/; --check writes nothing and fails if the file would change. `make results` writes the
+blocks of docs/published.md from it, with the functions below. --count-columns DATA writes the
+columns num_rebuilt and cat_rebuilt of results/datasets.csv first.
 
 Of several of our numbers the partner is the one with the fewest departures from the print, of
 equally many the first in the order of `measure_tables`. A departure is a difference that we know:
@@ -45,7 +44,6 @@ from muddle_runtime.fitted import Task
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
 COVERAGE = "published_coverage.csv"
-PAGE = ROOT / "docs" / "published.md"
 
 MEASURED, DEPARTS = "measured", "measured with a departure"
 FAULT, MISSING = "known fault of the print", "not measured"
@@ -769,7 +767,6 @@ def cover(folder: Path, results: Path = RESULTS) -> pd.DataFrame:
 
 # The page
 
-BLOCK = re.compile(r"(<!-- from results: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", flags=re.DOTALL)
 QUANTITIES = {"mean": "", "r2_mean": "", "score_mean": "", "mean_r2": "", "bagging_r2": ", bags"}
 LABELS = {"r2": "R²", "acc": "accuracy", "auc": "AUC", "pma": "PMA", "friedman_rank": "rank"}
 LABELS |= {"r2_val": "R², validation", "best_iter": "iteration", "ridge_init": "first λ"}
@@ -813,21 +810,6 @@ def explain(row: "pd.Series[str]") -> str:
         if all(re.match(pattern, value) for pattern, value in parts):
             return text
     return ""
-
-
-def describe(table: pd.DataFrame) -> dict[str, list[str]]:
-    """The generated blocks of the page, as lines of Markdown."""
-    return {
-        "published-summary": summarise(table),
-        "published-coverage": count_statuses(table),
-        "published-differences": list_groups(table),
-        "published-largest": list_largest(table),
-        "published-beyond": list_beyond(table),
-        "published-departures": count_remarks(table, DEPARTS),
-        "published-faults": count_faults(table),
-        "published-related": list_related(table),
-        "published-reasons": count_remarks(table, MISSING),
-    }
 
 
 def summarise(table: pd.DataFrame) -> list[str]:
@@ -987,21 +969,18 @@ def list_files(files: "pd.Series[str]") -> str:
     return ", ".join(files.drop_duplicates().str.removesuffix(".csv"))
 
 
-def write_blocks(page: str, blocks: dict[str, list[str]]) -> str:
-    """The page with its generated blocks."""
-    missing = set(blocks) - {found["name"] for found in BLOCK.finditer(page)}
-    if missing:
-        raise ValueError(f"the page must have the blocks {', '.join(sorted(missing))}.")
-
-    def fill(found: re.Match[str]) -> str:
-        lines = blocks.get(found["name"])
-        return found[0] if lines is None else "\n".join([found[1].rstrip(), *lines, found[3]])
-
-    return BLOCK.sub(fill, page)
-
-
-def read_coverage(path: Path) -> pd.DataFrame:
-    return pd.read_csv(path, dtype=str, keep_default_na=False)
+# The blocks of docs/published.md, which scripts/write_claims.py writes, as lines of Markdown.
+BLOCKS: dict[str, Callable[[pd.DataFrame], list[str]]] = {
+    "published-summary": summarise,
+    "published-coverage": count_statuses,
+    "published-differences": list_groups,
+    "published-largest": list_largest,
+    "published-beyond": list_beyond,
+    "published-departures": partial(count_remarks, status=DEPARTS),
+    "published-faults": count_faults,
+    "published-related": list_related,
+    "published-reasons": partial(count_remarks, status=MISSING),
+}
 
 
 def count_columns(results: Path, home: Path) -> None:
@@ -1023,29 +1002,21 @@ def count_columns(results: Path, home: Path) -> None:
 
 def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("published", type=Path, nargs="?", help="folder of the published tables")
+    parser.add_argument("published", type=Path, help="folder of the published tables")
     parser.add_argument("--check", action="store_true", help="write nothing; fail on a difference")
     parser.add_argument("--count-columns", type=Path, metavar="DATA", help="the data folder")
     arguments = parser.parse_args(given)
     if arguments.count_columns is not None:
         count_columns(RESULTS, arguments.count_columns)
     path = RESULTS / COVERAGE
-    wanted = {}
-    if arguments.published is not None:
-        table = cover(arguments.published)
-        wanted[path] = table.to_csv(index=False, lineterminator="\n")
-    else:
-        table = read_coverage(path)
-    wanted[PAGE] = write_blocks(PAGE.read_text(encoding="utf-8"), describe(table))
-    stale = [
-        one for one, text in wanted.items() if not one.exists() or one.read_text("utf-8") != text
-    ]
-    for one in stale:
-        if arguments.check:
-            print(f"{one.relative_to(ROOT)} is not what {Path(__file__).name} writes: run it.")
-        else:
-            one.write_text(wanted[one], encoding="utf-8")
-    return 1 if arguments.check and stale else 0
+    text = cover(arguments.published).to_csv(index=False, lineterminator="\n")
+    if not arguments.check:
+        path.write_text(text, encoding="utf-8")
+        return 0
+    if path.is_file() and path.read_text(encoding="utf-8") == text:
+        return 0
+    print(f"{COVERAGE} is not what the tables say: run {Path(__file__).name}, and `make results`.")
+    return 1
 
 
 if __name__ == "__main__":

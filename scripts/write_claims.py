@@ -16,10 +16,12 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import published_coverage
 from flagship_evidence import average_common, read_once, summarise_tables
 
 from muddle_bench.data.catalogue import part_of
@@ -45,6 +47,7 @@ TABLES = {
     "intervals": "intervals.csv",
     "sets": "sets.csv",
     "groups": "groups.csv",
+    "published": published_coverage.COVERAGE,  # ours beside the numbers of the paper's tables
 }
 BOTH = ("paper", "collection")
 OURS, COMPACT, REALMLP, CATBOOST = "muddle", "muddle-compact", "realmlp-5", "catboost"
@@ -106,12 +109,12 @@ class Results:
         table = pd.concat(tables, ignore_index=True)
         return table[table["method"].isin(methods)].reset_index(drop=True)
 
-    def read_rows(self, name: str) -> pd.DataFrame:
-        """A table that is not of records."""
+    def read_rows(self, name: str, as_text: bool = False) -> pd.DataFrame:
+        """A table that is not of records; as_text: its cells as they are written."""
         path = self.folder / TABLES[name]
         if not path.is_file():
             raise MissingTableError(path.name)
-        return pd.read_csv(path)
+        return pd.read_csv(path, dtype=str, keep_default_na=False) if as_text else pd.read_csv(path)
 
     def part(self, part: str, *names: str) -> pd.DataFrame:
         """The records of one part of the data sets."""
@@ -721,6 +724,12 @@ def write_groups(results: Results) -> str:
     return tabulate(head, lines)
 
 
+def write_published(results: Results, block: str) -> str:
+    """docs/published.md: ours beside the published numbers."""
+    table = results.read_rows("published", as_text=True)
+    return "\n".join(published_coverage.BLOCKS[block](table))
+
+
 BLOCKS: dict[str, Callable[[Results], str]] = {
     "readme": write_readme,
     "evaluation": lambda results: write_boards(results, "evaluation"),
@@ -739,6 +748,7 @@ BLOCKS: dict[str, Callable[[Results], str]] = {
     "intervals": write_intervals,
     "sets": write_sets,
     "groups": write_groups,
+    **{name: partial(write_published, block=name) for name in published_coverage.BLOCKS},
 }
 
 
