@@ -54,6 +54,7 @@ COLUMNS += ["standard_errors", "status", "remark"]
 
 PUBLISHED = "benchmark_published.csv.gz"
 LARGE = "benchmark_published_large.csv.gz"  # the same recipe above 2,000 rows
+LOGISTIC = "benchmark_published_logistic.csv.gz"  # ensembles for classes, with another loss
 CLEAN = "benchmark_clean.csv.gz"
 RELATED = "benchmark_related.csv.gz"
 SPLITS_100 = ("studies", "studies_100")  # folders of studies
@@ -88,7 +89,7 @@ METHOD_DEPARTURES: dict[tuple[Task, str], str] = {
     **{
         ("classification", name): SQUARED
         for name in PUBLISHED_NAMES["classification"]
-        if "mlr" in name
+        if "mlr" in name and name not in ("mlr-3-released", "mlr-4-released")  # no ensembles
     },
 }
 
@@ -239,8 +240,9 @@ def measure_tables(results: Path) -> Scores:
     add_three_depths(scores, results)
     add_depths(scores, results)
     add_ensembles(scores, results, "replication_ensembles.csv")
-    if (results / LARGE).exists():
-        add_records(scores, results, LARGE)
+    for file in (LOGISTIC, LARGE):
+        if (results / file).exists():
+            add_records(scores, results, file)
     add_records(scores, results, CLEAN, (RAW,))
     return scores
 
@@ -262,9 +264,11 @@ def add_records(scores: Scores, results: Path, file: str, departures: tuple[str,
             elif method in names:
                 name = names[method]
                 more.append(METHOD_DEPARTURES.get((task, method), ""))
-                more.append(ONE_NET if method in ("mlr-1-released", "mlr-2-released") else "")
+            elif method.endswith("-logistic"):  # of scripts/logistic_ensembles.py
+                name = names[f"{method.removesuffix('-logistic')}-released"]
             else:
                 continue
+            more.append(ONE_NET if name in ("MLR1", "MLR2") else "")
             told = tuple(filter(None, more))
             key = (row.dataset, name, printed_metric)
             scores.add(key, Score(row.mean, row.std, int(row.n_splits), file, told))

@@ -199,6 +199,22 @@ def test_the_partner_is_the_one_with_the_fewest_departures(script):
     assert departures == [("raw columns", "three splits, ten in print"), (), ()]
 
 
+def test_records_of_ensembles_with_the_logistic_loss_have_no_departure_but_that_of_one_net(
+    script, table_from_scores, tmp_path
+):
+    own = {"a": {f"{name}-{loss}": [0.5] * 10 for name in ("ens-mlr", "mlr-1")
+                 for loss in ("released", "logistic")}}  # fmt: skip
+    table_from_scores(own, {}, "auc").to_csv(tmp_path / "records.csv", index=False)
+    scores = script.Scores()
+    script.add_records(scores, tmp_path, "records.csv")
+    found = {
+        name: [score.departures for score in scores.found["a", name, "auc"]]
+        for name in ("Ensemble-MLR", "MLR1")
+    }
+    assert sorted(found["Ensemble-MLR"]) == [(), (script.SQUARED,)]
+    assert sorted(found["MLR1"]) == [(script.ONE_NET,), (script.SQUARED, script.ONE_NET)]
+
+
 def test_a_system_of_related_work_is_measured_when_its_records_are_there(
     script, table_from_scores, tmp_path
 ):
