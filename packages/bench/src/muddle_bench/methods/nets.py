@@ -40,7 +40,7 @@ class Net(BaseEstimator):
     (N, C), or to (M, N, C): then each member has a loss of its own, and their mean predicts, in
     classification that of their probabilities. Before each step of the optimizer, a method
     `before_step` of the module gets the places of the batch among the rows, and after it
-    `after_step` is called, if there is one.
+    `after_step` is called, if there is one. What a method `penalty` gives is added to the loss.
     """
 
     def __init__(
@@ -93,6 +93,7 @@ class Net(BaseEstimator):
         )
         before_step = getattr(module, "before_step", None)
         after_step = getattr(module, "after_step", None)
+        penalty = getattr(module, "penalty", None)
         # Batches of equal size: a last one of a single row has no variance to normalise by.
         n_batches = max(1, round(n_rows / self.batch_size))
         best, best_epoch, state = np.inf, 0, copy_state(module)
@@ -103,7 +104,8 @@ class Net(BaseEstimator):
                 optimizer.zero_grad()
                 if before_step is not None:
                     before_step(rows)
-                torch.autograd.backward(member_loss(module(inputs[rows]), targets[rows]))
+                error = member_loss(module(inputs[rows]), targets[rows])
+                torch.autograd.backward(error if penalty is None else error + penalty())
                 optimizer.step()
                 if after_step is not None:
                     after_step()

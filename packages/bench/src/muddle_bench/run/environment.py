@@ -25,6 +25,7 @@ BUILT_ON_TORCH = {
     "muddle",
     "muddle_bench.methods.nets",
     "pytabkit",
+    "pytorch_tabnet",
 }
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS",
