@@ -24,7 +24,7 @@ from muddle import MuddleRegressor
 from muddle.page.plots import BLUE, GREY, ORANGE, SKY, VERMILLION
 from muddle.training.config import DITHER, TrainConfig, cycle_ends, rate_factors
 from muddle_bench.data.catalogue import part_of
-from muddle_bench.ranking import read_table
+from muddle_bench.ranking import lead_by_dataset, read_table
 from muddle_bench.studies.study_nets import StudyNets
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -199,12 +199,12 @@ def draw_evaluation() -> Any:
     table = read_table(RECORDS)
     table = table[table["dataset"].map(part_of) == "evaluation"]
     rivals = {"realmlp-5": "RealMLP-TD", "catboost": "CatBoost"}
-    metrics = {"r2": ("R²", 1, 0.2), "auc": ("AUC", 1, 0.1), "log_loss": ("log-loss", -1, 0.2)}
+    metrics = {"r2": ("R²", 0.2), "auc": ("AUC", 0.1), "log_loss": ("log-loss", 0.2)}
     figure, axes = plt.subplots(len(rivals), len(metrics), figsize=(8, 3.6), sharey="col")
-    for column, (metric, (name, sign, most)) in enumerate(metrics.items()):
-        wide = table.pivot_table(index="dataset", columns="method", values=metric)
+    for column, (metric, (name, most)) in enumerate(metrics.items()):
+        leads = lead_by_dataset(table, "muddle", metric)
         for axis, (rival, title) in zip(axes[:, column], rivals.items(), strict=True):
-            ahead = np.sort(sign * (wide["muddle"] - wide[rival]).dropna().to_numpy())[::-1]
+            ahead = np.sort(leads[rival].dropna().to_numpy())[::-1]
             colors = np.where(ahead > 0, BLUE, ORANGE)
             axis.bar(range(len(ahead)), ahead, color=colors, width=0.8)
             axis.axhline(0, color="black", lw=0.8)

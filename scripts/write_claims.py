@@ -34,6 +34,7 @@ from muddle_bench.ranking import (
     leave_out_presets,
     name_kinds,
     paired_tests,
+    win_rates_against,
     wins_by_dataset,
 )
 
@@ -44,6 +45,8 @@ TABLES = {
     "related": "benchmark_related.csv.gz",  # the systems of the paper's Table 1, recipe published
     "peers": "benchmark_peers.csv.gz",  # bagged boosting and others, recipe clean
     "muddling": "ablation_muddling.csv.gz",  # permutations, ridge head, noise, penalty
+    "bodies": "ablation_bodies.csv.gz",  # the pool weighed again without each body
+    "matrices": "benchmark_published.csv.gz",  # 49 methods, recipe published
     "intervals": "intervals.csv",
     "sets": "sets.csv",
     "groups": "groups.csv",
@@ -162,20 +165,23 @@ def tabulate(head: Cells, rows: list[Cells]) -> str:
 
 
 def title(method: str) -> str:
-    return f"**{TITLES[method]}**" if method == OURS else TITLES[method]
+    name = TITLES.get(method, method)
+    return f"**{name}**" if method == OURS else name
 
 
 # Boards: all methods of a table by one score
 
 
-def list_board(table: pd.DataFrame, metric: str) -> Iterator[tuple[str, pd.Series]]:
+def list_board(
+    table: pd.DataFrame, metric: str, reference: str = OURS
+) -> Iterator[tuple[str, pd.Series]]:
     """Method and its row of `compare_with`, without our other presets in the field; `rank_with` is
-    the rank with them, p that of Wilcoxon's test against muddle, corrected by Holm."""
-    field = leave_out_presets(table, OURS)
-    board = compare_with(field, OURS, metric).set_index("method")
-    with_presets = compare_with(table, OURS, metric, n_resamples=1).set_index("method")
+    the rank with them, p that of Wilcoxon's test against the reference, corrected by Holm."""
+    field = leave_out_presets(table, OURS) if reference == OURS else table
+    board = compare_with(field, reference, metric).set_index("method")
+    with_presets = compare_with(table, reference, metric, n_resamples=1).set_index("method")
     board["rank_with"] = with_presets["rank"]
-    board["p"] = paired_tests(field, metric, reference=OURS).set_index("other")["p_holm"]
+    board["p"] = paired_tests(field, metric, reference=reference).set_index("other")["p_holm"]
     yield from board.iterrows()
 
 
@@ -593,7 +599,9 @@ def write_choosing(results: Results) -> str:
 # Intervals and sets
 
 
-def compare_interval_scores(rows: pd.DataFrame, ours: str, rival: str) -> dict[str, str]:
+def compare_interval_scores(
+    rows: pd.DataFrame, ours: str, rival: str, digits: int = 2
+) -> dict[str, str]:
     """Share of tables won and ratio of interval scores, on common splits, with intervals."""
     scores = rows.pivot(index=["dataset", "split"], columns="method", values="interval_score")
     gaps = np.log(scores[ours] / scores[rival]).dropna().groupby("dataset").mean().to_numpy()
@@ -608,7 +616,8 @@ def compare_interval_scores(rows: pd.DataFrame, ours: str, rival: str) -> dict[s
     return {
         "tables": f"{len(gaps)}",
         "won": f"{percent(wins.mean())} [{least}, {most}]",
-        "ratio": f"{number(np.exp(gaps.mean()), 2)} [{number(low, 2)}, {number(high, 2)}]",
+        "ratio": f"{number(np.exp(gaps.mean()), digits)} "
+        f"[{number(low, digits)}, {number(high, digits)}]",
     }
 
 
@@ -620,14 +629,139 @@ def read_intervals(results: Results, part: str) -> pd.DataFrame:
 
 
 def describe_intervals(results: Results) -> str:
-    rows = read_intervals(results, "evaluation")
-    ours = rows[rows["method"] == OURS].groupby("dataset")["coverage"].mean()
-    shares = compare_interval_scores(rows, OURS, CATBOOST)
+    shares = compare_interval_scores(read_intervals(results, "evaluation"), OURS, CATBOOST)
     return (
-        f"90 % intervals held {number(100 * ours.mean(), 1)} % of the test rows on {len(ours)} "
-        "evaluation tables; their interval score is better than that of CatBoost's conformal "
-        f"quantiles on {shares['won']} of the tables"
+        f"{write_held(results)}. Their interval score is better than that of CatBoost's conformal "
+        f"quantiles on {shares['won']} of {shares['tables']} tables"
     )
+
+
+def write_held(results: Results) -> str:
+    """Coverage of all splits on the evaluation part, CatBoost's or not."""
+    means = average_intervals(results, "evaluation").loc[OURS]
+    low, high = means["coverage"].min(), means["coverage"].max()
+    lowest = means.loc[means["n_test"] > 200, "coverage"].min()
+    shares = [number(100 * one, 1) for one in (means["coverage"].mean(), low, high, lowest)]
+    return (
+        f"On {len(means)} evaluation tables 90 % intervals held {shares[0]} % of the test rows, "
+        f"from {shares[1]} to {shares[2]} % by table (from {shares[3]} % with more than 200 test "
+        "rows)"
+    )
+
+
+def average_intervals(results: Results, part: str) -> pd.DataFrame:
+    """Means over splits: a row per method and data set."""
+    rows = results.read_rows("intervals")
+    rows = rows[rows["dataset"].map(part_of) == part]
+    return rows.groupby(["method", "dataset"]).mean(numeric_only=True)
+
+
+def write_held_compact(results: Results) -> str:
+    means = average_intervals(results, "evaluation").loc[COMPACT]
+    share = number(100 * means["coverage"].mean(), 1)
+    return f"On {len(means)} evaluation tables its 90 % intervals held {share} % of the rows"
+
+
+def write_compact_intervals(results: Results) -> str:
+    """Interval scores of the compact preset beside the default's."""
+    texts = []
+    for part in ("evaluation", "development"):
+        rows = results.read_rows("intervals")
+        rows = rows[rows["dataset"].map(part_of) == part]
+        duel = compare_interval_scores(rows, COMPACT, OURS, digits=3)
+        texts.append(f"{duel['ratio']} of the default's on {duel['tables']} {part} tables")
+    return f"Its interval score is {texts[0]} and {texts[1]} (geometric means)."
+
+
+def write_missed_intervals(results: Results) -> str:
+    """Interval scores of two tables that were set out for."""
+    texts = []
+    for dataset in ("squark-automotive-clv", "insurance"):
+        rows = results.read_rows("intervals")
+        scores = rows[rows["dataset"] == dataset].pivot(
+            index="split", columns="method", values="interval_score"
+        )
+        common = scores[[OURS, CATBOOST]].dropna()
+        means = " against ".join(number(common[name].mean(), 2) for name in (OURS, CATBOOST))
+        verdict = "ahead" if common[OURS].mean() < common[CATBOOST].mean() else "behind"
+        n_splits = "one split" if len(common) == 1 else f"{len(common)} splits"
+        texts.append(f"{dataset}: {verdict} ({means}, {n_splits})")
+    return "; ".join(texts)
+
+
+def write_group_errors(results: Results) -> str:
+    """Mean coverage of simulated groups with an effect, and its standard error over draws."""
+    rows = results.read_rows("groups")
+    rows = rows[(rows["data"] == "simulated") & (rows["strength"] > 0) & rows["passed"]]
+    held = rows.groupby("groups")["coverage"]
+    texts = [
+        f"{groups} groups hold {number(mean)} ± {number(error)}"
+        for groups, mean, error in zip(held.mean().index, held.mean(), held.sem(), strict=True)
+    ]
+    return f"{' and '.join(texts)} (standard error over draws)"
+
+
+# Parts of the pool, and single numbers within sentences
+
+
+def win_without(results: Results, body: str, part: str, kind: str, metric: str) -> pd.Series:
+    """The pool against the pool without a body."""
+    table = results.part(part, "bodies")
+    records = table[name_kinds(table) == kind]
+    return compare_with(records, "pool", metric).set_index("method").loc[f"without {body}"]
+
+
+def write_without_rows(results: Results) -> str:
+    """The pool without the kernel, which holds training rows."""
+    shares = [
+        percent(1 - win_without(results, "kernel", part, kind, metric)["won"])
+        for part in ("evaluation", "development")
+        for kind, metric in (("numbers", "r2"), ("two classes", "auc"))
+    ]
+    return (
+        f"wins {shares[0]} of splits in R² and {shares[1]} in AUC with two classes on the "
+        f"evaluation part ({shares[2]} and {shares[3]} on the development part"
+    )
+
+
+def write_boosting(results: Results) -> str:
+    """The pool against the pool without boosting, two classes."""
+    texts = [
+        f"{won(win_without(results, 'boosting', part, 'two classes', 'auc'))} on the {part} part"
+        for part in ("evaluation", "development")
+    ]
+    return f"the pool with it wins, in AUC with two classes, {texts[0]} and {texts[1]}"
+
+
+def write_police(results: Results) -> str:
+    leads = lead_by_dataset(results.read(*BOTH), OURS, "log_loss")
+    return f"police injury: log-loss {number(leads.loc['police_injury', COMPACT], 2)} more"
+
+
+def write_published_duel(results: Results) -> str:
+    """All pairs of the published recipe."""
+    table, shares = results.read("matrices"), []
+    for metric in ("r2", "auc"):
+        board = win_rates_against(table, metric, "ens-mlr-paper").set_index("method")
+        low, high = (
+            f"{100 * board.loc[CATBOOST, f'win_rate_{end}']:.0f}" for end in ("low", "high")
+        )
+        shares.append(f"{percent(board.loc[CATBOOST, 'win_rate'])} [{low}, {high}]")
+    return (
+        f"Ens-MLR wins {shares[0]} of the pairs in R² and {shares[1]} in AUC against CatBoost "
+        "(95 % intervals over tables and splits)"
+    )
+
+
+def write_first(results: Results) -> str:
+    """Places by mean rank on the evaluation tables from other sources."""
+    table = leave_out_presets(results.part("evaluation", "collection"), OURS)
+    places = []
+    for metric in ("r2", "auc", "log_loss"):
+        board = compare_with(table, OURS, metric).set_index("method")
+        place = 1 + int((board["rank"] < board.loc[OURS, "rank"]).sum())
+        places.append(f"{place} of {len(board)} in {LABELS[metric]}")
+    return f"on {table['dataset'].nunique()} tables from elsewhere its place is {', '.join(places)}"
 
 
 def write_intervals(results: Results) -> str:
@@ -749,6 +883,16 @@ BLOCKS: dict[str, Callable[[Results], str]] = {
     "sets": write_sets,
     "groups": write_groups,
     **{name: partial(write_published, block=name) for name in published_coverage.BLOCKS},
+    "held": write_held,
+    "held-compact": write_held_compact,
+    "compact-intervals": write_compact_intervals,
+    "missed-intervals": write_missed_intervals,
+    "group-errors": write_group_errors,
+    "without-rows": write_without_rows,
+    "boosting": write_boosting,
+    "police": write_police,
+    "published-duel": write_published_duel,
+    "first": write_first,
 }
 
 
