@@ -945,27 +945,36 @@ def explain(page: Path, old: str, new: str) -> str:
     return "\n".join(lines)
 
 
+Drift = tuple[Path, str, str]  # a file, its text by the tables, and where it differs
+
+
+def compare_pages(root: Path) -> Iterator[Drift]:
+    results, used = Results(root / "results"), set()
+    for page in [root / "README.md", *sorted((root / "docs").rglob("*.md"))]:
+        old, new = rewrite(page, results)
+        used |= {name for name, _ in MARKS.findall(old)}
+        if old != new:
+            yield page, new, explain(page.relative_to(root), old, new)
+    if unused := sorted(set(BLOCKS) - used):
+        raise SystemExit(f"no page has the markers of {', '.join(unused)}.")
+
+
+def compare_summaries(root: Path) -> Iterator[Drift]:
+    for name, (tables, ours, others) in SUMMARIES.items():
+        path = root / "results" / name
+        new = summarise_tables([root / "results" / TABLES[one] for one in tables], ours, others)
+        old = path.read_text(encoding="utf-8") if path.is_file() else ""
+        if old != new:
+            yield path, new, f"results/{name} is not what the tables say.\n{compare(old, new)}"
+
+
 def main(given: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--check", action="store_true", help="write nothing, fail if texts differ")
     parser.add_argument("--root", type=Path, default=ROOT, help="folder of README, docs, results")
     arguments = parser.parse_args(given)
     root: Path = arguments.root
-    results, drifted, used = Results(root / "results"), [], set()
-    for page in [root / "README.md", *sorted((root / "docs").rglob("*.md"))]:
-        old, new = rewrite(page, results)
-        used |= {name for name, _ in MARKS.findall(old)}
-        if old != new:
-            drifted.append((page, new, explain(page.relative_to(root), old, new)))
-    if unused := sorted(set(BLOCKS) - used):
-        raise SystemExit(f"no page has the markers of {', '.join(unused)}.")
-    for name, (tables, ours, others) in SUMMARIES.items():
-        path = root / "results" / name
-        new = summarise_tables([root / "results" / TABLES[one] for one in tables], ours, others)
-        old = path.read_text(encoding="utf-8") if path.is_file() else ""
-        if old != new:
-            message = f"results/{name} is not what the tables say.\n{compare(old, new)}"
-            drifted.append((path, new, message))
+    drifted = [*compare_pages(root), *compare_summaries(root)]
     for path, new, message in drifted:
         if arguments.check:
             print(message, file=sys.stderr)
