@@ -28,12 +28,14 @@ from muddle_bench.data.catalogue import part_of
 from muddle_bench.ranking import (
     METRICS,
     bradley_terry,
+    compare_ranks,
     compare_with,
     find_signal,
     lead_by_dataset,
     leave_out_presets,
     name_kinds,
     paired_tests,
+    rank_methods,
     win_rates_against,
     wins_by_dataset,
 )
@@ -740,17 +742,75 @@ def write_police(results: Results) -> str:
 
 def write_published_duel(results: Results) -> str:
     """All pairs of the published recipe."""
-    table, shares = results.read("matrices"), []
-    for metric in ("r2", "auc"):
-        board = win_rates_against(table, metric, "ens-mlr-paper").set_index("method")
-        low, high = (
-            f"{100 * board.loc[CATBOOST, f'win_rate_{end}']:.0f}" for end in ("low", "high")
-        )
-        shares.append(f"{percent(board.loc[CATBOOST, 'win_rate'])} [{low}, {high}]")
+    table = results.read("matrices")
+    shares = [win_pairs(table, metric, "ens-mlr-paper", CATBOOST) for metric in ("r2", "auc")]
     return (
         f"Ens-MLR wins {shares[0]} of the pairs in R² and {shares[1]} in AUC against CatBoost "
         "(95 % intervals over tables and splits)"
     )
+
+
+def write_matrices(results: Results) -> str:
+    """docs/benchmark.md: the paper's methods and others on its matrices, and duels of some."""
+    table = results.read("matrices")
+    shown = [REALMLP, "realmlp", CATBOOST, "lightgbm", "xgboost", "random-forest", "extra-trees"]
+    shown += ["tabm", "ens-mlr-paper", "ens-mlr-released"]
+    texts = []
+    for metric in ("r2", "auc", "accuracy"):
+        board = rank_methods(table, metric)
+        own = board[board["method"].isin(shown)]
+        rows = [
+            [
+                MATRIX_TITLES.get(row["method"], title(row["method"])),
+                f"{number(row['rank'], 1)} [{number(row['rank_low'], 1)}, "
+                f"{number(row['rank_high'], 1)}]",
+                number(row["mean"]),
+                number(row["median"]),
+            ]
+            for _, row in own.iterrows()
+        ]
+        pairs = f"{own['n_pairs'].iloc[0]} pairs of data set and split"
+        head = [LABELS[metric], f"mean rank of {len(board)}", "mean", "median"]
+        texts.append(f"{LABELS[metric]}, {pairs}:\n\n{tabulate(head, rows)}")
+    rows = []
+    for method in ("ens-mlr-paper", "ens-mlr-released", REALMLP):
+        for rival in (CATBOOST, REALMLP):
+            if method != rival:
+                shares = [win_pairs(table, metric, method, rival) for metric in DUELS]
+                rows.append([f"{MATRIX_TITLES[method]} against {MATRIX_TITLES[rival]}", *shares])
+    head = ["pairs won, 95 % interval", *(LABELS[metric] for metric in DUELS)]
+    return "\n\n".join([*texts, tabulate(head, rows)])
+
+
+DUELS = ("r2", "auc", "accuracy")
+MATRIX_TITLES = {
+    **TITLES,
+    "realmlp": "RealMLP-TD, one net",
+    "ens-mlr-paper": "Ens-MLR, paper",
+    "ens-mlr-released": "Ens-MLR, released",
+}
+
+
+def win_pairs(table: pd.DataFrame, metric: str, method: str, rival: str) -> str:
+    """Such as "33 % [14, 51]", over pairs of data set and split."""
+    row = win_rates_against(table, metric, method).set_index("method").loc[rival]
+    low, high = (f"{round(100 * row[f'win_rate_{end}'], 10):.0f}" for end in ("low", "high"))
+    return f"{percent(row['win_rate'])} [{low}, {high}]"
+
+
+def write_matrix_difference(results: Results) -> str:
+    """How far mean ranks must be apart."""
+    texts = []
+    for metric in ("r2", "auc"):
+        compared = compare_ranks(results.read("matrices"), metric)
+        first, second = compared.ranks["method"].iloc[:2]
+        texts.append(
+            f"With {len(compared.ranks)} methods and {compared.n_datasets} data sets, mean ranks "
+            f"by {LABELS[metric]} must differ by {number(compared.critical_difference, 1)} to be told "
+            f"apart (Nemenyi); first and second have p = "
+            f"{number(compared.p_values.loc[first, second], 2)}."
+        )
+    return " ".join(texts)
 
 
 def write_first(results: Results) -> str:
@@ -893,6 +953,8 @@ BLOCKS: dict[str, Callable[[Results], str]] = {
     "police": write_police,
     "published-duel": write_published_duel,
     "first": write_first,
+    "matrices": write_matrices,
+    "matrices-difference": write_matrix_difference,
 }
 
 
