@@ -45,12 +45,16 @@ smoke: $(READY) ## two data sets, five methods, one split of the benchmark, and 
 	$(BIN)/muddle benchmark run --suite smoke --jobs 2 --threads 1
 	$(BIN)/muddle report runs/smoke --output runs/smoke.html
 
-report: $(READY) ## report.html from the benchmark's records in results/
-	$(BIN)/muddle report results/benchmark_published.csv.gz --output report.html \
-	  --title "muddle: the paper's benchmark, data sets up to 2000 rows" \
-	  --command "muddle benchmark run --suite all --max-rows 2000 --time-limit 300" \
-	  --command "muddle benchmark export runs/all results/benchmark_published.csv.gz" \
-	  --command "make report"
+# Tables that are not there yet are left out of the page.
+CLEAN := $(wildcard $(addprefix results/benchmark_, clean.csv.gz collection.csv.gz peers.csv.gz))
+PUBLISHED := $(wildcard $(addprefix results/benchmark_, published.csv.gz related.csv.gz))
+ABLATION := $(wildcard results/ablation_muddling.csv.gz)
+
+report: $(READY) ## report.html from the records in results/ (a minute)
+	OMP_NUM_THREADS=1 $(BIN)/muddle report $(CLEAN) $(PUBLISHED) --output report.html \
+	  --title "muddle: the benchmark" --intervals results/intervals.csv \
+	  $(if $(ABLATION),--ablation $(ABLATION)) \
+	  --command "make report  # results/README.md has the commands that made the tables"
 
 results: $(READY) ## accuracy on README and docs, and results/*.txt, from the tables in results/
 	OMP_NUM_THREADS=1 $(BIN)/python scripts/write_claims.py

@@ -782,13 +782,27 @@ STUDIES_HELP = "Tables of `muddle study`, such as results/studies, for a section
 COMMAND_HELP = "A command that repeats the run, to be shown. Repeatable."
 
 
+INTERVALS_HELP = "Coverage and scores of prediction intervals, such as results/intervals.csv."
+ABLATION_HELP = "An exported table of the whole method and variants without a part of it."
+Sources = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="SOURCE...",
+        help="Records of a run (a folder), exported tables, or one model file. Several are read as "
+        "one; the page has a part per recipe.",
+    ),
+]
+
+
 def write_page(
-    source: Source,
+    sources: Sources,
     out: Annotated[Path, option("--output -o FILE", "The page.")] = Path("report.html"),
     title: Annotated[str | None, typed_option("--title", "Heading of the page.")] = None,
     commands: Annotated[list[str] | None, typed_option("--command", COMMAND_HELP)] = None,
     recipe: RecipeOfRecords = None,
     studies: Annotated[Path | None, option("--studies FOLDER", STUDIES_HELP)] = None,
+    intervals: Annotated[Path | None, option("--intervals FILE", INTERVALS_HELP)] = None,
+    ablation: Annotated[Path | None, option("--ablation FILE", ABLATION_HELP)] = None,
 ) -> None:
     """Write one self-contained HTML page, and a CSV and LaTeX file of each of its tables.
 
@@ -796,13 +810,20 @@ def write_page(
 
     Example: `muddle report runs/smoke --output smoke.html`
     """
-    if is_model(source):
-        report_model(source, out, title)
+    if len(sources) == 1 and is_model(sources[0]):
+        report_model(sources[0], out, title)
         return
     from muddle_bench.report import write_report
 
+    tables = [read_source(source, recipe) for source in sources]
     page = write_report(
-        read_source(source, recipe), out, title=title, commands=commands or (), studies=studies
+        tables[0] if len(tables) == 1 else tables,
+        out,
+        title=title,
+        commands=commands or (),
+        studies=studies,
+        intervals=intervals,
+        ablation=ablation,
     )
     echo(f"{page}, its tables in {page.with_name(page.stem + '_tables')}")
 

@@ -5,10 +5,14 @@ import pandas as pd
 import pytest
 
 from muddle_bench.ranking import (
+    average_datasets,
     bradley_terry,
     compare_with,
     find_signal,
+    gains_by_dataset,
     leave_out_presets,
+    list_costs,
+    list_fields,
     name_kinds,
     rank_methods,
     wins_by_dataset,
@@ -187,3 +191,53 @@ def test_elo_of_an_unknown_anchor_or_of_one_method_is_an_error(table_from_scores
         bradley_terry(table, "r2", anchor="o")
     with pytest.raises(ValueError, match="at least two methods, got m alone"):
         bradley_terry(table[table["method"] == "m"], "r2")
+
+
+def test_gains_have_the_spread_over_the_splits_of_both(table):
+    gains = gains_by_dataset(table, "ours", "r2").set_index(["dataset", "method"])
+    row = gains.loc[("a", "tree")]
+    assert row[["gain", "gain_low", "gain_high"]].tolist() == pytest.approx([-0.2 / 3, -0.3, 0.1])
+    assert row[["score", "own", "splits"]].tolist() == pytest.approx([1.7 / 3, 0.5, 3])
+    row = gains.loc[("b", "tree")]  # the other two splits of the tree did not finish
+    assert row[["gain", "own", "splits"]].tolist() == pytest.approx([0.1, 0.3, 1])
+    assert ("c", "net") not in gains.index
+
+
+def test_gains_of_losses_are_negative_where_the_reference_is_behind(table_from_scores):
+    table = table_from_scores({"a": {"ours": [0.4], "tree": [0.1]}}, {}, metric="log_loss")
+    assert gains_by_dataset(table, "ours", "log_loss")["gain"].tolist() == pytest.approx([-0.3])
+
+
+def test_averages_are_over_data_sets_that_have_a_value_with_intervals_around_them():
+    values = pd.DataFrame({"x": [1.0, 2.0, 9.0, np.nan], "y": 3.0}, index=list("abcd"))
+    found = average_datasets(values)
+    assert found.loc["x", ["mean", "median", "datasets"]].tolist() == [4.0, 2.0, 3]
+    assert 1 <= found.loc["x", "mean_low"] < 4 < found.loc["x", "mean_high"] <= 9
+    assert (found.loc["y", ["mean_low", "mean_high", "median_low", "median_high"]] == 3).all()
+    shuffled = average_datasets(values.loc[list("dbca")])
+    pd.testing.assert_frame_equal(shuffled, found)
+
+
+def test_methods_of_many_data_sets_are_compared_apart_from_those_of_few(table_from_scores):
+    scores = {name: {"ours": [0.5], "tree": [0.4]} for name in "abcdefghijk"}
+    scores["a"] |= {"net": [0.3], "slow": [0.2]}
+    del scores["k"]["tree"]  # ten of eleven are enough to stay in the first field
+    table = table_from_scores(scores, {})
+    assert list_fields(table, "r2") == [("ours", "tree"), ("net", "ours", "slow", "tree")]
+    alone = table[table["method"] == "ours"]
+    assert list_fields(alone, "r2") == []
+
+
+def test_fields_need_a_pair_of_all_their_methods(table_from_scores):
+    scores = {"a": {"ours": [0.5], "tree": [0.4]}, "b": {"ours": [0.5], "tree": [0.4]}}
+    scores["c"] = {"net": [0.1]}
+    assert list_fields(table_from_scores(scores, {}), "r2") == [("ours", "tree")]
+
+
+def test_costs_are_medians_over_data_sets_of_medians_over_splits(table):
+    seconds = {"a": 1.0, "b": 5.0, "c": 30.0}
+    table["fit_seconds"] = table["dataset"].map(seconds)  # a has most splits, and counts once
+    table["predict_seconds"] = np.nan
+    costs = list_costs(table).set_index("method")
+    assert costs["fit_seconds"].to_dict() == {"net": 3.0, "ours": 5.0, "tree": 5.0}
+    assert costs["predict_seconds"].isna().all()

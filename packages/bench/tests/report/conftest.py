@@ -41,6 +41,10 @@ METHODS = {
     "qda": ("QDA", 0.30, 0.004, ("classification",)),
     "baseline": ("Baseline", 0.0, 0.001, BOTH),
 }
+FLAGSHIP = {
+    "muddle": ("Flagship", 0.97, 3.0, BOTH),
+    "muddle-compact": ("Flagship", 0.94, 5.0, BOTH),
+}
 SMALL = ("ens-mlr-released", "catboost", "baseline")
 SHARED = {"ens-mlr-released", "bag-mlr-1-released", "mlr-1-released"}
 WITHOUT_PROBABILITIES = {"ridge-classifier"}
@@ -63,7 +67,8 @@ def draw_scores(task: str, level: float, skill: float, noise: float) -> dict[str
 
 
 def make_record(recipe: str, task: str, dataset: str, method: str, split: int) -> dict[str, object]:
-    family, skill, seconds, _ = METHODS.get(method, ("Own", 0.7, 0.5, BOTH))
+    known = METHODS | FLAGSHIP
+    family, skill, seconds, _ = known.get(method, ("Own", 0.7, 0.5, BOTH))
     digest = hashlib.sha256(f"{dataset} {method} {split}".encode()).digest()
     rng = np.random.default_rng(list(digest))
     shift = np.random.default_rng(list(hashlib.sha256(f"{dataset} {split}".encode()).digest()))

@@ -29,7 +29,8 @@ def write(tmp_path, read_page):
 def test_sections_come_in_the_order_a_reader_asks_with_machines_and_commands_last(page, table):
     sections = ", ".join(text for tag, text in page.headings if tag == "h2")
     assert sections == (
-        "Summary, Leader boards, Classes, Published, Differences, Data sets, Coverage, How"
+        "Summary, Leader boards, Classes, Published, Every data set, Costs, Calibration, "
+        "Differences, Data sets, Coverage, How"
     )
     assert page.column("machines", "Machine") == ["Some CPU, 2 cores, 24 GiB"]
     assert page.column("versions", "Package") == ["earth", "muddle", "python"]

@@ -23,7 +23,8 @@ POINTS = [
 def draw_points(points):
     symbols = rank_figures.assign_symbols(point.family for point in points)
     by_method = {point.method: symbols[point.family] for point in points}
-    return rank_figures.draw_score_against_time(points, by_method, METRICS["r2"], "R² against time")
+    words = "R² against time", "median fit time", "times-r2"
+    return rank_figures.draw_score_against_time(points, by_method, METRICS["r2"], *words)
 
 
 @pytest.fixture
@@ -91,7 +92,7 @@ def test_critical_difference_diagram_has_every_method_and_group(figures):
     compared = RankComparison("r2", 0.05, 9, ranks, 1.0, 0.1, 1.6, groups, ranks)
     symbol = rank_figures.assign_symbols(["MLR"])["MLR"]
     svg = rank_figures.draw_critical_difference(
-        compared, dict.fromkeys(ranks["method"], symbol), "CD"
+        compared, dict.fromkeys(ranks["method"], symbol), "CD", "ranks-r2"
     )
     (ax,) = figures[0].axes
     assert [text.get_text() for text in ax.get_yticklabels()] == ["a", "b", "c<"]

@@ -4,6 +4,8 @@ A script uses the page as a reader would and leaves what it saw."""
 
 import pytest
 
+from muddle_bench.report import write_report
+
 pytestmark = pytest.mark.slow
 
 WATCH = """<script>
@@ -106,3 +108,49 @@ def test_tabs_show_one_panel_and_the_filter_finds_methods_and_families(looks):
     assert seen["filtered"] == ["catboost", "random-forest"]
     assert seen["said"] == "2 of 18"
     assert seen["unfiltered"] == 14
+
+
+SECTIONS = """<script>
+addEventListener("load", () => {
+  const at = (id) => document.getElementById(id);
+  const seen = { missing: [], flat: [] };
+  for (const part of ["clean", "published"])
+    for (const name of ["boards", "every", "costs", "calibration", "differences", "coverage"]) {
+      const section = at(`${part}-${name}`);
+      if (!section) seen.missing.push(`${part}-${name}`);
+      else if (section.getBoundingClientRect().height < 200) seen.flat.push(section.id);
+    }
+  seen.tabs = document.querySelectorAll("#clean-every .tabs button").length;
+  const marks = [...document.querySelectorAll(".strip circle")];
+  seen.marks = marks.filter((mark) => mark.getBoundingClientRect().width).length;
+  const first = at("clean-every-r2").querySelector(".strip:not(.key) svg").getBoundingClientRect();
+  seen.strip = [first.left >= 0, first.right <= innerWidth, first.width > 100];
+  for (const panel of document.querySelectorAll(".panel")) panel.hidden = false;
+  for (const part of document.querySelectorAll("details")) part.open = true;
+  seen.width = [document.documentElement.scrollWidth, innerWidth];
+  seen.problems = problems;
+  leave(seen);
+});
+</script>"""
+
+
+def test_the_page_of_two_recipes_has_all_its_sections_wide_and_on_a_phone(
+    make_table, browse, tmp_path
+):
+    options = {"n_datasets": 3, "whole": True}
+    clean = make_table(
+        recipe="clean", methods=("muddle", "muddle-compact", "catboost"), n_splits=4, **options
+    )
+    clean = clean[(clean["dataset"] != "insurance") | (clean["split"] < 2)]
+    methods = ("ens-mlr-released", "catboost", "nu-svm")
+    published = make_table(methods=methods, n_splits=2, **options)
+    page = write_report([clean, published], tmp_path / "r.html").read_text(encoding="utf-8")
+    for seen, said in browse(page.replace("<style>", f"{WATCH}<style>", 1), SECTIONS):
+        assert seen["problems"] == said == []
+        assert seen["missing"] == seen["flat"] == []
+        assert seen["tabs"] == 3
+        # Visible are the first tabs: R² of three data sets against one and two methods.
+        assert seen["marks"] == 3 * 1 + 3 * 2
+        assert seen["strip"] == [True, True, True]
+        content, window = seen["width"]
+        assert content <= window

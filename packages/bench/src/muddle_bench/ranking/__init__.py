@@ -1,11 +1,15 @@
 """Ranks and comparisons of methods, from the exported table of a benchmark; needs no torch."""
 
 from muddle_bench.ranking.duels import (
+    average_datasets,
     bradley_terry,
     compare_with,
     find_signal,
+    gains_by_dataset,
     lead_by_dataset,
     leave_out_presets,
+    list_costs,
+    list_fields,
     name_kinds,
     pivot_scores,
     wins_by_dataset,
@@ -54,3 +58,4 @@ __all__ += [
 ]
 __all__ += ["rank_methods", "read_table", "score_pairs", "summarise_published", "to_latex", "widen"]
 __all__ += ["win_rates", "win_rates_against", "wins_by_dataset"]
+__all__ += ["average_datasets", "gains_by_dataset", "list_costs", "list_fields"]

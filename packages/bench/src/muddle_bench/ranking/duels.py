@@ -6,6 +6,7 @@ data set first, and intervals are over data sets. Two methods are compared on th
 have.
 """
 
+import warnings
 from typing import Literal
 
 import numpy as np
@@ -33,6 +34,7 @@ from muddle_runtime.parameters import check_choice, check_fraction
 Kind = Literal["numbers", "two classes", "more classes"]
 
 LEVEL_OF_WINS = 0.9
+FEWER = 0.1  # share of pairs that a method of a field may have fewer than the others
 # A table has a signal if the mean of at least one method reaches this score.
 SIGNAL: dict[Task, tuple[str, float]] = {"regression": ("r2", 0.05), "classification": ("auc", 0.6)}
 ANCHORS = ("random-forest", "catboost")  # the first that takes part has an Elo of 1000
@@ -227,3 +229,83 @@ def find_signal(table: pd.DataFrame) -> set[str]:
         means = done[done["task"] == task].groupby(["dataset", "method"])[metric].mean()
         found |= set(means[means >= least].index.get_level_values("dataset"))
     return found
+
+
+def list_fields(table: pd.DataFrame, metric: str) -> list[tuple[str, ...]]:
+    """Methods that are compared together: first those of the most pairs, then also those of fewer.
+
+    A field has the methods of the one before it, and those whose pairs are less than a tenth fewer
+    than those of the most frequent newcomer. A field has two methods and a pair of them all.
+    """
+    scored = pivot_scores(table, metric)[0].notna()
+    counts = scored.sum().sort_values(ascending=False, kind="stable")
+    fields: list[tuple[str, ...]] = []
+    rest = list(counts.index[counts > 0])
+    field: list[str] = []
+    while rest:
+        added = [name for name in rest if counts[name] > (1 - FEWER) * counts[rest[0]]]
+        rest = rest[len(added) :]
+        if scored[[*field, *added]].all(axis=1).any():
+            field += added
+            if len(field) > 1:
+                fields.append(tuple(sorted(field)))
+    return fields
+
+
+def gains_by_dataset(table: pd.DataFrame, reference: str, metric: str) -> pd.DataFrame:
+    """How far the reference is ahead of each method on each data set: one row per pair of them.
+
+    gain, gain_low, gain_high: mean, least and most over the splits that both have; negative where
+    the reference is behind, for losses too. score, own: means of the method and of the reference
+    over these splits. splits: their number.
+    """
+    frame, gains = pivot_scores(table, metric, reference)
+    others = gains.drop(columns=reference)
+    ahead = -others.sub(gains[reference], axis=0)
+    ahead = ahead.rename_axis(columns="method").stack().dropna().rename("gain").reset_index()
+    both = ahead.merge(frame.stack().rename("score").reset_index(), on=[*PAIR, "method"])
+    both = both.merge(frame[reference].rename("own").reset_index(), on=PAIR)
+    groups = both.groupby(["dataset", "method"])
+    means = groups[["gain", "score", "own"]].mean()
+    means.insert(1, "gain_low", groups["gain"].min())
+    means.insert(2, "gain_high", groups["gain"].max())
+    return means.assign(splits=groups.size()).reset_index()
+
+
+def average_datasets(
+    values: pd.DataFrame,
+    *,
+    level: float = LEVEL_OF_WINS,
+    n_resamples: int = N_RESAMPLES,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Mean and median of each column over data sets, with bootstrap intervals over data sets.
+
+    values: a row per data set; NaN has no weight. -> mean, mean_low, mean_high, median, median_low,
+    median_high, datasets; a row per column.
+    """
+    check_fraction("level", level)
+    values = values.sort_index()
+    numbers = values.to_numpy(dtype=float)
+    drawn = np.random.default_rng(seed).integers(len(numbers), size=(n_resamples, len(numbers)))
+    tail = (1 - level) / 2
+    summary = pd.DataFrame(index=values.columns)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a resample or a column without a value
+        for name, average in (("mean", np.nanmean), ("median", np.nanmedian)):
+            resampled = average(numbers[drawn], axis=1)
+            low, high = np.nanquantile(resampled, [tail, 1 - tail], axis=0)
+            summary[name], summary[f"{name}_low"] = average(numbers, axis=0), low
+            summary[f"{name}_high"] = high
+    summary["datasets"] = values.notna().sum()
+    return summary
+
+
+def list_costs(table: pd.DataFrame) -> pd.DataFrame:
+    """Seconds of a fit and of the predictions of its test rows: medians over data sets of the
+    medians over splits; one row per method."""
+    done = table[table["status"] == "ok"]
+    seconds = ["fit_seconds", "predict_seconds"]
+    of_datasets = done.groupby(["method", "dataset"])[seconds].median()
+    costs = of_datasets.groupby("method").median()
+    return costs.assign(shared_fit=done.groupby("method")["shared_fit"].first()).reset_index()

@@ -1,5 +1,5 @@
-"""The page of a benchmark, from its exported table: facts and findings, all sections;
-and the tables as files beside it. Needs no torch."""
+"""The page of a benchmark, from its exported tables: facts, findings and sections of each recipe,
+with the tables as files beside it. Needs no torch."""
 
 import os
 import re
@@ -7,18 +7,21 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 import pandas as pd
 
 from muddle.errors import DataFormatError
 from muddle.page import html
-from muddle.page.html import Fact, Section, Table, number_column, text_column
+from muddle.page.html import Fact, Panel, Section, Table, number_column, text_column
 from muddle_bench import ranking
-from muddle_bench.ranking import MAIN_METRICS, METRICS
+from muddle_bench.ranking import MAIN_METRICS, METRICS, Metric
 from muddle_bench.ranking.families import METRICS_PRINTED
+from muddle_bench.ranking.ranks import PAIR
 from muddle_bench.ranking.results_table import build_tabular
-from muddle_bench.report import beside_paper, boards
+from muddle_bench.report import beside_paper, beside_peers, boards
 from muddle_bench.report.boards import STATUSES
 from muddle_bench.report.rank_figures import Symbol, assign_symbols
 from muddle_runtime.fitted import Task
@@ -32,26 +35,50 @@ RECIPES = {
     "published": "the authors' matrices, errors included",
     "clean": "raw columns, without leaks",
 }
+TITLES = {"published": "The authors' matrices", "clean": "Raw tables"}
+IDS = {
+    **{"Leader boards": "boards", "Data sets": "datasets", "Every data set": "every"},
+    **{"Prediction intervals": "intervals", "Parts of the method": "parts"},
+}
+Source: TypeAlias = pd.DataFrame | str | Path
+ANCHOR = re.compile(r'(\bid="|href="#|url\(#)')
 INDEX = "index.csv"
 PLAIN_NAME = re.compile(r"[\w-]+\.(csv|tex)")
 
 
+@dataclass(frozen=True)
+class Part:
+    """What the page says about the records of one recipe."""
+
+    id: str  # in front of names and anchors; empty if there is one part
+    title: str
+    about: str
+    families: set[str]
+    facts: list[Fact]
+    findings: dict[str, str]
+    gaps: list[str]
+    sections: list[Section]
+
+
 def write_report(
-    table: pd.DataFrame | str | Path,
+    table: Source | Sequence[Source],
     out: str | Path,
     *,
     title: str | None = None,
     commands: Sequence[str] = (),
     recipe: str | None = None,
     studies: str | Path | None = None,
+    intervals: str | Path | None = None,
+    ablation: Source | None = None,
 ) -> Path:
     """Write the page `out` and, beside it, the folder `<stem>_tables` with each table as a CSV and
     a LaTeX file.
 
     Parameters
     ----------
-    table : DataFrame or path
-        The table that `muddle benchmark export` writes.
+    table : DataFrame, path, or list of them
+        What `muddle benchmark export` writes. Several tables are read as one, and the page has a
+        part for each of their recipes.
     out : path
         The page, such as report.html. An older one is replaced once the new one is complete.
     title : str, optional
@@ -59,14 +86,20 @@ def write_report(
     commands : sequence of str, default ()
         Shell commands that repeat the benchmark; the page shows them.
     recipe : str, optional
-        Recipe of the records to report on; needed if the table has several.
+        Recipe of the records to report on; needed if one table has several.
     studies : path, optional
         A folder with the tables of `muddle study`, for a section about them.
+    intervals : path, optional
+        Coverage and scores of prediction intervals, for a section about them: a CSV file with a
+        row per data set, split and method.
+    ablation : DataFrame or path, optional
+        A table whose methods are the whole method ("whole") and variants without a part of it, for
+        a section on what the parts are worth.
     """
     out = Path(out)
     if out.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"the page must be an HTML file, got {str(out)!r}. Call it report.html.")
-    records = select_recipe(ranking.read_table(table), recipe)
+    records, recipes = read_records(table, recipe)
     if not (records["status"] == "ok").any():
         raise DataFormatError(
             f"a report needs at least one record with status ok, and none of the {len(records)} "
@@ -76,30 +109,54 @@ def write_report(
     symbols = assign_symbols(records["family"])
     families = dict(sorted(zip(records["method"], records["family"], strict=True)))
     by_method = {method: symbols[family] for method, family in families.items()}
-    sections = build_sections(records, by_method, studies)
+    extra: dict[str, list[Panel]] = {}
+    if intervals is not None:
+        extra["Prediction intervals"] = beside_peers.build_intervals(
+            beside_peers.read_intervals(intervals)
+        )
+    if ablation is not None:
+        extra["Parts of the method"] = beside_peers.build_ablation(ranking.read_table(ablation))
+    if studies is not None:
+        extra["Studies"] = beside_paper.build_studies(studies)
+    parts = build_parts(records, recipes, by_method, extra)
     conditions = build_conditions(records)
+    (first, *others) = parts
     page = html.render_page(
         HERE / "page.html",
         scripts=SCRIPTS,
+        styles=(HERE / "page.css",),
         title=title or f"Benchmark: {html.join_words(list_tasks(records))}",
         subtitle="Every method with its default parameters, on the same splits of the same data.",
         folder=folder.name,
         symbols=symbols,
         families=families,
         facts=list_facts(records),
-        findings={
-            task.capitalize(): " ".join(describe_ranking(records, MAIN_METRICS[task]))
-            for task in list_tasks(records)
-        },
-        gaps=list_gaps(records),
-        sections=sections,
+        parts=parts,
+        sections=[Section(part.id, part.title) for part in parts] if others else first.sections,
         conditions=conditions,
         commands=list(commands),
         footer=f"Made by muddle from {len(records):,} records.",
     )
+    sections = [section for part in parts for section in part.sections]
     tables = [table for section in sections for panel in section.panels for table in panel.tables]
     save(page, out, render_tables([*tables, *conditions]), folder)
     return out
+
+
+def read_records(
+    given: Source | Sequence[Source], recipe: str | None
+) -> tuple[pd.DataFrame, list[str]]:
+    """All records, and their recipes in the order of the tables."""
+    if isinstance(given, pd.DataFrame | str | Path):
+        records = select_recipe(ranking.read_table(given), recipe)
+        return records, [records["recipe"].iloc[0]]
+    tables = [ranking.read_table(one) for one in given]
+    if not tables:
+        raise ValueError("a report needs at least one table, got an empty list.")
+    if recipe is not None:
+        tables = [select_recipe(table, recipe) for table in tables]
+    recipes = [name for table in tables for name in table["recipe"].unique()]
+    return ranking.read_table(pd.concat(tables, ignore_index=True)), list(dict.fromkeys(recipes))
 
 
 def select_recipe(table: pd.DataFrame, recipe: str | None) -> pd.DataFrame:
@@ -115,28 +172,138 @@ def select_recipe(table: pd.DataFrame, recipe: str | None) -> pd.DataFrame:
     return table[table["recipe"] == (recipe or recipes[0])].reset_index(drop=True)
 
 
+def build_parts(
+    records: pd.DataFrame,
+    recipes: Sequence[str],
+    symbols: dict[str, Symbol],
+    extra: dict[str, list[Panel]],
+) -> list[Part]:
+    """A part per recipe; extra: panels of further tables, which go to the part of the flagship, or
+    else to the first; those on the paper's studies to the part of its matrices."""
+    tables = {name: records[records["recipe"] == name].reset_index(drop=True) for name in recipes}
+    homes = {name: recipes[0] for name in extra}
+    for name, table in tables.items():
+        if beside_peers.find_ours(table) == beside_peers.FLAGSHIP:
+            homes |= {section: name for section in extra if section != "Studies"}
+        if beside_paper.is_published(table) and "Studies" in extra:
+            homes["Studies"] = name
+    parts = []
+    for name, table in tables.items():
+        own = {section: panels for section, panels in extra.items() if homes[section] == name}
+        prefix = name if len(recipes) > 1 else ""
+        sections = [add_prefix(one, prefix) for one in build_sections(table, symbols, own)]
+        about = RECIPES.get(name, "")
+        findings, gaps = list_findings(table), list_gaps(table)
+        title = TITLES.get(name, f"Recipe {name}")
+        families, facts = set(table["family"]), list_facts(table)
+        parts.append(Part(prefix, title, about, families, facts, findings, gaps, sections))
+    return parts
+
+
+def add_prefix(section: Section, prefix: str) -> Section:
+    """The section with names, anchors and ids of its drawings that no other part has."""
+    if not prefix:
+        return section
+
+    def rename(panel: Panel) -> Panel:
+        figures = [
+            replace(figure, svg=ANCHOR.sub(rf"\1{prefix}-", figure.svg)) for figure in panel.figures
+        ]
+        tables = [replace(table, name=f"{prefix}_{table.name}") for table in panel.tables]
+        return replace(
+            panel, id=f"{prefix}-{panel.id}", figures=tuple(figures), tables=tuple(tables)
+        )
+
+    panels = tuple(rename(panel) for panel in section.panels)
+    return replace(section, id=f"{prefix}-{section.id}", panels=panels)
+
+
 def build_sections(
-    table: pd.DataFrame, symbols: dict[str, Symbol], studies: str | Path | None
+    table: pd.DataFrame, symbols: dict[str, Symbol], extra: dict[str, list[Panel]]
 ) -> list[Section]:
-    """symbols: by method. The template has the introductions of the sections."""
+    """symbols: by method. The template has the introductions of the sections.
+
+    If splits are unequal, data sets count alike everywhere: statistics over pairs are left out."""
+    ours = beside_peers.find_ours(table)
     metrics = [METRICS[name] for name in ranking.list_metrics(table)]
     printed = [metric for metric in metrics if metric.name in METRICS_PRINTED]
-    panels = {
-        "Leader boards": [boards.build_board(table, metric) for metric in metrics],
-        "Classes": [beside_paper.build_classes(table, metric) for metric in printed],
-    }
+    by_dataset = [metric for metric in metrics if metric.name in beside_peers.BY_DATASET]
+    over_pairs = counts_pairs(table)
+    panels = {"Leader boards": [build_board(table, metric, ours) for metric in metrics]}
+    if over_pairs:
+        panels["Classes"] = [beside_paper.build_classes(table, metric) for metric in printed]
     if beside_paper.is_published(table):
         panels["Published"] = beside_paper.build_published(table)
-    panels["Differences"] = [boards.build_comparison(table, one, symbols) for one in printed]
-    panels["Data sets"] = [boards.build_by_dataset(table, metric) for metric in metrics]
+    if ours is not None:
+        every = [beside_peers.build_every(table, metric, ours) for metric in by_dataset]
+        panels["Every data set"] = [panel for panel in every if panel is not None]
+    costs = [beside_peers.build_costs(table, metric, ours, symbols) for metric in by_dataset]
+    panels["Costs"] = [panel for panel in costs if panel is not None]
+    calibration = beside_peers.build_calibration(table)
+    panels["Calibration"] = [calibration] if calibration else []
+    panels |= {name: found for name, found in extra.items() if name != "Studies"}
+    if over_pairs:
+        panels["Differences"] = [build_comparison(table, one, ours, symbols) for one in printed]
+        panels["Data sets"] = [boards.build_by_dataset(table, metric) for metric in metrics]
+    else:
+        assert ours is not None
+        panels["Differences"] = [
+            beside_peers.build_differences(table, one, ours, symbols) for one in printed
+        ]
     panels["Coverage"] = [boards.build_coverage(table, task) for task in list_tasks(table)]
-    if studies is not None:
-        panels["Studies"] = beside_paper.build_studies(studies)
-    ids = {"Leader boards": "boards", "Data sets": "datasets"}
+    if "Studies" in extra:
+        panels["Studies"] = extra["Studies"]
     return [
-        Section(ids.get(title, title.lower()), title, panels=tuple(found))
+        Section(IDS.get(title, title.lower()), title, panels=tuple(found))
         for title, found in panels.items()
+        if found or title == "Published"  # which says why it is empty
     ]
+
+
+def counts_pairs(table: pd.DataFrame) -> bool:
+    """Whether statistics over pairs of data set and split can be shown: each data set of a task has
+    as many splits, or there is no method of ours to compare others with."""
+    pairs = table.drop_duplicates(["task", *PAIR]).groupby("task")
+    equal = all(boards.have_equal_splits(pd.MultiIndex.from_frame(own[PAIR])) for _, own in pairs)
+    return equal or beside_peers.find_ours(table) is None
+
+
+def build_board(table: pd.DataFrame, metric: Metric, ours: str | None) -> Panel:
+    """The board over pairs, and those in which data sets count alike."""
+    duels = beside_peers.build_duels(table, metric, ours) if ours else []
+    if duels and not counts_pairs(table):
+        panel_id, title = f"board-{metric.name}", boards.title_metric(metric)
+        return Panel(panel_id, title, tables=tuple(duels))
+    panel = boards.build_board(table, metric)
+    return replace(panel, tables=(*panel.tables, *duels))
+
+
+def build_comparison(
+    table: pd.DataFrame, metric: Metric, ours: str | None, symbols: dict[str, Symbol]
+) -> Panel:
+    """Differences over pairs, with the tests of ours."""
+    panel = boards.build_comparison(table, metric, symbols)
+    done = table[(table["status"] == "ok") & (table["method"] == ours)]
+    if ours is None or done[metric.name].isna().all() or len(panel.tables) == 0:
+        return panel
+    return replace(panel, tables=(*beside_peers.build_tests(table, metric, ours), *panel.tables))
+
+
+def list_findings(table: pd.DataFrame) -> dict[str, str]:
+    """Sentences on the main metric of each task, or on R², AUC and log-loss beside the others."""
+    ours = beside_peers.find_ours(table)
+    if counts_pairs(table):
+        return {
+            task.capitalize(): " ".join(describe_ranking(table, MAIN_METRICS[task]))
+            for task in list_tasks(table)
+        }
+    assert ours is not None
+    metrics = [METRICS[name] for name in ranking.list_metrics(table)]
+    return {
+        boards.title_metric(metric): " ".join(beside_peers.describe_duels(table, metric, ours))
+        for metric in metrics
+        if metric.name in beside_peers.BY_DATASET
+    }
 
 
 # Summary
@@ -152,13 +319,16 @@ def list_facts(table: pd.DataFrame) -> list[Fact]:
     families = html.count(table["family"].nunique(), "family", "families")
     counts = count_statuses(table)
     done, total = counts["ok"], sum(counts.values())
-    recipe = table["recipe"].iloc[0]
+    recipes = sorted(table["recipe"].unique())
+    about = RECIPES.get(recipes[0], "") if len(recipes) == 1 else "each a part of the page"
+    splits = table.groupby(["recipe", "dataset"])["split"].nunique()
+    n_splits = str(splits.max()) if splits.nunique() == 1 else f"{splits.min()} to {splits.max()}"
     return [
         Fact("Data sets", f"{datasets.sum()}", by_task),
         Fact("Methods", f"{table['method'].nunique()}", families),
-        Fact("Splits", f"{table['split'].nunique()}", "80:20, the same rows for every method"),
+        Fact("Splits", n_splits, "80:20, the same rows for every method"),
         Fact("Cells finished", f"{done:,}", "all" if done == total else f"of {total:,}"),
-        Fact("Recipe", recipe, RECIPES.get(recipe, "")),
+        Fact("Recipe", html.join_words(recipes), about),
         Fact("Recorded", *describe_dates(table["finished"])),
     ]
 

@@ -53,6 +53,8 @@ def build_board(table: pd.DataFrame, metric: Metric) -> Panel:
     if len(scores.left_out_pairs):
         left = html.count(len(scores.left_out_pairs), "pair was", "pairs were")
         caption += f" {left} left out because a ranked method has no score there."
+    if not have_equal_splits(scores.frame.index):
+        caption += " Pairs count alike, so a data set of more splits weighs more."
     if (frame["shared_fit"].fillna("") != "").any():
         caption += " † time of a fit that several methods share."
     columns, order = choose_board_columns(metric), {"rank": "ascending"}
@@ -63,6 +65,11 @@ def build_board(table: pd.DataFrame, metric: Metric) -> Panel:
         left_out = f"left_out_{metric.name}", f"Not ranked by {metric.label}", scores.left_out
         tables.append(Table(*left_out, (METHOD, html.FAMILY, REASON)))
     return Panel(panel_id, title, tables=tuple(tables))
+
+
+def have_equal_splits(pairs: pd.MultiIndex) -> bool:
+    """Whether a mean over pairs of data set and split counts data sets alike."""
+    return bool(pairs.get_level_values("dataset").value_counts().nunique() == 1)
 
 
 def choose_board_columns(metric: Metric) -> tuple[Column, ...]:
@@ -118,13 +125,9 @@ def build_comparison(table: pd.DataFrame, metric: Metric, symbols: Mapping[str, 
         return Panel(panel_id, title, (f"No comparison: {error}",))
     figures, texts = [], []
     try:
-        figures.append(draw_comparison(table, metric, symbols))
+        figures.append(draw_comparison(table, metric, symbols, f"ranks-{metric.name}"))
     except ValueError as error:
         texts.append(f"No critical-difference diagram: {error}")
-    if board["fit_seconds"].gt(0).any():
-        figures.append(draw_times(board, metric, symbols))
-    else:
-        texts.append("No score against time: the records have no fit times.")
     tables = []
     if len(board) > 1:
         tables.append(build_win_rates(table, metric))
@@ -133,7 +136,9 @@ def build_comparison(table: pd.DataFrame, metric: Metric, symbols: Mapping[str, 
     return Panel(panel_id, title, tuple(texts), tables=tuple(tables), figures=tuple(figures))
 
 
-def draw_comparison(table: pd.DataFrame, metric: Metric, symbols: Mapping[str, Symbol]) -> Figure:
+def draw_comparison(
+    table: pd.DataFrame, metric: Metric, symbols: Mapping[str, Symbol], name: str
+) -> Figure:
     compared = ranking.compare_ranks(table, metric.name, ALPHA)
     title = f"Critical differences, {metric.label}"
     caption = (
@@ -143,49 +148,34 @@ def draw_comparison(table: pd.DataFrame, metric: Metric, symbols: Mapping[str, S
         f"(Nemenyi's test, α = {compared.alpha:g}). Friedman's test of all methods being equal: "
         f"χ² = {compared.friedman_chi2:.1f}, {format_p(compared.friedman_p)}."
     )
-    return Figure(title, caption, rank_figures.draw_critical_difference(compared, symbols, title))
+    svg = rank_figures.draw_critical_difference(compared, symbols, title, name)
+    return Figure(title, caption, svg)
 
 
 def format_p(p: float) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}" if p < 0.1 else f"p = {p:.2f}"
 
 
-def draw_times(board: pd.DataFrame, metric: Metric, symbols: Mapping[str, Symbol]) -> Figure:
-    timed = board[board["fit_seconds"] > 0]
-    shared = timed["shared_fit"].fillna("") != ""
-    columns = (timed[name] for name in ("method", "family", "fit_seconds", "mean"))
-    points = [rank_figures.Point(*values) for values in zip(*columns, shared, strict=True)]
-    title = f"{metric.label[0].upper()}{metric.label[1:]} against time"
-    better = "up" if metric.higher_is_better else "down"
-    caption = (
-        f"Better is {better} and to the left. The dashed line joins the methods that no other "
-        "beats in both; methods far behind are drawn at the edge with an arrow. "
-    )
-    if shared.any():
-        caption += (
-            "Methods that share one fit have the time of the whole fit: alone, each is quicker. "
-        )
-    caption += "Point at a mark for its name; the leader board has all names."
-    svg = rank_figures.draw_score_against_time(points, symbols, metric, title)
-    return Figure(title, caption, svg)
-
-
 def build_win_rates(table: pd.DataFrame, metric: Metric) -> Table:
-    rates = ranking.win_rates(table, metric.name)
-    rates = rates.mask(np.eye(len(rates), dtype=bool))
-    marks = {
-        (row, name): Mark(f"w{round(10 * rate)}", f"{method} beats {name}: {rate:.0%}")
-        for row, method in enumerate(rates)
-        for name in rates
-        if not html.is_missing(rate := rates.loc[method, name])
-    }
     caption = (
         "Percent of the pairs on which the row's method beats the column's; a tie is half a win. "
-        "Blue: wins more often; orange: loses more often."
     )
+    rates = ranking.win_rates(table, metric.name)
+    return show_win_rates(rates, f"win_rates_{metric.name}", f"Win rates, {metric.label}", caption)
+
+
+def show_win_rates(rates: pd.DataFrame, name: str, title: str, caption: str) -> Table:
+    """rates: row against column."""
+    rates = rates.mask(np.eye(len(rates), dtype=bool))
+    marks = {
+        (row, other): Mark(f"w{round(10 * rate)}")
+        for row, method in enumerate(rates)
+        for other in rates
+        if not html.is_missing(rate := rates.loc[method, other])
+    }
+    caption += "Blue: wins more often; orange: loses more often."
     write = partial(html.format_number, digits=0)
-    columns = [number_column(name, name, write=lambda rate: write(100 * rate)) for name in rates]
-    name, title = f"win_rates_{metric.name}", f"Win rates, {metric.label}"
+    columns = [number_column(other, other, write=lambda rate: write(100 * rate)) for other in rates]
     return Table(name, title, rates.reset_index(), (METHOD, *columns), caption, "heat", marks)
 
 

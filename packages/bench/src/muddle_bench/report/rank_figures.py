@@ -5,6 +5,7 @@ tell colours apart.
 """
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -46,6 +47,7 @@ SPARE = [
     for color in (ORANGE, SKY, PINK, GREEN, VERMILLION)
     if (color, marker, filled) not in KNOWN.values()
 ]
+FEW_DECADES = 300  # of the most to the least seconds: more ticks than powers of ten below it
 # Places of a name beside its point: alignment, and distance in points.
 PLACES = (
     *(("left", 6, 0), ("right", -6, 0), ("center", 0, 9), ("center", 0, -9)),
@@ -98,11 +100,21 @@ def add_tooltips(svg: str, name: str, tooltips: Mapping[str, str]) -> str:
     for gid, text in tooltips.items():
         group = f'id="{name}-{gid}">'
         svg = svg.replace(group, f"{group}<title>{escape(text)}</title>", 1)
-    return svg
+    return shrink(svg)
+
+
+def shrink(svg: str) -> str:
+    """The figure with the page's font, positions to a hundredth of a pixel and no names that
+    nothing uses: half as long."""
+    svg = re.sub(r" font-family: [^;\"]*;", "", svg)
+    svg = re.sub(r'<g id="[^"]*">(?!<title>)', "<g>", svg)
+    svg = re.sub(r"\s*\n\s*", " ", svg).replace("> <", "><")
+    places = re.compile(r'(?<= )(?:x|y|d|transform)="[^"]*"')
+    return places.sub(lambda place: re.sub(r"(\.\d\d)\d+", r"\1", place[0]), svg)
 
 
 def draw_critical_difference(
-    compared: RankComparison, symbols: Mapping[str, Symbol], title: str
+    compared: RankComparison, symbols: Mapping[str, Symbol], title: str, name: str
 ) -> str:
     """Demšar's diagram, turned on its side so that sixty names do not collide: a line per method,
     the best on top, and a bar along every group without a significant difference."""
@@ -133,7 +145,6 @@ def draw_critical_difference(
     ax.set_axisbelow(True)
     ax.spines[:].set_visible(False)
     listed = ", ".join(f"{name} {rank:.2f}" for name, rank in zip(methods, values, strict=True))
-    name = f"ranks-{compared.metric}"
     svg = plots.inline_svg(figure, name, f"{title}. Mean ranks: {listed}.")
     return add_tooltips(svg, name, tooltips)
 
@@ -171,10 +182,16 @@ def choose_score_range(scores: Sequence[float], higher_is_better: bool) -> tuple
 
 
 def draw_score_against_time(
-    points: Sequence[Point], symbols: Mapping[str, Symbol], metric: Metric, title: str
+    points: Sequence[Point],
+    symbols: Mapping[str, Symbol],
+    metric: Metric,
+    title: str,
+    time: str,
+    name: str,
 ) -> str:
-    """Median seconds of a fit on a logarithmic axis, mean score upwards, the front as a line."""
-    from matplotlib.ticker import FuncFormatter
+    """Seconds on a logarithmic axis, mean score upwards, the front as a line; time: the label of
+    the seconds, name: unique on the page."""
+    from matplotlib.ticker import FuncFormatter, LogLocator
 
     figure = new_figure(4.6, 8.0)
     ax = figure.add_subplot()
@@ -194,10 +211,14 @@ def draw_score_against_time(
         numbers = f"{format_number(point.score)}, {format_seconds(point.seconds)} s"
         tooltips[f"point-{number}"] = f"{point.method} ({point.family}): {numbers}{share}"
     ax.set_xscale("log")
+    ax.minorticks_off()
+    seconds = [point.seconds for point in points]
+    few = max(seconds) < FEW_DECADES * min(seconds)
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,)))
     ax.set_ylim(low, high)
     ax.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds:g} s"))
     ax.tick_params(labelsize="small")
-    ax.set_xlabel("median fit time", fontsize="small")
+    ax.set_xlabel(time, fontsize="small")
     ax.set_ylabel(f"mean {metric.label}", fontsize="small")
     ax.grid(color=LINE, linewidth=0.6)
     ax.set_axisbelow(True)
@@ -209,7 +230,6 @@ def draw_score_against_time(
         for point in front
     )
     about = f"{len(points)} methods. No other is both quicker and better than: {listed}."
-    name = f"times-{metric.name}"
     return add_tooltips(plots.inline_svg(figure, name, f"{title}. {about}"), name, tooltips)
 
 
