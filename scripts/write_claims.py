@@ -806,8 +806,8 @@ def write_matrix_difference(results: Results) -> str:
         first, second = compared.ranks["method"].iloc[:2]
         texts.append(
             f"With {len(compared.ranks)} methods and {compared.n_datasets} data sets, mean ranks "
-            f"by {LABELS[metric]} must differ by {number(compared.critical_difference, 1)} to be told "
-            f"apart (Nemenyi); first and second have p = "
+            f"by {LABELS[metric]} must differ by {number(compared.critical_difference, 1)} to be "
+            "told apart (Nemenyi); first and second have p = "
             f"{number(compared.p_values.loc[first, second], 2)}."
         )
     return " ".join(texts)
