@@ -144,6 +144,29 @@ def test_a_table_is_lost_by_its_mean_or_by_all_splits(claims):
     assert lost["won"].tolist() == [0.5, 0.0]
 
 
+def test_interval_scores_are_compared_on_common_splits_by_geometric_mean(claims):
+    scores = {"a": [(1.0, 2.0), (1.0, 2.0)], "b": [(4.0, 2.0), (9.0, None)]}
+    rows = pd.DataFrame(
+        [
+            {"dataset": dataset, "split": split, "method": method, "interval_score": score}
+            for dataset, splits in scores.items()
+            for split, both in enumerate(splits)
+            for method, score in zip(("ours", "theirs"), both, strict=True)
+            if score is not None
+        ]
+    )
+    duel = claims.compare_interval_scores(rows, "ours", "theirs")
+    assert duel == {"tables": "2", "won": "50 % [0, 100]", "ratio": "1.00 [0.50, 2.00]"}
+
+
+def test_numbers_are_rounded_alike_whatever_the_last_bit(claims):
+    assert claims.percent(0.1 + 0.2 + 0.325) == claims.percent(0.625) == "62 %"
+    assert claims.number(-0.0005 - 1e-16) == claims.number(-0.0005)
+    assert claims.signed(-0.25, 2) == "−0.25"
+    assert claims.p_value(0.0004) == "< 0.001"
+    assert claims.tabulate(["a", ""], [["1", "2"]]) == "| a |  |\n|---|---|\n| 1 | 2 |"
+
+
 @pytest.mark.parametrize(
     ("part", "variant", "reference"),
     [
