@@ -8,7 +8,8 @@ from muddle_bench.report import write_report
 
 pytestmark = pytest.mark.slow
 
-WATCH = """<script>
+# All sections are laid out, those out of sight too: their widths count.
+WATCH = """<style>.panels { content-visibility: visible !important; }</style><script>
 window.problems = [];
 addEventListener("error", (event) => problems.push(String(event.message)));
 console.error = console.warn = (...words) => problems.push(words.join(" "));

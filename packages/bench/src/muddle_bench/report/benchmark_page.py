@@ -237,7 +237,11 @@ def build_sections(
     if ours is not None:
         every = [beside_peers.build_every(table, metric, ours) for metric in by_dataset]
         panels["Every data set"] = [panel for panel in every if panel is not None]
-    costs = [beside_peers.build_costs(table, metric, ours, symbols) for metric in by_dataset]
+    costs = [
+        beside_peers.build_costs(table, metric, ours, symbols)
+        for metric in metrics
+        if metric.name in beside_peers.COSTS
+    ]
     panels["Costs"] = [panel for panel in costs if panel is not None]
     calibration = beside_peers.build_calibration(table)
     panels["Calibration"] = [calibration] if calibration else []

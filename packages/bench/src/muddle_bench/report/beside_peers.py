@@ -27,6 +27,7 @@ FLAGSHIP = "muddle"
 OURS = (FLAGSHIP, "ens-mlr-released")  # the first that a table has is compared with the others
 OWN_FAMILIES = {FLAGSHIP: {"Flagship"}, "ens-mlr-released": {"MLR", "MLR-paper", "Flagship"}}
 BY_DATASET = ("r2", "auc", "log_loss")  # metrics with a panel of every data set
+COSTS = ("r2", "auc")  # metrics of the section on costs
 LARGE = 1000  # rows from which the calibration error says more than chance
 RIVAL, NOMINAL = "catboost", 0.9  # of the prediction intervals
 INTERVAL_COLUMNS = ("dataset", "split", "method", "coverage", "width", "interval_score")
@@ -814,7 +815,8 @@ def build_variants(rows: pd.DataFrame, metric: Metric) -> Panel:
         caption = (
             "Mean difference of the whole method to the variant over data sets, with its "
             f"{PERCENT} bootstrap interval over data sets. Right of the line the whole method is "
-            "ahead, left of it the variant. The share is of splits on which the variant is behind."
+            "ahead, left of it the variant. The share is of splits on which the variant is behind. "
+            "Data sets without signal are left out."
         )
         svg = draw_ranges(ranges, title, line=0.0)
         figures.append(Figure(title, caption, svg, families=False))

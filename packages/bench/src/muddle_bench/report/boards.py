@@ -94,6 +94,7 @@ def choose_board_columns(metric: Metric) -> tuple[Column, ...]:
             "rank", "Mean rank", rank, partial(html.format_number, digits=2), role="interval"
         ),
         number_column("mean", f"Mean {metric.label}", "Mean score over the pairs."),
+        number_column("median", "Median", "Median over data sets, of means over their splits."),
         Column("mean_low", "95 % interval", show_interval, meaning=interval),
         number_column("std_splits", "Std over splits", std),
         *(shares if metric.has_pma else ()),

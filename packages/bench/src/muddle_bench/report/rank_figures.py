@@ -108,6 +108,7 @@ def shrink(svg: str) -> str:
     nothing uses: half as long."""
     svg = re.sub(r" font-family: [^;\"]*;", "", svg)
     svg = re.sub(r'<g id="[^"]*">(?!<title>)', "<g>", svg)
+    svg = re.sub(r' transform="rotate\(-0 [^)]*\)"', "", svg)
     svg = re.sub(r"\s*\n\s*", " ", svg).replace("> <", "><")
     places = re.compile(r'(?<= )(?:x|y|d|transform)="[^"]*"')
     return places.sub(lambda place: re.sub(r"(\.\d\d)\d+", r"\1", place[0]), svg)

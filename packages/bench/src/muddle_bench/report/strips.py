@@ -134,12 +134,12 @@ def draw_ranges(
     )
     rows = []
     for one in ranges:
-        dots = "".join(f'<circle class="dim" cx="{at(x)}" cy="11" r="2"/>' for x in one.points)
+        dots = "".join(f'<circle class="dim" cx="{at(x)}"/>' for x in one.points)
         rows.append(
             f"<div><dt>{escape(one.label)}</dt><dd>"
             f'<svg role="img" aria-label="{escape(f"{one.label}: {one.text}")}" height="22">'
             f'{through}{dots}<line class="span" x1="{at(one.low)}" x2="{at(one.high)}" y1="11" '
-            f'y2="11"/><circle cx="{at(one.value)}" cy="11" r="4"/></svg></dd>'
+            f'y2="11"/><circle cx="{at(one.value)}"/></svg></dd>'
             f"<dd>{escape(one.text)}</dd></div>"
         )
     ends = [(min(values), "start"), (max(values), "end")]
