@@ -101,7 +101,7 @@ COUNTED = "a count of the cited paper, not of an experiment here"
 PROPERTY = "a property of the method, not a score"
 NO_SPREAD = "one split has no spread"
 NO_PACKAGE = "fastai and R's earth were not installed where the larger tables were run"
-NO_NETS = "ensembles of 10 and 20 nets were not run with the released settings above 2,000 rows"
+NO_NETS = "nets of MLR were not run with the released settings above 2,000 rows"
 NOT_RUN = "no run of this method on this table"
 NO_RELATED = "the system was not run: results/benchmark_related.csv.gz is not there"
 
@@ -822,8 +822,9 @@ def summarise(table: pd.DataFrame) -> list[str]:
     counts = table["status"].value_counts()
     lines = [
         f"Of {n:,} numbers {n_ours:,} have ours beside them ({100 * n_ours / n:.0f} %), "
-        f"{counts[MEASURED]:,} of these without a departure and {counts[DEPARTS]:,} with one that "
-        "is named. Means per data set without a departure:",
+        f"{counts[MEASURED]:,} of these without a departure, {counts[DEPARTS]:,} with one that is "
+        f"named, {n_ours - counts[MEASURED] - counts[DEPARTS]:,} beside a fault of the print. "
+        "Means per data set without a departure:",
         "",
     ]
     found = find_compared(table)
