@@ -78,7 +78,24 @@ TITLES = {
     "lightgbm": "LightGBM",
     "xgboost": "XGBoost",
     "baseline": "a constant",
+    "catboost-5": "CatBoost, 5 folds",
+    "lightgbm-5": "LightGBM, 5 folds",
+    "xgboost-5": "XGBoost, 5 folds",
+    "modernnca": "ModernNCA",
+    "ens-mlr-released": "Ens-MLR, released",
+    "tabnet": "TabNet",
+    "node": "NODE",
+    "net-dnf": "Net-DNF",
+    "tabnn": "TabNN",
+    "snn": "SNN",
+    "rln": "RLN",
+    "dndt": "DNDT",
+    "ntk-svm": "NTK, support vectors",
+    "ntk-ridge": "NTK, ridge",
 }
+# The systems of the paper's table of related work, and those that they stand beside.
+RELATED = ["tabnet", "node", "net-dnf", "tabnn", "snn", "rln", "dndt", "ntk-svm", "ntk-ridge"]
+BESIDE = ["ens-mlr-released", REALMLP, CATBOOST, "lightgbm-5", "random-forest"]
 KINDS = {
     "numbers": "Numbers to predict",
     "two classes": "Two classes",
@@ -86,6 +103,7 @@ KINDS = {
 }
 LABELS = {name: metric.label for name, metric in METRICS.items()}
 SCORES = {"regression": ["r2"], "classification": ["auc", "log_loss", "ece", "accuracy"]}
+FEWEST = 5  # tables that a share of splits won is said of
 LOST_BY = 0.02  # a table is lost if the mean is so far behind, or if no split is won
 NOT_RUN = "Not run: there is no results/{} yet."
 MARKS = re.compile(r"<!-- results: ([\w-]+) -->(.*?)<!-- end -->", re.DOTALL)
@@ -927,6 +945,56 @@ def write_published(results: Results, block: str) -> str:
     return "\n".join(published_coverage.BLOCKS[block](table))
 
 
+# Other methods
+
+
+def write_related(results: Results) -> str:
+    """The systems of the paper's table of related work, on the matrices of its small data sets."""
+    table = pd.concat([results.read("matrices"), results.read("related")], ignore_index=True)
+    table = table[table["method"].isin([*RELATED, *BESIDE])]
+    texts = []
+    for metric in ("r2", "auc", "accuracy"):
+        ours = compare_with(table, "ens-mlr-released", metric).set_index("method")
+        theirs = compare_with(table, CATBOOST, metric).set_index("method")
+        p = paired_tests(table, metric, reference="ens-mlr-released").set_index("other")["p_holm"]
+        rows = []
+        for method, row in ours.iterrows():
+            cells = [number(row["rank"], 1), number(row["mean"]), number(row["median"])]
+            against = [won(row), p_value(p.get(method, np.nan)), won(theirs.loc[method])]
+            rows.append([TITLES[str(method)], *cells, *against, number(row["fit_seconds"], 1)])
+        first = ours.iloc[0]
+        label = f"{LABELS[metric]}, {first['datasets']:.0f} data sets"
+        head = [label, f"rank of {len(ours)}", "mean", "median", "Ens-MLR wins", "p"]
+        texts.append(tabulate([*head, "CatBoost wins", "fit, s"], rows))
+    return "\n\n".join(texts)
+
+
+def write_peers(results: Results) -> str:
+    """Shares of splits that muddle wins against further methods, on each part of all tables."""
+    tables = [results.read(name) for name in (*BOTH, "peers")]
+    table = pd.concat(tables, ignore_index=True)
+    theirs = [name for name in TITLES if name in set(tables[-1]["method"])]
+    table = table[table["method"].isin([OURS, CATBOOST, REALMLP, *theirs])]
+    parts = table["dataset"].map(part_of)
+    rows = []
+    for method in [REALMLP, CATBOOST, *theirs]:
+        cells = []
+        for part in ("evaluation", "development"):
+            own = table[(parts == part) & table["method"].isin([OURS, method])]
+            for metric in ("r2", "auc", "log_loss"):
+                board = compare_with(own, OURS, metric).set_index("method")
+                row = board.loc[method]
+                enough = row["datasets"] >= FEWEST
+                cells.append(f"{won(row)} ({row['datasets']:.0f})" if enough else "too few tables")
+        rows.append([TITLES[method], *cells])
+    head = [
+        f"{LABELS[m]}, {part}"
+        for part in ("evaluation", "development")
+        for m in ("r2", "auc", "log_loss")
+    ]
+    return tabulate(["muddle wins against", *head], rows)
+
+
 # What the parts of the method are worth
 
 WORTH_SCORES = {"numbers": ["r2"], "two classes": ["auc", "log_loss"], "more classes": ["log_loss"]}
@@ -1110,6 +1178,8 @@ BLOCKS: dict[str, Callable[[Results], str]] = {
     "first": write_first,
     "matrices": write_matrices,
     "matrices-difference": write_matrix_difference,
+    "related": write_related,
+    "peers": write_peers,
     "worth-short": write_worth_short,
     "worth-mlr-2": lambda results: write_worth(results, "mlr-2"),
     "worth-nets": lambda results: write_worth(results, "nets"),
