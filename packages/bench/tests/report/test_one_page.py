@@ -90,8 +90,10 @@ def build(clean, published, ablation, intervals, tmp_path_factory, read_page):
 
 @pytest.fixture(scope="module")
 def drawn():
-    """Without drawings of matplotlib, which tests of one page do not read."""
+    """Without drawings of matplotlib, which tests of one page do not read, and with few draws for
+    intervals of Elo, which take a third of the time."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(beside_peers, "N_ELO", 5)
         for name in ("draw_critical_difference", "draw_score_against_time"):
             svg = '<svg role="img" aria-label="a figure"></svg>'
             patch.setattr(beside_peers.rank_figures, name, lambda *_, svg=svg: svg)
