@@ -1059,9 +1059,8 @@ def write_worth_short(results: Results) -> str:
 
     def say(place: str, kind: str, metric: str) -> str:
         row = table.loc[(place, kind, "all", metric, "no permutations")]
-        label = "log-loss" if metric == "log_loss" else LABELS[metric]
-        sign = " lower" if metric == "log_loss" else ""
-        return f"{label} {gain(row)}{sign}, median {signed(row['median_gain'], 4)}, {kind}"
+        median = signed(row["median_gain"], 4)
+        return f"{kind}: gain in {LABELS[metric]} {gain(row)}, median {median}"
 
     paper = [("numbers", "r2"), ("two classes", "auc"), ("more classes", "log_loss")]
     alone = "; ".join(say("mlr-2", *pair) for pair in paper)
@@ -1080,8 +1079,8 @@ def write_worth_readme(results: Results) -> str:
         for place in ("mlr-2", "pool")
     )
     return (
-        f"[What muddled labels are worth](docs/worth.md): mean R² {paper} in the paper's net, "
-        f"{pool} in the flagship."
+        f"[Muddled labels add](docs/worth.md) {paper} to the mean R² of the paper's net, "
+        f"{pool} to the flagship's."
     )
 
 
