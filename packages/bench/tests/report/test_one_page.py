@@ -364,7 +364,7 @@ def test_the_command_takes_several_files(
     clean, published, intervals, ablation, tmp_path, read_page
 ):
     for name, table in (("c", clean), ("p", published), ("a", ablation)):
-        table.to_csv(tmp_path / f"{name}.csv.gz", index=False)
+        table[table["task"] == "regression"].to_csv(tmp_path / f"{name}.csv.gz", index=False)
     given = [tmp_path / "c.csv.gz", tmp_path / "p.csv.gz", "-o", tmp_path / "r.html",
              "--intervals", intervals, "--ablation", tmp_path / "a.csv.gz"]  # fmt: skip
     result = CliRunner().invoke(make_app(), ["report", *map(str, given)])
