@@ -13,6 +13,7 @@ block says so; a block that has numbers needs its table.
 import argparse
 import difflib
 import functools
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -57,6 +58,15 @@ TABLES = {
     "published": published_coverage.COVERAGE,  # ours beside the numbers of the paper's tables
 }
 STUDIES = ("structured_noise", "permutations", "ridge_init", "label_noise", "width", "batch_size")
+# Points of the ablation with a part and without it.
+STEPS_PAIRED = {
+    "permutations": ("mlr-2", "n-permutations-0"),
+    "structured dithering, beside permutations": ("mlr-2", "structured-noise-0"),
+    "structured dithering, without them": (
+        "n-permutations-0",
+        "n-permutations-0-structured-noise-0",
+    ),
+}
 BOTH = ("paper", "collection")
 OURS, COMPACT, REALMLP, CATBOOST = "muddle", "muddle-compact", "realmlp-5", "catboost"
 RIVALS = [REALMLP, CATBOOST]
@@ -1123,6 +1133,16 @@ def write_studies_100(results: Results) -> str:
         )
     head = ["step", "slump-3", "aquatic toxicity", "mean", "printed", "bag of ten", "printed"]
     text = tabulate(head, rows)
+    # Nets of a split are compared with those of the same split.
+    records = pd.read_csv(folder / "records.csv.gz")
+    records["net"] = [json.loads(details)["net_score"] for details in records["details"]]
+    wide = records.pivot(index=["dataset", "split"], columns="method", values="net")
+    paired = []
+    for name, (with_it, without) in STEPS_PAIRED.items():
+        gains = (wide[f"study-{with_it}"] - wide[f"study-{without}"]).dropna().groupby("dataset")
+        told = zip(gains.mean(), gains.sem(), strict=True)
+        paired.append([name, *(f"{signed(mean, 4)} ± {number(e, 4)}" for mean, e in told)])
+    gained = tabulate(["gain on the same splits", "slump-3", "aquatic toxicity"], paired)
     more = []
     for study in STUDIES:
         parts = [
@@ -1143,7 +1163,7 @@ def write_studies_100(results: Results) -> str:
         "median standard error, 100 splits",
         "10 splits",
     ]
-    return f"{text}\n\n{tabulate(head, more)}"
+    return f"{text}\n\n{gained}\n\n{tabulate(head, more)}"
 
 
 BLOCKS: dict[str, Callable[[Results], str]] = {
